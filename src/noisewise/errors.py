@@ -1,0 +1,37 @@
+"""The one error a user's input can raise, and the one sentence it speaks in."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+
+class InputError(ValueError):
+    """Something the user gave is wrong; the message says what, what was given and what to do."""
+
+
+def must(parameter: str, owner: str, requirement: str, got: Any) -> InputError:
+    """Build scikit-learn's sentence.
+
+    Example:
+        >>> print(must("q", "GCE", "in (0, 1]", -1))
+        The 'q' parameter of GCE must be in (0, 1]. Got -1 instead.
+    """
+    return InputError(f"The {parameter!r} parameter of {owner} must be {requirement}. Got {got!r} instead.")
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """Build the sentence for a name nobody registered, with the nearest known ones.
+
+    Example:
+        >>> print(unknown("loss", "imea", ["ce", "imae"]))
+        There is no loss named 'imea'. Did you mean 'imae'?
+    """
+    known = sorted(known)
+    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.55)
+    if close:
+        hint = "Did you mean " + " or ".join(repr(candidate) for candidate in close) + "?"
+    else:
+        hint = "Known: " + (", ".join(known) or "none") + "."
+    return InputError(f"There is no {kind} named {name!r}. {hint}")

@@ -1,0 +1,332 @@
+"""What a loss is, and the contract all of them keep with `torch.nn.CrossEntropyLoss`.
+
+A call is three steps: check what was given, compute one number per example, reduce. An author writes the middle step only:
+
+- a `MarginLoss` writes `value(d)` or `emphasis(d)` of the margin, or both;
+- any other `Loss` writes `per_class(scores)`, the loss each class would have as the label.
+
+This module must not know any particular loss, nor how models are trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from noisewise.errors import InputError, must
+from noisewise.margin import at_least_float, check_labels, check_scores, margin_of, margins
+from noisewise.potential import Potential
+from noisewise.spec import Named, Registry, setting
+
+registry: Registry[Loss] = Registry("loss")
+
+CONTRACT = ("weight", "ignore_index", "reduction", "label_smoothing")
+
+
+def _class_weight(value: Any) -> Tensor | None:
+    if value is None:
+        return None
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.get_default_dtype())
+    except (TypeError, ValueError, RuntimeError):
+        raise must("weight", "a loss", "a sequence of one number per class", value) from None
+    if tensor.dim() != 1 or not tensor.is_floating_point():
+        raise must("weight", "a loss", "a floating-point sequence of one number per class", tensor)
+    return tensor
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise must("ignore_index", "a loss", "a whole number", value)
+    return value
+
+
+class Loss(Named, nn.Module, registry=registry):
+    """A drop-in for `torch.nn.CrossEntropyLoss`.
+
+    Args:
+        weight: one factor per class; a "mean" then divides by the factors used, as torch does.
+        ignore_index: examples with this label count for nothing. If that leaves no example, a "mean" is 0 (torch: NaN).
+        reduction: "mean", "sum" or "none".
+        label_smoothing: between 0 and 1: the share of the target that is spread over all classes.
+    """
+
+    formula: ClassVar[str]
+    examples: ClassVar[tuple[str, ...]] = ()
+
+    weight: Tensor | None = setting(default=None, check=_class_weight, kw_only=True)
+    ignore_index: int = setting(default=-100, check=_whole, kw_only=True)
+    reduction: str = setting(default="mean", choices=("mean", "sum", "none"), kw_only=True)
+    label_smoothing: float = setting(default=0.0, bounds="[0, 1]", kw_only=True)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register_buffer("weight", self.__dict__.pop("weight"))
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        """The loss every class would have as the label: shaped like the scores, (N, C, …)."""
+        raise NotImplementedError(f"{type(self).__name__} must define per_class, or value or emphasis if it is a MarginLoss")
+
+    def per_example(self, scores: Tensor, target: Tensor) -> Tensor:
+        """The loss of the given labels: shaped like the target, (N, …)."""
+        return self.per_class(scores).gather(1, target.unsqueeze(1)).squeeze(1)
+
+    def forward(self, scores: Tensor, target: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
+        """Loss of a batch.
+
+        Args:
+            scores: (C,), (N, C) or (N, C, d1, …), in any floating-point type. Arithmetic is at least float32.
+            target: class indices (…without C) or class probabilities (shaped like the scores). With probabilities `q` the
+                loss is its expectation, Σ_c q_c L(scores, c).
+            sample_weight: a factor per example, shaped (N,) or like the target. A weight of two counts an example twice,
+                in the loss and in the "mean".
+
+        Returns:
+            One number, or with reduction "none" one per example; in the type `nn.CrossEntropyLoss` would give.
+        """
+        name = type(self).__name__
+        check_scores(scores, name)
+        result_type = torch.float32 if torch.is_autocast_enabled(scores.device.type) else scores.dtype
+        soft = isinstance(target, Tensor) and target.is_floating_point()
+        if soft:
+            self._check_probabilities(scores, target)
+            some_ignored = False
+        else:
+            some_ignored = check_labels(scores, target, name, self.ignore_index)
+        if self.weight is not None and self.weight.shape[0] != scores.shape[scores.dim() > 1]:
+            raise must("weight", name, f"one number for each of the {scores.shape[scores.dim() > 1]} classes", tuple(self.weight.shape))
+        single = scores.dim() == 1
+        scores = at_least_float(scores)
+        if single:
+            scores, target = scores.unsqueeze(0), target.unsqueeze(0)
+        if self.reduction == "mean" and scores.numel() == 0:
+            raise InputError(f"The batch given to {name} must hold at least one example to have a mean. Got scores of shape {tuple(scores.shape)}.")
+        if soft:
+            rows, counted = self._expected(scores, target), None
+        else:
+            rows, counted = self._labelled(scores, target.long(), some_ignored)
+        if sample_weight is not None:
+            spread = self._spread(sample_weight, rows)
+            rows = rows * spread
+            counted = spread.expand_as(rows) if counted is None else counted * spread
+        return self._reduce(rows, counted, single).to(result_type if scores.dtype != torch.float64 else scores.dtype)
+
+    def _check_probabilities(self, scores: Tensor, target: Tensor) -> None:
+        name = type(self).__name__
+        if target.shape != scores.shape:
+            raise InputError(
+                f"The target given to {name} must be class indices (integers), or class probabilities shaped like the scores, "
+                f"{tuple(scores.shape)}. Got {target.dtype} shaped {tuple(target.shape)} instead."
+            )
+        if self.ignore_index >= 0:
+            raise must("ignore_index", name, "negative when the target is class probabilities", self.ignore_index)
+
+    def _labelled(self, scores: Tensor, target: Tensor, some_ignored: bool) -> tuple[Tensor, Tensor | None]:
+        """One loss per example from class indices, and how much each counts in a mean (None: one each)."""
+        kept = target != self.ignore_index if some_ignored else None
+        if kept is not None:
+            target = target.masked_fill(~kept, 0)
+        rows = self.per_example(scores, target)
+        counted = None
+        if self.weight is not None:
+            counted = self.weight.to(rows.dtype)[target]
+            rows = rows * counted
+        if self.label_smoothing > 0:
+            uniform = torch.full_like(scores, 1 / scores.shape[1])
+            rows = (1 - self.label_smoothing) * rows + self.label_smoothing * self._average(scores, uniform)
+        if kept is not None:
+            rows = rows.masked_fill(~kept, 0.0)
+            counted = kept.to(rows.dtype) if counted is None else counted.masked_fill(~kept, 0.0)
+        return rows, counted
+
+    def _expected(self, scores: Tensor, target: Tensor) -> Tensor:
+        target = target.to(scores.dtype)
+        if self.label_smoothing > 0:
+            target = (1 - self.label_smoothing) * target + self.label_smoothing / scores.shape[1]
+        return self._average(scores, target)
+
+    def _average(self, scores: Tensor, probabilities: Tensor) -> Tensor:
+        """Σ_c q_c weight_c L(scores, c), where a class of probability zero adds nothing whatever its loss."""
+        values = self.per_class(scores)
+        if self.weight is not None:
+            probabilities = probabilities * self.weight.to(values.dtype).view(1, -1, *[1] * (values.dim() - 2))
+        return torch.where(probabilities == 0, 0.0, probabilities * values).sum(1)
+
+    def _spread(self, sample_weight: Tensor, rows: Tensor) -> Tensor:
+        given = torch.as_tensor(sample_weight, dtype=rows.dtype, device=rows.device)
+        if given.shape == rows.shape or given.dim() == 0 and rows.shape == (1,):
+            return given.view(rows.shape)
+        if given.dim() == 1 and given.shape[0] == rows.shape[0]:
+            return given.view(-1, *[1] * (rows.dim() - 1))
+        raise must("sample_weight", type(self).__name__, f"shaped ({rows.shape[0]},) or {tuple(rows.shape)}", tuple(given.shape))
+
+    def _reduce(self, rows: Tensor, counted: Tensor | None, single: bool) -> Tensor:
+        if self.reduction == "none":
+            return rows.squeeze(0) if single else rows
+        if self.reduction == "sum":
+            return rows.sum()
+        if counted is None:
+            return rows.mean()
+        number = counted.sum()
+        return rows.sum() / torch.where(number == 0, 1.0, number)
+
+    def _literal(self, key: str) -> Any:
+        value = getattr(self, key)
+        return tuple(value.tolist()) if key == "weight" and value is not None else value
+
+    @property
+    def contract(self) -> dict[str, Any]:
+        """The settings shared with `nn.CrossEntropyLoss`, where they differ from their defaults."""
+        held = {key: self._literal(key) for key in CONTRACT}
+        return {key: value for key, value in held.items() if value != self.settings[key].default}
+
+    def __mul__(self, factor: float) -> Loss:
+        return _combine([(_factor(factor), self)])
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Loss) -> Loss:
+        if not isinstance(other, Loss):
+            return NotImplemented
+        return _combine([(1.0, self), (1.0, other)])
+
+
+class MarginLoss(Loss):
+    """A loss that is a function of the margin alone: write `value` or `emphasis`, or both where both are known.
+
+    Example:
+        >>> class Unhinged(MarginLoss):
+        ...     def emphasis(self, d):
+        ...         return torch.sigmoid(d) * torch.sigmoid(-d)
+        >>> Unhinged()(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
+        tensor(-0.2870)
+    """
+
+    _potential: Potential | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        kind = type(self)
+        if kind.value is MarginLoss.value and kind.emphasis is MarginLoss.emphasis:
+            raise TypeError(f"{kind.__name__} must define value or emphasis")
+        self._settle()
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        super().__setattr__(key, value)
+        if key in self.settings and key not in CONTRACT and "_potential" in self.__dict__:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Work out what depends on the hyper-parameters; called when they are set."""
+        self._potential = Potential(self.emphasis) if type(self).value is MarginLoss.value else None
+
+    def value(self, d: Tensor) -> Tensor:
+        """The loss at margin `d`. By default minus the integral of the emphasis from 0."""
+        assert self._potential is not None
+        return self._potential(d)
+
+    def emphasis(self, d: Tensor) -> Tensor:
+        """How hard the loss pulls at margin `d`. By default minus the derivative of the value."""
+        _, pullback = torch.func.vjp(self.value, d)
+        (slope,) = pullback(torch.ones_like(d))
+        return -slope  # type: ignore[no-any-return]
+
+    def of_margin(self, d: Tensor) -> Tensor:
+        """The loss at margin `d`, which differentiates to minus the emphasis, to any order."""
+        if type(self).emphasis is MarginLoss.emphasis:
+            return self.value(d)
+        return _Descent.apply(d, self)  # type: ignore[no-untyped-call, no-any-return]
+
+    def per_example(self, scores: Tensor, target: Tensor) -> Tensor:
+        return self.of_margin(margin_of(scores, target.unsqueeze(1), 1)[0].squeeze(1))
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        return self.of_margin(margins(scores))
+
+
+class _Descent(torch.autograd.Function):
+    """The loss value, whose derivative is taken from the emphasis in closed form rather than through the value."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(d: Tensor, loss: MarginLoss) -> Tensor:
+        return loss.value(d)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, MarginLoss], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+        ctx.loss = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (d,) = ctx.saved_tensors
+        return -grad * ctx.loss.emphasis(d), None
+
+
+def _factor(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -torch.inf < value < torch.inf:
+        raise must("factor", "a multiple of a loss", "a finite number", value)
+    return float(value)
+
+
+def _combine(parts: Sequence[tuple[float, Loss]]) -> Loss:
+    """A sum of multiples as one flat loss, under the contract its parts agree on."""
+    contract = parts[0][1].contract
+    terms: list[tuple[float, Loss]] = []
+    for factor, loss in parts:
+        if loss.contract != contract:
+            raise InputError(
+                f"The losses of a sum must agree in {', '.join(CONTRACT)}. Got {parts[0][1]!r} and {loss!r}; "
+                "leave them at their defaults and set them on the sum."
+            )
+        if isinstance(loss, Combination):
+            terms.extend((factor * inner, term) for inner, term in zip(loss.factors, loss.terms, strict=True))
+        else:
+            terms.append((factor, loss))
+    kind = MarginCombination if all(isinstance(loss, MarginLoss) for _, loss in terms) else Combination
+    combined = kind(tuple(factor for factor, _ in terms), tuple(bare(loss) for _, loss in terms))
+    for key, value in contract.items():
+        setattr(combined, key, value)
+    return combined
+
+
+def bare(loss: Loss) -> Loss:
+    """The same loss under the default contract, for use inside another loss."""
+    return type(loss)(*[getattr(loss, key) for key in loss.settings if key not in CONTRACT]) if loss.contract else loss
+
+
+class Combination(Loss):
+    """A sum of multiples of losses: ``0.3 * NCE() + 0.7 * MAE()``."""
+
+    factors: tuple[float, ...] = setting()
+    losses: tuple[Loss, ...] = setting()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.terms = nn.ModuleList(self.losses)
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        return sum(factor * term.per_class(scores) for factor, term in zip(self.factors, self.terms, strict=True))
+
+    def per_example(self, scores: Tensor, target: Tensor) -> Tensor:
+        return sum(factor * term.per_example(scores, target) for factor, term in zip(self.factors, self.terms, strict=True))
+
+    def __repr__(self) -> str:
+        return " + ".join(f"{factor:g}*{term!r}" for factor, term in zip(self.factors, self.terms, strict=True))
+
+
+class MarginCombination(Combination, MarginLoss):
+    """A sum of multiples of margin losses is one itself, because emphasis is linear: the margin is computed once."""
+
+    def value(self, d: Tensor) -> Tensor:
+        return sum(factor * term.value(d) for factor, term in zip(self.factors, self.terms, strict=True))
+
+    def emphasis(self, d: Tensor) -> Tensor:
+        return sum(factor * term.emphasis(d) for factor, term in zip(self.factors, self.terms, strict=True))
+
+    per_class = MarginLoss.per_class
+    per_example = MarginLoss.per_example

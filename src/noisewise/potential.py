@@ -1,0 +1,116 @@
+"""The loss value that belongs to an emphasis: V(Δ) = −∫₀^Δ w, for losses that are defined by how hard they pull.
+
+IMAE and GR have no closed form, and a newcomer's loss may not have one either. In Δ every emphasis of the family is smooth,
+so its integral is kept as short polynomials over a few dozen cells, narrow where the emphasis bends and wide where it does
+not. Exact to about 1e-13 in float64; one lookup and ten multiplications at run time. This module knows nothing of losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[np.float64]
+
+_NODES = 10
+_REACH = 2.0**15  # scores of ±1e4 give margins of ±2e4; beyond the reach the emphasis is taken as constant
+_PRECISION = 1e-14
+_SPLITS = 24
+
+_POINTS = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
+_PROBES = np.linspace(-1.0, 1.0, 7)
+_TO_CHEBYSHEV = np.linalg.inv(chebyshev.chebvander(_POINTS, _NODES - 1))
+_TO_POWERS = np.stack([np.pad(chebyshev.cheb2poly(row), (0, _NODES))[:_NODES] for row in np.eye(_NODES)])
+
+
+def _fit(emphasis: Callable[[Tensor], Tensor], low: Array, high: Array) -> tuple[Array, Array, Array]:
+    """Chebyshev coefficients of the emphasis in each cell, the worst error at points not fitted, the largest value."""
+    middle, half = (low + high)[:, None] / 2, (high - low)[:, None] / 2
+    where = np.concatenate([_POINTS, _PROBES])
+    values = emphasis(torch.from_numpy(middle + half * where)).numpy()
+    fitted = values[:, :_NODES] @ _TO_CHEBYSHEV.T
+    error = np.abs(chebyshev.chebval(_PROBES, fitted.T) - values[:, _NODES:]).max(1)
+    return fitted, error, np.abs(values).max(1)
+
+
+def _cells(emphasis: Callable[[Tensor], Tensor]) -> tuple[Array, Array, Array]:
+    """Cells from −reach to reach, halved until the emphasis is a polynomial in each of them."""
+    outward = 0.5 * 2.0 ** np.arange(17)
+    low = np.concatenate([-outward[:0:-1], [-0.5], outward[:-1]])
+    high = np.concatenate([-outward[-2::-1], [0.5], outward[1:]])
+    done: list[tuple[Array, Array, Array]] = []
+    for _ in range(_SPLITS):
+        fitted, error, size = _fit(emphasis, low, high)
+        split = error > _PRECISION * (size + 1e-3 * size.max(initial=0.0) / (high - low)) + 1e-300
+        done.append((low[~split], high[~split], fitted[~split]))
+        if not split.any():
+            break
+        middle = (low[split] + high[split]) / 2
+        low, high = np.concatenate([low[split], middle]), np.concatenate([middle, high[split]])
+    else:
+        done.append((low, high, _fit(emphasis, low, high)[0]))
+    lows, highs, fits = (np.concatenate(parts) for parts in zip(*done, strict=True))
+    order = np.argsort(lows)
+    return lows[order], highs[order], fits[order]
+
+
+class Potential:
+    """V(Δ) = −∫₀^Δ emphasis, tabulated.
+
+    Args:
+        emphasis: a smooth function of the margin, called once with float64 margins of any shape.
+
+    Example:
+        >>> cross_entropy = Potential(lambda d: torch.sigmoid(-d))
+        >>> cross_entropy(torch.tensor([0.0, 3.0]))  # −log p − log 2
+        tensor([ 0.0000, -0.6446])
+    """
+
+    def __init__(self, emphasis: Callable[[Tensor], Tensor]) -> None:
+        with torch.no_grad():
+            low, high, fitted = _cells(emphasis)
+            ends = emphasis(torch.tensor([-_REACH, _REACH], dtype=torch.float64))
+        middle, half = (low + high) / 2, (high - low) / 2
+        powers = fitted @ _TO_POWERS
+        integral = np.zeros((len(low), _NODES + 1))
+        integral[:, 1:] = -half[:, None] * powers / np.arange(1, _NODES + 1)
+        self._anchor(integral, int(np.searchsorted(low, 0.0, side="right")) - 1)
+        self._left, self._right = (float(value) for value in ends)
+        self._edges = torch.from_numpy(low[1:].copy())
+        self._rows = torch.from_numpy(np.column_stack([middle, 1 / half, integral]))
+        self._placed: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
+
+    @staticmethod
+    def _anchor(integral: Array, home: int) -> None:
+        """Choose each cell's constant so that the pieces join and V(0) = 0."""
+        ones = np.ones(_NODES + 1)
+        signs = ones.copy()
+        signs[1::2] = -1
+        rises, falls = integral @ ones, integral @ signs
+        for cell in range(home + 1, len(integral)):
+            integral[cell, 0] = integral[cell - 1, 0] + rises[cell - 1] - falls[cell]
+        for cell in range(home - 1, -1, -1):
+            integral[cell, 0] = integral[cell + 1, 0] + falls[cell + 1] - rises[cell]
+
+    def __call__(self, margin: Tensor) -> Tensor:
+        edges, rows = self._on(margin.device, margin.dtype)
+        inside = margin.clamp(-_REACH, _REACH)
+        row = rows[torch.bucketize(inside, edges)]
+        step = (inside - row[..., 0]) * row[..., 1]
+        value = row[..., -1]
+        for power in range(_NODES + 1, 1, -1):
+            value = value * step + row[..., power]
+        beyond = margin - inside
+        slope = torch.where(beyond > 0, self._right, self._left)
+        return value - torch.where((beyond == 0) | (slope == 0), 0.0, beyond * slope)
+
+    def _on(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        key = device, dtype
+        if key not in self._placed:
+            self._placed[key] = self._edges.to(device, dtype), self._rows.to(device, dtype)
+        return self._placed[key]

@@ -1,0 +1,264 @@
+"""Spec strings and registries: how a thing is named, in Python, TOML, on the command line and in a run folder.
+
+``"imae(T=8)"``, ``"0.3*nce + 0.7*mae"``, ``"symmetric(0.4)"`` and ``"resnet20"`` are all read here. A spec is parsed with
+`ast` and holds literals and registered names only: nothing in it is ever executed. This module knows how to build named
+things; it must not know which ones exist.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import inspect
+import math
+import numbers
+import operator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
+
+from noisewise.errors import InputError, must, unknown
+
+T = TypeVar("T")
+_REQUIRED: Any = inspect.Parameter.empty
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Mult: operator.mul}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A range of numbers, written as in a paper: ``(0, 1]``.
+
+    Example:
+        >>> 1.0 in Interval.parse("(0, 1]"), 0.0 in Interval.parse("(0, 1]")
+        (True, False)
+    """
+
+    low: float
+    high: float
+    closed_low: bool
+    closed_high: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Interval:
+        match = re.fullmatch(r"([\[(])\s*(\S+)\s*,\s*(\S+)\s*([\])])", text)
+        if match is None:
+            raise ValueError(f"not an interval: {text!r}")
+        return cls(float(match[2]), float(match[3]), match[1] == "[", match[4] == "]")
+
+    def __contains__(self, value: float) -> bool:
+        above = value >= self.low if self.closed_low else value > self.low
+        below = value <= self.high if self.closed_high else value < self.high
+        return above and below
+
+    def __str__(self) -> str:
+        left, right = "[" if self.closed_low else "(", "]" if self.closed_high else ")"
+        return f"{left}{self.low:g}, {self.high:g}{right}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One hyper-parameter of a named thing: its default and what it may be."""
+
+    default: Any
+    bounds: Interval | None
+    choices: tuple[str, ...]
+    whole: bool
+    check: Callable[[Any], Any] | None
+    kw_only: bool
+
+    @property
+    def requirement(self) -> str:
+        if self.choices:
+            return "one of " + ", ".join(repr(choice) for choice in self.choices)
+        if self.bounds is not None:
+            return f"{'a whole number ' if self.whole else ''}in {self.bounds}"
+        return "given"
+
+    def accept(self, name: str, owner: str, value: Any) -> Any:
+        """Return the value in its proper type, or raise the one error sentence."""
+        if self.check is not None:
+            return self.check(value)
+        if self.choices:
+            if value not in self.choices:
+                raise must(name, owner, self.requirement, value)
+        elif self.bounds is not None:
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value) or value not in self.bounds:
+                raise must(name, owner, self.requirement, value)
+            if self.whole and value != int(value):
+                raise must(name, owner, self.requirement, value)
+            return int(value) if self.whole else float(value)
+        return value
+
+
+def setting(
+    *,
+    default: Any = _REQUIRED,
+    bounds: str | None = None,
+    choices: tuple[str, ...] = (),
+    whole: bool = False,
+    check: Callable[[Any], Any] | None = None,
+    kw_only: bool = False,
+) -> Any:
+    """Declare a hyper-parameter in a class body, with its bounds.
+
+    Args:
+        default: the value when none is given; leave it out to make the hyper-parameter required.
+        bounds: an interval such as ``"(0, 1]"``.
+        choices: the words it may be.
+        whole: whether it must be a whole number.
+        check: a function that returns the accepted value or raises `InputError`; it replaces the other checks.
+        kw_only: whether it must be given by name; it is then left out of the repr while it has its default.
+
+    Example:
+        >>> class Shape(Named, registry=Registry("shape")):
+        ...     sides: int = setting(default=3, bounds="[3, inf)", whole=True)
+        >>> Shape(sides=4)
+        shape(sides=4)
+        >>> Shape(sides=2)
+        Traceback (most recent call last):
+        noisewise.errors.InputError: The 'sides' parameter of Shape must be a whole number in [3, inf). Got 2 instead.
+    """
+    return Setting(default, Interval.parse(bounds) if bounds else None, choices, whole, check, kw_only)
+
+
+class Registry(Generic[T]):
+    """Named things of one kind: ``losses.get("imae(T=8)")``."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._factories: dict[str, Callable[..., T]] = {}
+
+    def add(self, name: str, factory: Callable[..., T]) -> None:
+        if not name.isidentifier():
+            raise ValueError(f"{name!r} cannot be written in a spec string: use letters, digits and underscores")
+        self._factories[name] = factory
+
+    def __getitem__(self, name: str) -> Callable[..., T]:
+        try:
+            return self._factories[name]
+        except KeyError:
+            raise unknown(self.kind, name, self._factories) from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._factories
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.available())
+
+    def available(self, pattern: str = "*") -> list[str]:
+        """The registered names that match a wildcard pattern, sorted."""
+        return sorted(name for name in self._factories if fnmatch.fnmatch(name, pattern))
+
+    def make(self, name: str, *args: Any, **kwargs: Any) -> T:
+        factory = self[name]
+        try:
+            inspect.signature(factory).bind(*args, **kwargs)
+        except TypeError as error:
+            taken = ", ".join(inspect.signature(factory).parameters) or "nothing"
+            raise InputError(f"The {self.kind} {name!r} cannot be made: {error}. It takes: {taken}.") from None
+        return factory(*args, **kwargs)
+
+    def get(self, spec: str | T, **kwargs: Any) -> T:
+        """Build the thing a spec names; a thing that is built already is returned as it is.
+
+        Args:
+            spec: a spec string, or an object.
+            **kwargs: more keyword arguments for the factory; only for a spec that is one name or one call.
+        """
+        if not isinstance(spec, str):
+            if kwargs:
+                raise InputError(
+                    f"A {self.kind} that is built already takes no {', '.join(kwargs)}. Got {spec!r}; give its spec string instead."
+                )
+            return spec
+        try:
+            tree = ast.parse(spec.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError):
+            raise InputError(
+                f"The {self.kind} spec {spec!r} cannot be read. Write a name, a call or a sum, like \"name(x=1)\"."
+            ) from None
+        return self._build(tree, spec, kwargs)
+
+    def _build(self, node: ast.expr, spec: str, kwargs: dict[str, Any]) -> Any:
+        if isinstance(node, ast.Name):
+            return self.make(node.id, **kwargs)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            args = [self._argument(argument, spec) for argument in node.args]
+            named = {word.arg: self._argument(word.value, spec) for word in node.keywords if word.arg is not None}
+            if len(named) == len(node.keywords):
+                return self.make(node.func.id, *args, **named, **kwargs)
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS and not kwargs:
+            left, right = self._argument(node.left, spec), self._argument(node.right, spec)
+            try:
+                return _OPERATORS[type(node.op)](left, right)
+            except TypeError:
+                pass
+        raise InputError(f"The {self.kind} spec {spec!r} cannot be read at {ast.unparse(node)!r}. Write names, numbers, '+', '*' and calls.")
+
+    def _argument(self, node: ast.expr, spec: str) -> Any:
+        if isinstance(node, ast.Name) and node.id not in self:
+            return node.id  # a bare word, as in human(worst); the factory says whether it knows it
+        if isinstance(node, ast.Name | ast.Call | ast.BinOp):
+            return self._build(node, spec, {})
+        try:
+            return ast.literal_eval(node)
+        except (ValueError, TypeError, SyntaxError, RecursionError):
+            raise InputError(
+                f"The {self.kind} spec {spec!r} cannot be read at {ast.unparse(node)!r}. Only literals and registered names may stand there."
+            ) from None
+
+
+@dataclass_transform(field_specifiers=(setting,))
+class Named:
+    """A thing that has a name, hyper-parameters with bounds, and a repr that its registry reads back.
+
+    Subclass it with ``registry=`` to open a kind, then subclass that with ``name=`` to add a thing to it.
+    """
+
+    registry: ClassVar[Registry[Any]]
+    name: ClassVar[str] = ""
+    settings: ClassVar[dict[str, Setting]] = {}
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls, name: str | None = None, registry: Registry[Any] | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if registry is not None:
+            cls.registry = registry
+        own = {key: value for key, value in vars(cls).items() if isinstance(value, Setting)}
+        for key in own:
+            delattr(cls, key)
+        merged = {**own, **{key: value for key, value in cls.settings.items() if key not in own}}
+        cls.settings = dict(sorted(merged.items(), key=lambda item: (item[1].kw_only, item[1].default is not _REQUIRED)))
+        cls.name = name or cls.__name__.lower()
+        kinds = {False: inspect.Parameter.POSITIONAL_OR_KEYWORD, True: inspect.Parameter.KEYWORD_ONLY}
+        cls.__signature__ = inspect.Signature(
+            [inspect.Parameter(key, kinds[value.kw_only], default=value.default) for key, value in cls.settings.items()]
+        )
+        if name is not None:
+            cls.registry.add(name, cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        bound = self.__signature__.bind(*args, **kwargs)
+        bound.apply_defaults()
+        for key, value in bound.arguments.items():
+            setattr(self, key, value)
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        declared = self.settings.get(key)
+        super().__setattr__(key, value if declared is None else declared.accept(key, type(self).__name__, value))
+
+    def __repr__(self) -> str:
+        given = []
+        for key, declared in self.settings.items():
+            value = self._literal(key)
+            if declared.default is _REQUIRED:
+                given.append(repr(value))
+            elif not declared.kw_only or value != declared.default:
+                given.append(f"{key}={value!r}")
+        return f"{self.name}({', '.join(given)})" if given else self.name
+
+    def _literal(self, key: str) -> Any:
+        """The value of a setting as a spec string can hold it."""
+        return getattr(self, key)
