@@ -161,11 +161,22 @@ def at_least_float(scores: Tensor) -> Tensor:
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
-def check_scores(scores: Tensor, owner: str) -> None:
-    """Refuse scores that are not a floating-point tensor with at least two classes."""
+def check_floating(scores: Tensor, owner: str) -> None:
+    """Refuse scores that are not a floating-point tensor."""
     if not isinstance(scores, Tensor) or not scores.is_floating_point():
         got = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
         raise InputError(f"The scores given to {owner} must be a floating-point tensor. Got {got} instead.")
+
+
+def check_some(scores: Tensor, owner: str) -> None:
+    """Refuse an empty batch, which has no mean."""
+    if scores.numel() == 0:
+        raise InputError(f"The batch given to {owner} must hold an example to have a mean. Got scores of shape {tuple(scores.shape)}.")
+
+
+def check_scores(scores: Tensor, owner: str) -> None:
+    """Refuse scores that are not a floating-point tensor with at least two classes."""
+    check_floating(scores, owner)
     if scores.dim() == 0 or scores.shape[_class_dim(scores)] < 2:
         raise InputError(
             f"The scores given to {owner} must have at least two classes, shaped (C,), (N, C) or (N, C, d1, …). "
@@ -175,11 +186,7 @@ def check_scores(scores: Tensor, owner: str) -> None:
 
 def can_look(tensor: Tensor) -> bool:
     """Whether looking at values costs nothing: on the CPU, outside torch.compile and torch.func transforms."""
-    return (
-        tensor.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    )
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def check_labels(scores: Tensor, target: Tensor, owner: str, ignore_index: int | None = None) -> bool:
@@ -205,9 +212,11 @@ def check_labels(scores: Tensor, target: Tensor, owner: str, ignore_index: int |
         return ignore_index is not None
     classes = scores.shape[dim]
     low, high = (int(bound) for bound in torch.aminmax(target))
-    if 0 <= low and high < classes and (ignore_index is None or not low <= ignore_index <= high):
+    if low >= 0 and high < classes and (ignore_index is None or not low <= ignore_index <= high):
         return False
-    wrong = ((target < 0) | (target >= classes)) & (target != ignore_index) if ignore_index is not None else (target < 0) | (target >= classes)
+    wrong = (target < 0) | (target >= classes)
+    if ignore_index is not None:
+        wrong &= target != ignore_index
     if wrong.any():
         excepted = "" if ignore_index is None else f" or the ignore_index {ignore_index}"
         raise InputError(

@@ -18,7 +18,8 @@ from torch import Tensor
 Array = NDArray[np.float64]
 
 _NODES = 10
-_REACH = 2.0**15  # scores of ±1e4 give margins of ±2e4; beyond the reach the emphasis is taken as constant
+HOME = 2.0**-3  # the cell around 0, where V is 0: small enough never to be halved, so that V is exact relative to itself
+REACH = 2.0**15  # scores of ±1e4 give margins of ±2e4; beyond the reach the emphasis is taken as constant
 _PRECISION = 1e-14
 _SPLITS = 24
 
@@ -40,9 +41,9 @@ def _fit(emphasis: Callable[[Tensor], Tensor], low: Array, high: Array) -> tuple
 
 def _cells(emphasis: Callable[[Tensor], Tensor]) -> tuple[Array, Array, Array]:
     """Cells from −reach to reach, halved until the emphasis is a polynomial in each of them."""
-    outward = 0.5 * 2.0 ** np.arange(17)
-    low = np.concatenate([-outward[:0:-1], [-0.5], outward[:-1]])
-    high = np.concatenate([-outward[-2::-1], [0.5], outward[1:]])
+    outward = HOME * 2.0 ** np.arange(np.log2(REACH / HOME) + 1)
+    low = np.concatenate([-outward[:0:-1], [-HOME], outward[:-1]])
+    high = np.concatenate([-outward[-2::-1], [HOME], outward[1:]])
     done: list[tuple[Array, Array, Array]] = []
     for _ in range(_SPLITS):
         fitted, error, size = _fit(emphasis, low, high)
@@ -74,7 +75,7 @@ class Potential:
     def __init__(self, emphasis: Callable[[Tensor], Tensor]) -> None:
         with torch.no_grad():
             low, high, fitted = _cells(emphasis)
-            ends = emphasis(torch.tensor([-_REACH, _REACH], dtype=torch.float64))
+            ends = emphasis(torch.tensor([-REACH, REACH], dtype=torch.float64))
         middle, half = (low + high) / 2, (high - low) / 2
         powers = fitted @ _TO_POWERS
         integral = np.zeros((len(low), _NODES + 1))
@@ -99,7 +100,7 @@ class Potential:
 
     def __call__(self, margin: Tensor) -> Tensor:
         edges, rows = self._on(margin.device, margin.dtype)
-        inside = margin.clamp(-_REACH, _REACH)
+        inside = margin.clamp(-REACH, REACH)
         row = rows[torch.bucketize(inside, edges)]
         step = (inside - row[..., 0]) * row[..., 1]
         value = row[..., -1]

@@ -83,11 +83,10 @@ class Setting:
             if value not in self.choices:
                 raise must(name, owner, self.requirement, value)
         elif self.bounds is not None:
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value) or value not in self.bounds:
+            number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+            if number not in self.bounds or (self.whole and number != int(number)):
                 raise must(name, owner, self.requirement, value)
-            if self.whole and value != int(value):
-                raise must(name, owner, self.requirement, value)
-            return int(value) if self.whole else float(value)
+            return int(number) if self.whole else number
         return value
 
 
@@ -175,10 +174,9 @@ class Registry(Generic[T]):
         try:
             tree = ast.parse(spec.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError):
-            raise InputError(
-                f"The {self.kind} spec {spec!r} cannot be read. Write a name, a call or a sum, like \"name(x=1)\"."
-            ) from None
-        return self._build(tree, spec, kwargs)
+            raise InputError(f'The {self.kind} spec {spec!r} cannot be read. Write a name, a call or a sum, like "name(x=1)".') from None
+        built: T = self._build(tree, spec, kwargs)
+        return built
 
     def _build(self, node: ast.expr, spec: str, kwargs: dict[str, Any]) -> Any:
         if isinstance(node, ast.Name):
@@ -194,7 +192,9 @@ class Registry(Generic[T]):
                 return _OPERATORS[type(node.op)](left, right)
             except TypeError:
                 pass
-        raise InputError(f"The {self.kind} spec {spec!r} cannot be read at {ast.unparse(node)!r}. Write names, numbers, '+', '*' and calls.")
+        raise InputError(
+            f"The {self.kind} spec {spec!r} cannot be read at {ast.unparse(node)!r}. Write names, calls, numbers, '+' and '*'."
+        )
 
     def _argument(self, node: ast.expr, spec: str) -> Any:
         if isinstance(node, ast.Name) and node.id not in self:
@@ -205,7 +205,7 @@ class Registry(Generic[T]):
             return ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, RecursionError):
             raise InputError(
-                f"The {self.kind} spec {spec!r} cannot be read at {ast.unparse(node)!r}. Only literals and registered names may stand there."
+                f"The {self.kind} spec {spec!r} cannot be read at {ast.unparse(node)!r}. Only literals and known names may stand there."
             ) from None
 
 
@@ -228,8 +228,7 @@ class Named:
         own = {key: value for key, value in vars(cls).items() if isinstance(value, Setting)}
         for key in own:
             delattr(cls, key)
-        merged = {**own, **{key: value for key, value in cls.settings.items() if key not in own}}
-        cls.settings = dict(sorted(merged.items(), key=lambda item: (item[1].kw_only, item[1].default is not _REQUIRED)))
+        cls.settings = dict(sorted({**cls.settings, **own}.items(), key=lambda item: (item[1].kw_only, item[1].default is not _REQUIRED)))
         cls.name = name or cls.__name__.lower()
         kinds = {False: inspect.Parameter.POSITIONAL_OR_KEYWORD, True: inspect.Parameter.KEYWORD_ONLY}
         cls.__signature__ = inspect.Signature(
@@ -250,9 +249,13 @@ class Named:
         super().__setattr__(key, value if declared is None else declared.accept(key, type(self).__name__, value))
 
     def __repr__(self) -> str:
+        return self.spec()
+
+    def spec(self, **instead: Any) -> str:
+        """The spec string of this thing, with some settings replaced for the text."""
         given = []
         for key, declared in self.settings.items():
-            value = self._literal(key)
+            value = instead.get(key, self._literal(key))
             if declared.default is _REQUIRED:
                 given.append(repr(value))
             elif not declared.kw_only or value != declared.default:

@@ -10,14 +10,16 @@ This module must not know any particular loss, nor how models are trained.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from noisewise.errors import InputError, must
-from noisewise.margin import at_least_float, check_labels, check_scores, margin_of, margins
+from noisewise.margin import at_least_float, check_labels, check_scores, check_some, margin_of, margins
 from noisewise.potential import Potential
 from noisewise.spec import Named, Registry, setting
 
@@ -70,9 +72,14 @@ class Loss(Named, nn.Module, registry=registry):
         """The loss every class would have as the label: shaped like the scores, (N, C, …)."""
         raise NotImplementedError(f"{type(self).__name__} must define per_class, or value or emphasis if it is a MarginLoss")
 
-    def per_example(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The loss of the given labels: shaped like the target, (N, …)."""
+    def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
+        """The loss of the given labels: shaped like the target, (N, …). Where `kept` is false the result is thrown away."""
         return self.per_class(scores).gather(1, target.unsqueeze(1)).squeeze(1)
+
+    @property
+    def couples(self) -> bool:
+        """Whether the loss of one example depends on the others of its batch."""
+        return False
 
     def forward(self, scores: Tensor, target: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
         """Loss of a batch.
@@ -87,6 +94,10 @@ class Loss(Named, nn.Module, registry=registry):
         Returns:
             One number, or with reduction "none" one per example; in the type `nn.CrossEntropyLoss` would give.
         """
+        return self._loss(scores, target, sample_weight, None)
+
+    def _loss(self, scores: Tensor, target: Tensor, sample_weight: Tensor | None, common: Tensor | None) -> Tensor:
+        """Check, compute, reduce; `common` is a part of every example's loss that does not depend on its label."""
         name = type(self).__name__
         check_scores(scores, name)
         result_type = torch.float32 if torch.is_autocast_enabled(scores.device.type) else scores.dtype
@@ -102,12 +113,12 @@ class Loss(Named, nn.Module, registry=registry):
         scores = at_least_float(scores)
         if single:
             scores, target = scores.unsqueeze(0), target.unsqueeze(0)
-        if self.reduction == "mean" and scores.numel() == 0:
-            raise InputError(f"The batch given to {name} must hold at least one example to have a mean. Got scores of shape {tuple(scores.shape)}.")
+        if self.reduction == "mean":
+            check_some(scores, name)
         if soft:
-            rows, counted = self._expected(scores, target), None
+            rows, counted = self._expected(scores, target, common), None
         else:
-            rows, counted = self._labelled(scores, target.long(), some_ignored)
+            rows, counted = self._labelled(scores, target.long(), some_ignored, common)
         if sample_weight is not None:
             spread = self._spread(sample_weight, rows)
             rows = rows * spread
@@ -124,40 +135,44 @@ class Loss(Named, nn.Module, registry=registry):
         if self.ignore_index >= 0:
             raise must("ignore_index", name, "negative when the target is class probabilities", self.ignore_index)
 
-    def _labelled(self, scores: Tensor, target: Tensor, some_ignored: bool) -> tuple[Tensor, Tensor | None]:
+    def _labelled(self, scores: Tensor, target: Tensor, some_ignored: bool, common: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """One loss per example from class indices, and how much each counts in a mean (None: one each)."""
         kept = target != self.ignore_index if some_ignored else None
         if kept is not None:
             target = target.masked_fill(~kept, 0)
-        rows = self.per_example(scores, target)
+        rows = self.per_example(scores, target, kept)
+        if common is not None:
+            rows = rows + common
         counted = None
         if self.weight is not None:
             counted = self.weight.to(rows.dtype)[target]
             rows = rows * counted
         if self.label_smoothing > 0:
             uniform = torch.full_like(scores, 1 / scores.shape[1])
-            rows = (1 - self.label_smoothing) * rows + self.label_smoothing * self._average(scores, uniform)
+            rows = (1 - self.label_smoothing) * rows + self.label_smoothing * self._average(scores, uniform, common)
         if kept is not None:
             rows = rows.masked_fill(~kept, 0.0)
             counted = kept.to(rows.dtype) if counted is None else counted.masked_fill(~kept, 0.0)
         return rows, counted
 
-    def _expected(self, scores: Tensor, target: Tensor) -> Tensor:
+    def _expected(self, scores: Tensor, target: Tensor, common: Tensor | None) -> Tensor:
         target = target.to(scores.dtype)
         if self.label_smoothing > 0:
             target = (1 - self.label_smoothing) * target + self.label_smoothing / scores.shape[1]
-        return self._average(scores, target)
+        return self._average(scores, target, common)
 
-    def _average(self, scores: Tensor, probabilities: Tensor) -> Tensor:
+    def _average(self, scores: Tensor, probabilities: Tensor, common: Tensor | None) -> Tensor:
         """Σ_c q_c weight_c L(scores, c), where a class of probability zero adds nothing whatever its loss."""
         values = self.per_class(scores)
+        if common is not None:
+            values = values + common.unsqueeze(1)
         if self.weight is not None:
             probabilities = probabilities * self.weight.to(values.dtype).view(1, -1, *[1] * (values.dim() - 2))
         return torch.where(probabilities == 0, 0.0, probabilities * values).sum(1)
 
     def _spread(self, sample_weight: Tensor, rows: Tensor) -> Tensor:
         given = torch.as_tensor(sample_weight, dtype=rows.dtype, device=rows.device)
-        if given.shape == rows.shape or given.dim() == 0 and rows.shape == (1,):
+        if given.shape == rows.shape or (given.dim() == 0 and rows.shape == (1,)):
             return given.view(rows.shape)
         if given.dim() == 1 and given.shape[0] == rows.shape[0]:
             return given.view(-1, *[1] * (rows.dim() - 1))
@@ -205,8 +220,6 @@ class MarginLoss(Loss):
         tensor(-0.2870)
     """
 
-    _potential: Potential | None = None
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         kind = type(self)
@@ -221,7 +234,8 @@ class MarginLoss(Loss):
 
     def _settle(self) -> None:
         """Work out what depends on the hyper-parameters; called when they are set."""
-        self._potential = Potential(self.emphasis) if type(self).value is MarginLoss.value else None
+        written = type(self).value is not MarginLoss.value
+        self._potential: Potential | None = None if written else Potential(self.emphasis)
 
     def value(self, d: Tensor) -> Tensor:
         """The loss at margin `d`. By default minus the integral of the emphasis from 0."""
@@ -230,21 +244,21 @@ class MarginLoss(Loss):
 
     def emphasis(self, d: Tensor) -> Tensor:
         """How hard the loss pulls at margin `d`. By default minus the derivative of the value."""
-        _, pullback = torch.func.vjp(self.value, d)
+        pullback = torch.func.vjp(self.value, d)[1]
         (slope,) = pullback(torch.ones_like(d))
         return -slope  # type: ignore[no-any-return]
 
-    def of_margin(self, d: Tensor) -> Tensor:
-        """The loss at margin `d`, which differentiates to minus the emphasis, to any order."""
+    def of_margin(self, d: Tensor, classes: int) -> Tensor:
+        """The loss at margin `d` among so many classes; it differentiates to minus the emphasis, to any order."""
         if type(self).emphasis is MarginLoss.emphasis:
             return self.value(d)
         return _Descent.apply(d, self)  # type: ignore[no-untyped-call, no-any-return]
 
-    def per_example(self, scores: Tensor, target: Tensor) -> Tensor:
-        return self.of_margin(margin_of(scores, target.unsqueeze(1), 1)[0].squeeze(1))
+    def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
+        return self.of_margin(margin_of(scores, target.unsqueeze(1), 1)[0].squeeze(1), scores.shape[1])
 
     def per_class(self, scores: Tensor) -> Tensor:
-        return self.of_margin(margins(scores))
+        return self.of_margin(margins(scores), scores.shape[1])
 
 
 class _Descent(torch.autograd.Function):
@@ -267,6 +281,26 @@ class _Descent(torch.autograd.Function):
         return -grad * ctx.loss.emphasis(d), None
 
 
+def inner_loss(value: Any) -> Loss:
+    """Accept a loss, or its spec, to stand inside another loss; the contract is the outer one's to keep."""
+    loss = registry.get(value)
+    if not isinstance(loss, Loss):
+        raise must("loss", "a loss around a loss", "a loss or its spec string", value)
+    if loss.contract:
+        raise InputError(f"Set {', '.join(loss.contract)} on the outer loss, not on the one inside it. Got {loss!r} inside.")
+    if loss.couples:
+        raise InputError(f"A loss that couples the examples of a batch cannot stand inside another. Got {loss!r}; put it outermost.")
+    return loss
+
+
+def inner_margin_loss(value: Any) -> MarginLoss:
+    """Accept a loss of the margin alone, or its spec, to stand inside another loss."""
+    loss = inner_loss(value)
+    if not isinstance(loss, MarginLoss):
+        raise must("loss", "a curriculum", "a loss of the margin alone, such as 'mae' or 'gce(q=0.7)'", loss)
+    return loss
+
+
 def _factor(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not -torch.inf < value < torch.inf:
         raise must("factor", "a multiple of a loss", "a finite number", value)
@@ -284,49 +318,64 @@ def _combine(parts: Sequence[tuple[float, Loss]]) -> Loss:
                 "leave them at their defaults and set them on the sum."
             )
         if isinstance(loss, Combination):
-            terms.extend((factor * inner, term) for inner, term in zip(loss.factors, loss.terms, strict=True))
+            terms.extend((factor * inner, term) for inner, term in loss.parts)
         else:
             terms.append((factor, loss))
-    kind = MarginCombination if all(isinstance(loss, MarginLoss) for _, loss in terms) else Combination
-    combined = kind(tuple(factor for factor, _ in terms), tuple(bare(loss) for _, loss in terms))
+    separable = all(isinstance(loss, MarginLoss) and not loss.couples for _, loss in terms)
+    kind: type[Combination] = MarginCombination if separable else Combination
+    combined = kind(terms)
     for key, value in contract.items():
         setattr(combined, key, value)
     return combined
 
 
-def bare(loss: Loss) -> Loss:
-    """The same loss under the default contract, for use inside another loss."""
-    return type(loss)(*[getattr(loss, key) for key in loss.settings if key not in CONTRACT]) if loss.contract else loss
-
-
 class Combination(Loss):
-    """A sum of multiples of losses: ``0.3 * NCE() + 0.7 * MAE()``."""
+    """A sum of multiples of losses, made by writing one: ``0.3 * NCE() + 0.7 * MAE()``."""
 
-    factors: tuple[float, ...] = setting()
-    losses: tuple[Loss, ...] = setting()
+    def __init__(self, parts: Sequence[tuple[float, Loss]]) -> None:
+        super().__init__()
+        self.factors = tuple(factor for factor, _ in parts)
+        self.terms = nn.ModuleList(loss for _, loss in parts)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.terms = nn.ModuleList(self.losses)
+    @property
+    def parts(self) -> list[tuple[float, Any]]:
+        return list(zip(self.factors, self.terms, strict=True))
+
+    @property
+    def couples(self) -> bool:
+        return any(term.couples for _, term in self.parts)
 
     def per_class(self, scores: Tensor) -> Tensor:
-        return sum(factor * term.per_class(scores) for factor, term in zip(self.factors, self.terms, strict=True))
+        return _total(factor * term.per_class(scores) for factor, term in self.parts)
 
-    def per_example(self, scores: Tensor, target: Tensor) -> Tensor:
-        return sum(factor * term.per_example(scores, target) for factor, term in zip(self.factors, self.terms, strict=True))
+    def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
+        return _total(factor * term.per_example(scores, target, kept) for factor, term in self.parts)
 
-    def __repr__(self) -> str:
-        return " + ".join(f"{factor:g}*{term!r}" for factor, term in zip(self.factors, self.terms, strict=True))
+    def spec(self, **instead: Any) -> str:
+        contract = {key: self._literal(key) for key in CONTRACT} | instead
+        return " + ".join(f"{factor!r}*{term.spec(**contract)}" for factor, term in self.parts)
 
 
 class MarginCombination(Combination, MarginLoss):
-    """A sum of multiples of margin losses is one itself, because emphasis is linear: the margin is computed once."""
+    """A sum of multiples of margin losses is a margin loss, because emphasis is linear: the margin is computed once."""
 
     def value(self, d: Tensor) -> Tensor:
-        return sum(factor * term.value(d) for factor, term in zip(self.factors, self.terms, strict=True))
+        return _total(factor * term.value(d) for factor, term in self.parts)
 
     def emphasis(self, d: Tensor) -> Tensor:
-        return sum(factor * term.emphasis(d) for factor, term in zip(self.factors, self.terms, strict=True))
+        return _total(factor * term.emphasis(d) for factor, term in self.parts)
+
+    def of_margin(self, d: Tensor, classes: int) -> Tensor:
+        return _total(factor * term.of_margin(d, classes) for factor, term in self.parts)
 
     per_class = MarginLoss.per_class
     per_example = MarginLoss.per_example
+
+
+def _total(values: Iterable[Tensor]) -> Tensor:
+    return functools.reduce(operator.add, values)
+
+
+def p_log_p(d: Tensor) -> Tensor:
+    """p log p at margin `d`, which is 0 at p = 0."""
+    return torch.where(d == -torch.inf, 0.0, d.sigmoid() * nn.functional.logsigmoid(d))

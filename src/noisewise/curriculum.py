@@ -1,0 +1,338 @@
+"""Curricula: an emphasis scaled, shifted, brought to a known size, or changed over training; and what an emphasis looks like.
+
+A robust loss underfits when its emphasis is next to nothing at the margins training starts from, as MAE's is with a hundred
+classes. Scaling or shifting the margin brings the emphasis to where the examples are. Curricula are losses themselves and
+stand in specs like any other: ``"scaled(mae, tau=2)"``, ``"normalised(gr(beta=12, lam=0.5), by='maximum')"``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from noisewise import curve
+from noisewise.errors import InputError, must
+from noisewise.losses import get
+from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss
+from noisewise.losses._normalising import NORMALISATIONS, Normalising
+from noisewise.margin import emphasis, margin
+from noisewise.spec import setting
+
+
+def expected_margin(classes: int, std: float = 1.0) -> float:
+    """The mean margin before training, when scores are independent N(μ, std²).
+
+    Formula:
+        E[Δ] ≈ −log(k − 1) − std²/2 + (exp(std²) − 1) / (2 (k − 1))
+
+    Example:
+        >>> round(expected_margin(10), 3), round(expected_margin(100), 3)
+        (-2.602, -5.086)
+
+    Reference:
+        A curriculum view of robust loss functions, section 5.1 and appendix C.
+    """
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
+        raise must("classes", "expected_margin", "a whole number in [2, inf)", classes)
+    return -math.log(classes - 1) - std**2 / 2 + math.expm1(std**2) / (2 * (classes - 1))
+
+
+def simulated_margins(classes: int, std: float = 1.0, samples: int = 100_000, seed: int = 0) -> Tensor:
+    """Margins of examples whose scores are independent N(0, std²): what training starts from.
+
+    Example:
+        >>> round(float(simulated_margins(10).mean()), 1)
+        -2.6
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn = []
+    for start in range(0, samples, 4096):
+        scores = std * torch.randn(min(4096, samples - start), classes, generator=generator, dtype=torch.float64)
+        drawn.append(margin(scores, torch.zeros(len(scores), dtype=torch.int64)))
+    return torch.cat(drawn)
+
+
+@torch.no_grad()
+def measured_margin(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """The mean margin a model gives now: call it before training, and give the result as ``expected`` to a curriculum.
+
+    Args:
+        model: gives scores; it is left as it was, in training mode or not, batch statistics included.
+        batches: pairs of inputs and class indices.
+
+    Example:
+        >>> round(measured_margin(torch.nn.Identity(), [(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))]), 4)
+        1.3069
+    """
+    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    total, number = 0.0, 0
+    for inputs, labels in batches:
+        found = margin(model(inputs), labels)
+        total, number = total + float(found.double().sum()), number + found.numel()
+    for name, buffer in model.named_buffers():
+        buffer.copy_(kept[name])
+    if number == 0:
+        raise InputError("measured_margin needs at least one example. Got no batches.")
+    return total / number
+
+
+def _expected(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value == 0:
+        raise must("expected", "a curriculum", "a finite margin other than 0 (E[Δ] before training)", value)
+    return float(value)
+
+
+def _classes(value: Any) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 2):
+        raise must("classes", "a curriculum", "a whole number in [2, inf)", value)
+    return value
+
+
+class _Moved(MarginLoss):
+    """A margin loss seen at another margin; where the margin starts from is given, or follows from the number of classes."""
+
+    loss: MarginLoss = setting(check=inner_margin_loss)
+    tau: float = setting(bounds="(-inf, inf)")
+    expected: float | None = setting(default=None, check=_expected, kw_only=True)
+    classes: int | None = setting(default=None, check=_classes, kw_only=True)
+
+    def start(self, classes: int | None) -> float:
+        """|E[Δ]|: how far below zero margins are before training."""
+        if self.expected is not None:
+            return abs(self.expected)
+        known = self.classes if self.classes is not None else classes
+        if known is None:
+            raise InputError(f"{type(self).__name__} needs the number of classes. Give classes=… or expected=…. Got {self!r}.")
+        return abs(expected_margin(known))
+
+
+class Scaled(_Moved, name="scaled"):
+    """A loss whose margins are scaled so that training starts at emphasis w(−tau) instead of w(E[Δ]).
+
+    Formula:
+        L(Δ) = l(c Δ) / c,  c = tau / |E[Δ]|
+        w(Δ) = w_l(c Δ)
+
+    Args:
+        loss: a loss of the margin alone.
+        tau: where the starting margin is moved to.
+        expected: E[Δ] before training, measured; by default `expected_margin` of the number of classes.
+        classes: the number of classes; by default that of the scores.
+
+    Example:
+        >>> Scaled("mae", tau=2.0, classes=100).emphasis(torch.tensor(expected_margin(100)))  # MAE's at Δ = −2
+        tensor(0.2100)
+
+    Reference:
+        A curriculum view of robust loss functions, section 5.1.1.
+    """
+
+    examples = ("scaled(mae, 2.0)", "scaled(gce(q=0.7), 1.0, expected=-3.0)")
+
+    tau: float = setting(bounds="(0, inf)")
+
+    def factor(self, classes: int | None = None) -> float:
+        return self.tau / self.start(classes)
+
+    def value(self, d: Tensor) -> Tensor:
+        return self.loss.value(self.factor() * d) / self.factor()
+
+    def emphasis(self, d: Tensor) -> Tensor:
+        return self.loss.emphasis(self.factor() * d)
+
+    def of_margin(self, d: Tensor, classes: int) -> Tensor:
+        factor = self.factor(classes)
+        return self.loss.of_margin(factor * d, classes) / factor
+
+
+class Shifted(_Moved, name="shifted"):
+    """A loss whose margins are shifted so that training starts at emphasis w(−tau) instead of w(E[Δ]).
+
+    Formula:
+        L(Δ) = l(Δ + |E[Δ]| − tau)
+        w(Δ) = w_l(Δ + |E[Δ]| − tau)
+
+    Args:
+        loss: a loss of the margin alone.
+        tau: where the starting margin is moved to.
+        expected: E[Δ] before training, measured; by default `expected_margin` of the number of classes.
+        classes: the number of classes; by default that of the scores.
+
+    Example:
+        >>> Shifted("mae", tau=2.0, classes=100).emphasis(torch.tensor(expected_margin(100)))  # MAE's at Δ = −2
+        tensor(0.2100)
+
+    Reference:
+        A curriculum view of robust loss functions, section 5.1.1.
+    """
+
+    examples = ("shifted(mae, 2.0)", "shifted(gce(q=0.7), 1.0, expected=-3.0)")
+
+    def offset(self, classes: int | None = None) -> float:
+        return self.start(classes) - self.tau
+
+    def value(self, d: Tensor) -> Tensor:
+        return self.loss.value(d + self.offset())
+
+    def emphasis(self, d: Tensor) -> Tensor:
+        return self.loss.emphasis(d + self.offset())
+
+    def of_margin(self, d: Tensor, classes: int) -> Tensor:
+        return self.loss.of_margin(d + self.offset(classes), classes)
+
+
+class Normalised(Normalising, name="normalised"):
+    """A loss whose emphasis is brought to a known size, so that losses are compared at the same learning rate.
+
+    Formula:
+        w = w_l / sup w_l, w_l / ∫₀¹ w_l dp, or w_l / mean of w_l over the batch
+        L = l divided by the same
+
+    Args:
+        loss: a loss of the margin alone.
+        by: "maximum" (all experiments of the curriculum paper), "integral" or "batch" (the IMAE and GR authors' code).
+
+    Example:
+        >>> Normalised("mae", by="maximum").emphasis(torch.tensor(0.0))
+        tensor(1.)
+
+    Reference:
+        A curriculum view of robust loss functions, section 5.
+    """
+
+    examples = ("normalised(mae, by='maximum')", "normalised(gr(beta=12.0, lam=0.5), by='integral')")
+
+    loss: MarginLoss = setting(check=inner_margin_loss)
+    by: str = setting(default="maximum", choices=NORMALISATIONS)
+
+    def normalisation(self) -> str:
+        return self.by
+
+    def pull(self, d: Tensor) -> Tensor:
+        return self.loss.emphasis(d)
+
+    def value(self, d: Tensor) -> Tensor:
+        return self.loss.value(d) / self._scale
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str) or not value.isidentifier():
+        raise must("parameter", "Scheduled", "the name of a hyper-parameter", value)
+    return value
+
+
+class Scheduled(MarginLoss, name="scheduled"):
+    """A loss with a hyper-parameter that changes over training; `advance` moves it.
+
+    Formula:
+        parameter = start + (end − start) shape(progress),  progress from 0 to 1
+        w = w_l with that parameter
+
+    Args:
+        loss: a loss of the margin alone.
+        parameter: which of its hyper-parameters changes.
+        start: its value before training.
+        end: its value at the end.
+        shape: "linear", "cosine" (slow, fast, slow) or "step" (start, then end from the middle on).
+
+    Example:
+        >>> loss = Scheduled("imae", "T", 0.5, 8)
+        >>> advance(loss, 0.5)
+        >>> loss.loss.T
+        4.25
+
+    Reference:
+        A curriculum view of robust loss functions, section 5 (schedules decide robustness).
+    """
+
+    examples = ("scheduled(imae, 'T', 0.5, 8.0)", "scheduled(gce, 'q', 0.3, 0.9, shape='cosine')")
+
+    loss: MarginLoss = setting(check=inner_margin_loss)
+    parameter: str = setting(check=_word)
+    start: float = setting(bounds="(-inf, inf)")
+    end: float = setting(bounds="(-inf, inf)")
+    shape: str = setting(default="linear", choices=("linear", "cosine", "step"))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        declared = self.loss.settings.get(self.parameter)
+        if declared is None or declared.bounds is None or declared.kw_only:
+            numeric = [key for key, value in self.loss.settings.items() if value.bounds is not None and not value.kw_only]
+            raise must(
+                "parameter",
+                "Scheduled",
+                f"a numeric hyper-parameter of {self.loss!r} ({', '.join(numeric) or 'it has none'})",
+                self.parameter,
+            )
+        for value in (self.end, self.start):
+            setattr(self.loss, self.parameter, value)
+
+    def advance(self, progress: float) -> None:
+        """Set the hyper-parameter to its value at this progress."""
+        if self.shape == "linear":
+            part = progress
+        elif self.shape == "cosine":
+            part = (1 - math.cos(math.pi * progress)) / 2
+        else:
+            part = float(progress >= 0.5)
+        setattr(self.loss, self.parameter, self.start + (self.end - self.start) * part)
+
+    def value(self, d: Tensor) -> Tensor:
+        return self.loss.value(d)
+
+    def emphasis(self, d: Tensor) -> Tensor:
+        return self.loss.emphasis(d)
+
+    def of_margin(self, d: Tensor, classes: int) -> Tensor:
+        return self.loss.of_margin(d, classes)
+
+
+def advance(loss: Loss, progress: float) -> None:
+    """Tell a loss how far training is, from 0 to 1: every schedule inside it moves its hyper-parameter."""
+    if not 0 <= progress <= 1:
+        raise must("progress", "advance", "in [0, 1]", progress)
+    for part in reversed(list(loss.modules())):  # inner ones first: a normalisation outside depends on them
+        if isinstance(part, Scheduled):
+            part.advance(progress)
+        if isinstance(part, MarginLoss):
+            part._settle()
+
+
+def focus(loss: Loss | str) -> float | None:
+    """The p an emphasis is largest at; None for a loss that is not a function of p alone.
+
+    Example:
+        >>> focus("imae(T=8, saturation=0)"), focus("ce"), round(focus("gce(q=0.7)"), 4)
+        (0.5, 0.0, 0.4118)
+    """
+    loss = get(loss)
+    return curve.peak(loss.emphasis)[0] if isinstance(loss, MarginLoss) else None
+
+
+def spread(loss: Loss | str, scores: Tensor | None = None, target: Tensor | None = None, *, norm: str = "margin") -> float | None:
+    """Variance of an emphasis: over uniform p, or over the examples of a batch.
+
+    Args:
+        loss: any loss; without a batch, one that is a function of p alone (else None is returned).
+        scores: of a batch.
+        target: of the same batch.
+        norm: "margin" for the emphasis, "l1" for ‖∂L/∂s‖₁, the IMAE paper's number, four times as large.
+
+    Example:
+        >>> round(spread("ce", norm="l1"), 4), round(spread("mae", norm="l1"), 4)
+        (0.3333, 0.0889)
+    """
+    if norm not in ("margin", "l1"):
+        raise must("norm", "spread", "one of 'margin', 'l1'", norm)
+    loss = get(loss)
+    if scores is not None and target is not None:
+        return float(emphasis(loss, scores, target, norm=norm).double().var(correction=0))
+    if not isinstance(loss, MarginLoss):
+        return None
+    return {"margin": 1.0, "l1": 4.0}[norm] * curve.variance(loss.emphasis)

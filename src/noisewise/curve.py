@@ -1,0 +1,63 @@
+"""Numbers read off an emphasis curve: where it peaks, its area and its variance over p.
+
+A curve is any function of float64 margins. Nothing here knows which loss it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from noisewise.potential import REACH, Potential
+
+Curve = Callable[[Tensor], Tensor]
+
+
+def peak(curve: Curve) -> tuple[float, float]:
+    """The p at which a curve is largest, and how large it is there; p is 0 or 1 where it is approached only at an end.
+
+    Example:
+        >>> p, height = peak(lambda d: torch.sigmoid(d) * torch.sigmoid(-d))
+        >>> p, round(height, 12)
+        (0.5, 0.25)
+    """
+    low, high = -60.0, 60.0
+    best, height = 0.0, -torch.inf
+    for _ in range(6):
+        d = torch.linspace(low, high, 961, dtype=torch.float64)
+        values = curve(d)
+        top = int(values.argmax())
+        if float(values[top]) > height:
+            best, height = float(d[top]), float(values[top])
+        step = (high - low) / 960
+        low, high = best - 2 * step, best + 2 * step
+    ends = curve(torch.tensor([-REACH, REACH], dtype=torch.float64))
+    for p, end in zip((0.0, 1.0), ends.tolist(), strict=True):
+        if end >= height * (1 - 1e-12):
+            return p, end
+    return round(float(torch.tensor(best, dtype=torch.float64).sigmoid()), 7), height
+
+
+def area(curve: Curve) -> float:
+    """∫₀¹ of a curve over p.
+
+    Example:
+        >>> round(area(lambda d: torch.sigmoid(-d)), 12)  # cross-entropy: ∫ (1 − p) dp
+        0.5
+    """
+    over_margins = Potential(lambda d: curve(d) * torch.sigmoid(d) * torch.sigmoid(-d))
+    left, right = over_margins(torch.tensor([-REACH, REACH], dtype=torch.float64)).tolist()
+    return float(left - right)
+
+
+def variance(curve: Curve) -> float:
+    """Variance of a curve when p is uniform on [0, 1].
+
+    Example:
+        >>> round(variance(lambda d: 2 * torch.sigmoid(-d)), 12)  # ‖∂CE/∂s‖₁ = 2 (1 − p)
+        0.333333333333
+    """
+    mean = area(curve)
+    return area(lambda d: (curve(d) - mean) ** 2)

@@ -1,0 +1,126 @@
+"""Emphasis brought to a known size: by its maximum, by its area, or by its mean over the batch.
+
+The first two divide by a constant. The third divides by the mean emphasis of the examples at hand, as the code of the IMAE
+and GR authors does: right only if that mean is taken over the whole batch. Under data parallelism the mean is taken over all
+processes; under gradient accumulation `Accumulation` divides once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from noisewise import curve
+from noisewise.errors import InputError
+from noisewise.losses._base import MarginLoss, registry
+from noisewise.margin import margin_of
+
+NORMALISATIONS = ("none", "maximum", "integral", "batch")
+
+
+class Normalising(MarginLoss):
+    """A margin loss whose emphasis is a raw `pull`, brought to size by one of `NORMALISATIONS`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._whole: Accumulation | None = None
+
+    def normalisation(self) -> str:
+        """Which of `NORMALISATIONS` is asked for."""
+        raise NotImplementedError
+
+    def pull(self, d: Tensor) -> Tensor:
+        """The emphasis before it is brought to size."""
+        raise NotImplementedError
+
+    def _settle(self) -> None:
+        how = self.normalisation()
+        sizes = {"maximum": lambda: curve.peak(self.pull)[1], "integral": lambda: curve.area(self.pull)}
+        self._scale: float = sizes[how]() if how in sizes else 1.0
+        super()._settle()
+
+    def emphasis(self, d: Tensor) -> Tensor:
+        return self.pull(d) / self._scale
+
+    @property
+    def couples(self) -> bool:
+        return self.normalisation() == "batch"
+
+    def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
+        if not self.couples:
+            return super().per_example(scores, target, kept)
+        d = margin_of(scores, target.unsqueeze(1), 1)[0].squeeze(1)
+        rows = self.of_margin(d, scores.shape[1])
+        with torch.no_grad():
+            pulls = self.emphasis(d.detach())
+            sums = torch.stack([pulls.sum(), torch.ones_like(pulls).sum()] if kept is None else [(pulls * kept).sum(), kept.sum()])
+        if self._whole is not None:
+            self._whole.add(sums)
+            return rows
+        return rows / _mean(sums)
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        if self.couples:
+            raise InputError(f"Batch normalisation needs class indices and no label smoothing. Got class probabilities for {self!r}.")
+        return super().per_class(scores)
+
+
+def _mean(sums: Tensor) -> Tensor:
+    """Mean emphasis from (sum, number), over all processes of a data-parallel run."""
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        sums = sums.clone()
+        dist.all_reduce(sums)
+    mean = sums[0] / sums[1].clamp(min=1)
+    return torch.where(mean == 0, 1.0, mean)
+
+
+class Accumulation:
+    """Batch normalisation over a batch that arrives in parts.
+
+    Inside the block the loss leaves its emphasis as it is and adds up its size; `divide` then divides the gradients once by
+    the mean over all parts. That is exact, in one pass, because the mean is one number for the whole batch.
+
+    Args:
+        loss: a loss with batch normalisation.
+
+    Example:
+        >>> from noisewise.losses import IMAE
+        >>> layer, loss = torch.nn.Linear(4, 3), IMAE(normalise="batch")
+        >>> parts = [(torch.randn(8, 4), torch.randint(3, (8,))) for _ in range(2)]
+        >>> with Accumulation(loss) as whole:
+        ...     for inputs, labels in parts:
+        ...         (loss(layer(inputs), labels) / len(parts)).backward()
+        >>> whole.divide(layer.parameters())
+    """
+
+    def __init__(self, loss: Any) -> None:
+        loss = registry.get(loss)
+        if not isinstance(loss, Normalising) or not loss.couples:
+            raise InputError(f"Accumulation takes a loss normalised over the batch: normalise='batch'. Got {loss!r} instead.")
+        self._loss = loss
+        self._sums: Tensor | None = None
+
+    def __enter__(self) -> Self:
+        self._sums = None
+        self._loss._whole = self
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._loss._whole = None
+
+    def add(self, sums: Tensor) -> None:
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def divide(self, parameters: Iterable[Tensor]) -> None:
+        """Divide the accumulated gradients by the mean emphasis of the whole batch."""
+        if self._sums is None:
+            raise InputError("Accumulation.divide needs at least one loss computed inside the block. Got none.")
+        mean = _mean(self._sums)
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.div_(mean.to(parameter.grad.dtype))

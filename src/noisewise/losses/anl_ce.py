@@ -1,0 +1,41 @@
+import math
+
+from torch import Tensor
+
+from noisewise.losses._base import Loss
+from noisewise.losses._every_class import negative_share, share
+from noisewise.losses.ce import CE
+from noisewise.spec import setting
+
+
+class ANLCE(Loss, name="anl_ce"):
+    """Active negative loss on cross-entropy: normalised cross-entropy plus a normalised negative one.
+
+    Its paper adds an L1 penalty on all weights of the model; give that to the optimiser.
+
+    Formula:
+        L = alpha l_y / Σ_i l_i + beta (1 − (A − l_y) / Σ_i (A − l_i)),  l_i = min(−log p_i, A),  A = −log p_min
+        w: by differentiation
+
+    Args:
+        alpha: factor of the active part.
+        beta: factor of the negative part.
+        p_min: the probability below which a class costs no more.
+
+    Example:
+        >>> ANLCE(alpha=5, beta=5)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
+        tensor(3.4344)
+
+    Reference:
+        Ye et al., Active negative loss functions for learning with noisy labels, NeurIPS 2023.
+    """
+
+    examples = ("anl_ce(alpha=5.0, beta=5.0)", "anl_ce(alpha=10.0, beta=1.0)")
+
+    alpha: float = setting(default=5.0, bounds="[0, inf)")
+    beta: float = setting(default=5.0, bounds="[0, inf)")
+    p_min: float = setting(default=1e-7, bounds="(0, 1)")
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        costs = CE().per_class(scores)
+        return self.alpha * share(costs) + self.beta * negative_share(costs, -math.log(self.p_min))

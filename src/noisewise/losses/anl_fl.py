@@ -1,0 +1,44 @@
+import math
+
+from torch import Tensor
+
+from noisewise.losses._base import Loss
+from noisewise.losses._every_class import negative_share, share
+from noisewise.losses.focal import Focal
+from noisewise.spec import setting
+
+
+class ANLFL(Loss, name="anl_fl"):
+    """Active negative loss on focal loss: normalised focal plus a normalised negative one.
+
+    Its paper adds an L1 penalty on all weights of the model; give that to the optimiser.
+
+    Formula:
+        L = alpha l_y / Σ_i l_i + beta (1 − (A − l_y) / Σ_i (A − l_i)),  l_i = min(focal(p_i), A),  A = focal(p_min)
+        w: by differentiation
+
+    Args:
+        alpha: factor of the active part.
+        beta: factor of the negative part.
+        q: the focal exponent (γ in its paper).
+        p_min: the probability below which a class costs no more.
+
+    Example:
+        >>> ANLFL(alpha=5, beta=5, q=0.5)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
+        tensor(3.3086)
+
+    Reference:
+        Ye et al., Active negative loss functions for learning with noisy labels, NeurIPS 2023.
+    """
+
+    examples = ("anl_fl(alpha=5.0, beta=5.0, q=0.5)", "anl_fl(alpha=1.0, beta=1.0, q=2.0)")
+
+    alpha: float = setting(default=5.0, bounds="[0, inf)")
+    beta: float = setting(default=5.0, bounds="[0, inf)")
+    q: float = setting(default=0.5, bounds="[0, inf)")
+    p_min: float = setting(default=1e-7, bounds="(0, 1)")
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        costs = Focal(q=self.q).per_class(scores)
+        most = -math.pow(1 - self.p_min, self.q) * math.log(self.p_min)
+        return self.alpha * share(costs) + self.beta * negative_share(costs, most)

@@ -1,0 +1,39 @@
+import math
+
+from torch import Tensor
+
+from noisewise.losses._base import MarginLoss
+from noisewise.spec import setting
+
+
+class AUL(MarginLoss, name="aul"):
+    """Asymmetric unhinged loss: MAE bent so that clean labels outweigh wrong ones.
+
+    Formula:
+        l(p) = ((a − p)^q − (a − 1)^q) / q
+        w = p (1 − p) (a − p)^(q−1)
+
+    Args:
+        a: more than one; the further, the closer to MAE.
+        q: how it bends.
+
+    Example:
+        >>> AUL(a=2, q=3)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
+        tensor(0.2616)
+
+    Reference:
+        Zhou et al., Asymmetric loss functions for learning with noisy labels, ICML 2021.
+    """
+
+    examples = ("aul(a=2.0, q=3.0)", "aul(a=1.1, q=0.5)", "aul(a=5.5, q=3.0)")
+
+    a: float = setting(default=2.0, bounds="(1, inf)")
+    q: float = setting(default=3.0, bounds="(0, inf)")
+
+    def value(self, d: Tensor) -> Tensor:
+        least = self.a - 1  # a − p = least + (1 − p), which is exact as p → 1
+        return math.pow(least, self.q) * (self.q * ((-d).sigmoid() / least).log1p()).expm1() / self.q
+
+    def emphasis(self, d: Tensor) -> Tensor:
+        rest = (-d).sigmoid()
+        return d.sigmoid() * rest * (self.a - 1 + rest) ** (self.q - 1)

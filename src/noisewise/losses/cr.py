@@ -1,0 +1,55 @@
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from noisewise.errors import must
+from noisewise.losses._base import Loss
+from noisewise.losses.ce import CE
+from noisewise.spec import setting
+
+
+def _prior(value: Any) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    try:
+        prior = torch.as_tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        prior = torch.empty(0)
+    if prior.dim() != 1 or len(prior) < 2 or bool((prior < 0).any()) or abs(float(prior.sum()) - 1) > 1e-6:
+        raise must("prior", "CR", "one probability per class, summing to 1", value)
+    return tuple(prior.tolist())
+
+
+class CR(Loss, name="cr"):
+    """Cross-entropy with the confidence regulariser of CORES²: a reward for certainty, what peer loss is on average.
+
+    Formula:
+        L = −log p_y + beta Σ_i P(i) log p_i
+        w: by differentiation
+
+    Args:
+        beta: how much certainty is rewarded.
+        prior: P(i), how often each class occurs among the given labels; by default all equally often.
+
+    Example:
+        >>> CR(beta=0.5)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
+        tensor(-0.5469)
+
+    Reference:
+        Cheng et al., Learning with instance-dependent label noise: a sample sieve approach, ICLR 2021.
+    """
+
+    examples = ("cr(beta=0.5)", "cr(beta=2.0)")
+
+    beta: float = setting(default=2.0, bounds="[0, inf)")
+    prior: tuple[float, ...] | None = setting(default=None, check=_prior)
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        costs = CE().per_class(scores)
+        if self.prior is None:
+            return costs - self.beta * costs.mean(1, keepdim=True)
+        if len(self.prior) != scores.shape[1]:
+            raise must("prior", "CR", f"one probability for each of the {scores.shape[1]} classes", f"{len(self.prior)} of them")
+        prior = torch.tensor(self.prior, dtype=costs.dtype, device=costs.device).view(1, -1, *[1] * (costs.dim() - 2))
+        return costs - self.beta * (prior * costs).sum(1, keepdim=True)

@@ -1,0 +1,50 @@
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from noisewise.errors import InputError
+from noisewise.losses.js import JS
+from noisewise.margin import at_least_float, check_scores
+from noisewise.spec import setting
+
+
+class GJS(JS, name="gjs"):
+    """Generalised Jensen–Shannon divergence between a label and several views of one example: JS plus consistency.
+
+    Call it with a list of scores, one tensor per augmented view. With a single tensor it is `js`.
+
+    Formula:
+        L = JS(y, mean of the views) + (1 − pi)/Z · mean_k KL(view_k ‖ mean of the views)
+        w = emphasis of js at the margin of the mean, plus the pull towards consistency
+
+    Args:
+        pi: the weight of the label in the mixture.
+
+    Example:
+        >>> once, again = torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([[0.0, 2.0, 0.0]])
+        >>> GJS(pi=0.5)([once, again], torch.tensor([0]))
+        tensor(1.1324)
+
+    Reference:
+        Englesson & Azizpour, Generalized Jensen–Shannon divergence loss for learning with noisy labels, NeurIPS 2021.
+    """
+
+    examples = ("gjs(pi=0.5)", "gjs(pi=0.3)")
+
+    pi: float = setting(default=0.5, bounds="(0, 1)")
+
+    def forward(self, scores: Tensor | Sequence[Tensor], target: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
+        if isinstance(scores, Tensor):
+            return super().forward(scores, target, sample_weight=sample_weight)
+        for view in scores:
+            check_scores(view, "GJS")
+        if not scores or len({view.shape for view in scores}) != 1:
+            raise InputError(f"The views given to GJS must be scores of one shape. Got {[tuple(view.shape) for view in scores]}.")
+        dim = 1 if scores[0].dim() > 1 else 0
+        views = torch.stack([at_least_float(view).log_softmax(dim) for view in scores])
+        mean = views.logsumexp(0) - math.log(len(scores))
+        gap = torch.where(views == -torch.inf, 0.0, views.exp() * (views - mean)).sum(dim + 1).mean(0)
+        common = gap / -math.log1p(-self.pi)
+        return self._loss(mean.to(scores[0].dtype) if mean.dtype != scores[0].dtype else mean, target, sample_weight, common)

@@ -1,0 +1,34 @@
+from typing import ClassVar
+
+from torch import Tensor
+
+from noisewise.losses._base import Loss
+from noisewise.losses.ce import CE
+from noisewise.spec import setting
+
+
+class GLS(Loss, name="gls"):
+    """Generalised label smoothing: the smoothing may be negative, which makes predictions more certain under noise.
+
+    Formula:
+        L = −Σ_i ((1 − alpha) [i = y] + alpha / k) log p_i
+        w: (1 − alpha) (1 − p_y) plus the pull of the smoothing
+
+    Args:
+        alpha: the share spread over all classes; negative sharpens.
+
+    Example:
+        >>> GLS(alpha=-0.4)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
+        tensor(-0.2938)
+
+    Reference:
+        Wei et al., To smooth or not? When label smoothing meets noisy labels, ICML 2022.
+    """
+
+    examples: ClassVar[tuple[str, ...]] = ("gls(alpha=-0.4)", "gls(alpha=0.2)", "gls(alpha=-4.0)")
+
+    alpha: float = setting(default=-0.4, bounds="(-inf, 1]")
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        costs = CE().per_class(scores)
+        return (1 - self.alpha) * costs + self.alpha * costs.mean(1, keepdim=True)

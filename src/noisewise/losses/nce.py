@@ -1,0 +1,24 @@
+from torch import Tensor
+
+from noisewise.losses._base import Loss
+from noisewise.losses._every_class import share
+from noisewise.losses.ce import CE
+
+
+class NCE(Loss, name="nce"):
+    """Normalised cross-entropy: cross-entropy as a share of what every class would cost. Robust, slow to learn alone.
+
+    Formula:
+        L = −log p_y / Σ_i −log p_i
+        w ≤ γ (1 + ε) (1 − p_y),  γ = 1 / Σ_i −log p_i,  ε = k γ (−log p_y)
+
+    Example:
+        >>> NCE()(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
+        tensor(0.0508)
+
+    Reference:
+        Ma et al., Normalized loss functions for deep learning with noisy labels, ICML 2020.
+    """
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        return share(CE().per_class(scores))

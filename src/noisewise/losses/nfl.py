@@ -1,0 +1,32 @@
+from torch import Tensor
+
+from noisewise.losses._base import Loss
+from noisewise.losses._every_class import share
+from noisewise.losses.focal import Focal
+from noisewise.spec import setting
+
+
+class NFL(Loss, name="nfl"):
+    """Normalised focal loss: focal loss as a share of what every class would cost, with its whole derivative.
+
+    Formula:
+        L = focal(p_y) / Σ_i focal(p_i)
+        w: by differentiation
+
+    Args:
+        q: the focal exponent (γ in its paper).
+
+    Example:
+        >>> NFL(q=0.5)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
+        tensor(0.0254)
+
+    Reference:
+        Ma et al., Normalized loss functions for deep learning with noisy labels, ICML 2020.
+    """
+
+    examples = ("nfl(q=0.5)", "nfl(q=2.0)")
+
+    q: float = setting(default=0.5, bounds="[0, inf)")
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        return share(Focal(q=self.q).per_class(scores))

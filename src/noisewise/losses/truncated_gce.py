@@ -1,0 +1,39 @@
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from noisewise.losses.gce import GCE
+from noisewise.spec import setting
+
+
+class TruncatedGCE(GCE, name="truncated_gce"):
+    """Generalised cross-entropy that lets go of examples believed less than kappa.
+
+    Formula:
+        l(p) = GCE(max(p, kappa))
+        w = p^q (1 − p) where p > kappa, else 0
+
+    Args:
+        q: how far towards MAE.
+        kappa: the probability below which an example is left alone.
+
+    Example:
+        >>> TruncatedGCE(q=0.7, kappa=0.5)(torch.tensor([[0.0, 2.0, 0.0]]), torch.tensor([0]))
+        tensor(0.5492)
+
+    Reference:
+        Zhang & Sabuncu, Generalized cross entropy loss for training deep neural networks with noisy labels, NeurIPS 2018.
+    """
+
+    examples = ("truncated_gce(q=0.7, kappa=0.5)", "truncated_gce(q=0.3, kappa=0.1)")
+
+    q: float = setting(default=0.7, bounds="(0, 1]")
+    kappa: float = setting(default=0.5, bounds="(0, 1)")
+
+    def value(self, d: Tensor) -> Tensor:
+        return -(self.q * logsigmoid(d).clamp(min=math.log(self.kappa))).expm1() / self.q
+
+    def emphasis(self, d: Tensor) -> Tensor:
+        return torch.where(logsigmoid(d) > math.log(self.kappa), super().emphasis(d), 0.0)
