@@ -107,6 +107,10 @@ class _Moved(MarginLoss):
         if self.expected is not None:
             return abs(self.expected)
         known = self.classes if self.classes is not None else classes
+        if known == 2:
+            raise InputError(
+                f"With two classes margins start at 0 and there is nothing to move. Give expected=… to {self!r} if they do not."
+            )
         if known is None:
             raise InputError(f"{type(self).__name__} needs the number of classes. Give classes=… or expected=…. Got {self!r}.")
         return abs(expected_margin(known))

@@ -18,7 +18,7 @@ from torch import Tensor
 Array = NDArray[np.float64]
 
 _NODES = 10
-HOME = 2.0**-3  # the cell around 0, where V is 0: small enough never to be halved, so that V is exact relative to itself
+HOME = 2.0**-5  # the cell around 0, where V is 0: small enough never to be halved, so that V is exact relative to itself
 REACH = 2.0**15  # scores of ±1e4 give margins of ±2e4; beyond the reach the emphasis is taken as constant
 _PRECISION = 1e-14
 _SPLITS = 24
@@ -80,19 +80,18 @@ class Potential:
         powers = fitted @ _TO_POWERS
         integral = np.zeros((len(low), _NODES + 1))
         integral[:, 1:] = -half[:, None] * powers / np.arange(1, _NODES + 1)
-        self._anchor(integral, int(np.searchsorted(low, 0.0, side="right")) - 1)
+        self._anchor(integral, -middle / half, int(np.searchsorted(low, 0.0, side="right")) - 1)
         self._left, self._right = (float(value) for value in ends)
         self._edges = torch.from_numpy(low[1:].copy())
         self._rows = torch.from_numpy(np.column_stack([middle, 1 / half, integral]))
         self._placed: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
 
     @staticmethod
-    def _anchor(integral: Array, home: int) -> None:
+    def _anchor(integral: Array, zeros: Array, home: int) -> None:
         """Choose each cell's constant so that the pieces join and V(0) = 0."""
-        ones = np.ones(_NODES + 1)
-        signs = ones.copy()
-        signs[1::2] = -1
-        rises, falls = integral @ ones, integral @ signs
+        signs = (-1.0) ** np.arange(_NODES + 1)
+        rises, falls = integral.sum(1), integral @ signs
+        integral[home, 0] = -np.polynomial.polynomial.polyval(zeros[home], integral[home])
         for cell in range(home + 1, len(integral)):
             integral[cell, 0] = integral[cell - 1, 0] + rises[cell - 1] - falls[cell]
         for cell in range(home - 1, -1, -1):

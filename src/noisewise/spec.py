@@ -83,7 +83,7 @@ class Setting:
             if value not in self.choices:
                 raise must(name, owner, self.requirement, value)
         elif self.bounds is not None:
-            number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+            number = float(value) if not isinstance(value, bool) and isinstance(value, numbers.Real) else math.nan
             if number not in self.bounds or (self.whole and number != int(number)):
                 raise must(name, owner, self.requirement, value)
             return int(number) if self.whole else number
@@ -184,6 +184,9 @@ class Registry(Generic[T]):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             args = [self._argument(argument, spec) for argument in node.args]
             named = {word.arg: self._argument(word.value, spec) for word in node.keywords if word.arg is not None}
+            twice = sorted(named.keys() & kwargs.keys())
+            if twice:
+                raise InputError(f"The {self.kind} spec {spec!r} gives {', '.join(twice)}, which is given beside it too. Give it once.")
             if len(named) == len(node.keywords):
                 return self.make(node.func.id, *args, **named, **kwargs)
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS and not kwargs:

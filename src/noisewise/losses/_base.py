@@ -234,8 +234,10 @@ class MarginLoss(Loss):
 
     def _settle(self) -> None:
         """Work out what depends on the hyper-parameters; called when they are set."""
-        written = type(self).value is not MarginLoss.value
-        self._potential: Potential | None = None if written else Potential(self.emphasis)
+        self._potential: Potential | None = None if self._has_closed_form() else Potential(self.emphasis)
+
+    def _has_closed_form(self) -> bool:
+        return type(self).value is not MarginLoss.value
 
     def value(self, d: Tensor) -> Tensor:
         """The loss at margin `d`. By default minus the integral of the emphasis from 0."""
@@ -324,8 +326,8 @@ def _combine(parts: Sequence[tuple[float, Loss]]) -> Loss:
     separable = all(isinstance(loss, MarginLoss) and not loss.couples for _, loss in terms)
     kind: type[Combination] = MarginCombination if separable else Combination
     combined = kind(terms)
-    for key, value in contract.items():
-        setattr(combined, key, value)
+    for key in contract:
+        setattr(combined, key, getattr(parts[0][1], key))
     return combined
 
 

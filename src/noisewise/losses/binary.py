@@ -5,7 +5,7 @@ from torch import Tensor
 
 from noisewise.errors import InputError, must
 from noisewise.losses._base import Loss, MarginLoss, inner_loss
-from noisewise.margin import at_least_float, check_floating, check_some
+from noisewise.margin import at_least_float, can_look, check_floating, check_some
 from noisewise.spec import setting
 
 
@@ -85,6 +85,15 @@ class Binary(Loss, name="binary"):
             )
         if self.reduction == "mean":
             check_some(scores, "Binary")
+        if target.numel() and target.dtype != torch.bool and can_look(target):
+            wrong = (target < 0) | (target > 1)
+            if not target.is_floating_point():
+                wrong &= target != self.ignore_index
+            if wrong.any():
+                raise InputError(
+                    f"The target given to Binary must hold 0, 1 or probabilities between them, or as an integer the ignore_index "
+                    f"{self.ignore_index}. Got {target[wrong].flatten()[0].item()} instead."
+                )
 
     def _both(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """What every score costs if its label is yes, and if it is no."""

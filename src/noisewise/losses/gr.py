@@ -57,8 +57,11 @@ class GR(Normalising, name="gr"):
             wanted = wanted * (self.lam * logsigmoid(d)).exp()
         return 0.5 * (wanted if self.g == "identity" else wanted.exp() * fade(d, self.saturation))
 
+    def _has_closed_form(self) -> bool:
+        return self.g == "identity"
+
     def value(self, d: Tensor) -> Tensor:
-        if self.g == "exp":
+        if not self._has_closed_form():
             return super().value(d)
         log_p = logsigmoid(d)
         share = -log_p if self.lam == 0 else -torch.expm1(self.lam * log_p) / self.lam

@@ -8,9 +8,11 @@ from noisewise.losses.ce import CE
 class NCE(Loss, name="nce"):
     """Normalised cross-entropy: cross-entropy as a share of what every class would cost. Robust, slow to learn alone.
 
+    The curriculum paper prints the bound γ (1 + ε) (1 − p_y) on its emphasis, which does not hold; the one below does.
+
     Formula:
         L = −log p_y / Σ_i −log p_i
-        w ≤ γ (1 + ε) (1 − p_y),  γ = 1 / Σ_i −log p_i,  ε = k γ (−log p_y)
+        w ≤ γ (1 − p_y + ε (k−1)/k),  γ = 1 / Σ_i −log p_i,  ε = k γ (−log p_y)
 
     Example:
         >>> NCE()(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))

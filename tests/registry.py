@@ -1,0 +1,38 @@
+"""The losses every registry-wide test runs over: each registered name with each of its own examples."""
+
+import torch
+from torch import Tensor
+
+import noisewise
+from noisewise.losses import MarginLoss
+from noisewise.losses._base import registry
+
+SPECS = [spec for name in registry for spec in (registry[name].examples or (name,))]
+SUMS = ["0.3*nce + 0.7*mae", "0.5*ce + 2*imae(T=4)", "0.01*eps_softmax(m=1e5) + 5*mae"]
+
+# One score per yes/no label instead of one per class: tests/test_binary.py has their tests.
+BINARY = [spec for spec in SPECS if spec.startswith("binary(")]
+EVERY = [spec for spec in SPECS + SUMS if spec not in BINARY]
+MARGIN = [spec for spec in EVERY if isinstance(noisewise.get(spec), MarginLoss)]
+# Coupled losses look at the whole batch, so they are not means of their singles and take no class probabilities.
+SEPARATE = [spec for spec in EVERY if not noisewise.get(spec).couples]
+# Logit clipping measures the norm of the scores themselves.
+SHIFTABLE = [spec for spec in EVERY if not spec.startswith("logit_clip(")]
+
+
+def build(spec: str, classes: int | None = None, **settings: object) -> noisewise.losses.Loss:
+    """The loss of a spec; curricula are told the number of classes, so that their emphasis is known without scores."""
+    loss = noisewise.get(spec, **settings)
+    for part in loss.modules():
+        if classes is not None and "classes" in getattr(part, "settings", {}):
+            part.classes = classes
+    return loss
+
+
+def batch(
+    number: int = 6, classes: int = 7, *, std: float = 2.0, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
+    """Random scores and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = std * torch.randn(number, classes, generator=generator, dtype=torch.float64)
+    return scores.to(dtype), torch.randint(classes, (number,), generator=generator)

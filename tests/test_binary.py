@@ -1,0 +1,103 @@
+"""The binary and multi-label form is a drop-in for `nn.BCEWithLogitsLoss`, and agrees with two classes."""
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import noisewise
+from noisewise import InputError
+from noisewise.losses import CE, Binary
+from registry import SEPARATE
+
+INNER = [spec for spec in SEPARATE if spec not in ("scaled(mae, 2.0)", "shifted(mae, 2.0)")]
+
+
+def labels(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(5)
+    return 3 * torch.randn(*shape, dtype=torch.float64), torch.randint(2, shape)
+
+
+def along_labels(factors: torch.Tensor | None, dims: int) -> torch.Tensor | None:
+    return None if factors is None else factors.view(1, 4, *[1] * (dims - 2))
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 4), (2, 4, 3)])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_binary_ce_is_torch_binary_cross_entropy(shape, reduction, weighted):
+    scores, target = labels(*shape)
+    several = len(shape) > 1
+    weight = torch.rand(4, dtype=torch.float64) if weighted and several else None
+    positive = torch.rand(4, dtype=torch.float64) if weighted and several else None
+    spread = functools.partial(along_labels, dims=len(shape))
+    for share in (target.double(), torch.rand(shape, dtype=torch.float64)):
+        expected = F.binary_cross_entropy_with_logits(scores, share, spread(weight), reduction=reduction, pos_weight=spread(positive))
+        ours = Binary("ce", pos_weight=positive, weight=weight, reduction=reduction)
+        torch.testing.assert_close(ours(scores, share), expected)
+
+
+@pytest.mark.parametrize("spec", INNER)
+def test_binary_is_two_classes_with_scores_zero_and_s(spec):
+    scores, target = labels(6, 4)
+    pair = torch.stack([torch.zeros(24, dtype=torch.float64), scores.reshape(-1)], 1)
+    for settings in ({}, {"reduction": "none"}, {"label_smoothing": 0.2}):
+        ours = noisewise.get(f"binary({spec})", **settings)(scores, target)
+        expected = noisewise.get(spec, **settings)(pair, target.reshape(-1))
+        torch.testing.assert_close(ours.reshape(expected.shape), expected, rtol=1e-9, atol=1e-11)
+
+
+def test_a_curriculum_has_nothing_to_move_with_two_classes():
+    scores, target = labels(3, 4)
+    with pytest.raises(InputError, match="nothing to move"):
+        Binary("scaled(mae, 2)")(scores, target)
+
+
+def test_missing_labels_are_ignored():
+    scores, target = labels(6, 4)
+    target[0] = -100
+    target[3, 2] = -100
+    kept = target >= 0
+    expected = Binary("imae")(scores[kept], target[kept])
+    torch.testing.assert_close(Binary("imae")(scores, target), expected)
+    assert Binary("imae")(scores, torch.full_like(target, -100)) == 0
+
+
+def test_sample_weights_count_examples():
+    scores, target = labels(3, 4)
+    count = torch.tensor([2.0, 0.0, 1.0], dtype=torch.float64)
+    repeated = Binary("gce")(scores[[0, 0, 2]], target[[0, 0, 2]])
+    torch.testing.assert_close(Binary("gce")(scores, target, sample_weight=count), repeated)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_stays_finite_and_keeps_its_type(dtype):
+    scores = torch.tensor([[1e4, -1e4, 0.0]], dtype=dtype, requires_grad=True)
+    for spec in ("ce", "imae", "gce", "nce", "mse"):
+        scores.grad = None
+        value = Binary(spec)(scores, torch.tensor([[0, 1, 1]]))
+        value.backward()
+        assert value.dtype == dtype and torch.isfinite(value) and torch.isfinite(scores.grad).all()
+
+
+def test_bad_calls_get_one_sentence():
+    scores, target = labels(3, 4)
+    with pytest.raises(InputError, match="shaped like the scores"):
+        Binary("ce")(scores, target[:2])
+    with pytest.raises(InputError, match="floating-point"):
+        Binary("ce")(target, target)
+    with pytest.raises(InputError, match="one number, or one for each of the 4 labels"):
+        Binary("ce", pos_weight=(1.0, 2.0))(scores, target)
+    with pytest.raises(InputError, match="to have a mean"):
+        Binary("ce")(scores[:0], target[:0])
+    with pytest.raises(InputError, match="0, 1"):
+        Binary("ce")(scores, target + 1)
+    with pytest.raises(InputError, match="couples"):
+        Binary("peer(ce)")
+
+
+def test_binary_ce_of_one_column_is_ce_of_two_classes():
+    scores, target = labels(8, 2)
+    difference = scores[:, 1] - scores[:, 0]
+    torch.testing.assert_close(Binary("ce")(difference, target[:, 0]), CE()(scores, target[:, 0]))

@@ -1,0 +1,271 @@
+"""Curricula, the papers' printed numbers, identities between losses, and normalisation over whole batches."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing as multiprocessing
+from mpmath import mp
+
+import noisewise
+import reference
+from noisewise import InputError, curriculum
+from noisewise.curriculum import (
+    Normalised,
+    Scaled,
+    Scheduled,
+    Shifted,
+    advance,
+    expected_margin,
+    focus,
+    measured_margin,
+    simulated_margins,
+    spread,
+)
+from noisewise.losses import CE, GCE, GR, IMAE, MAE, NCE, TCE, Accumulation, Focal
+from registry import batch
+
+
+def spec_of(name: str, hyper: dict[str, object]) -> str:
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in hyper.items())})"
+
+
+@pytest.mark.parametrize(("name", "hyper", "printed"), reference.UNIFORM_VARIANCES)
+def test_the_spreads_printed_in_the_imae_paper(name, hyper, printed):
+    found = spread(spec_of(name, hyper), norm="l1")
+    assert round(found, 3) == round(printed, 3)
+    assert math.isclose(found, float(reference.uniform_variance(name, **hyper)), rel_tol=1e-9, abs_tol=1e-12)
+    assert math.isclose(4 * spread(spec_of(name, hyper)), found)
+
+
+@pytest.mark.parametrize(("name", "hyper", "printed"), reference.FOCI)
+def test_the_foci_printed_in_the_gr_paper(name, hyper, printed):
+    assert abs(focus(spec_of(name, hyper)) - printed) < 1e-6
+
+
+@pytest.mark.parametrize(("classes", "printed", "simulated", "used"), reference.EXPECTED_MARGINS)
+def test_the_margins_training_starts_from(classes, printed, simulated, used):
+    assert round(expected_margin(classes), 3) == printed
+    drawn = simulated_margins(classes, samples=40_000)
+    error = float(drawn.std()) / math.sqrt(len(drawn))
+    assert abs(float(drawn.mean()) - simulated) < 5 * error + 1e-3
+    assert abs(printed + used) < 0.12  # what the curriculum paper measured and used
+
+
+def test_nce_stays_below_its_bound_and_the_printed_one_does_not_hold():
+    scores, target = batch(4000, 10, std=3)
+    found = noisewise.emphasis(NCE(), scores, target, norm="l1").numpy()
+    assert (found <= reference.nce_bound(scores.numpy(), target.numpy()) * (1 + 1e-12)).all()
+    assert (found > reference.printed_nce_bound(scores.numpy(), target.numpy()) * (1 + 1e-9)).any()
+
+
+IDENTITIES = [
+    (IMAE(T=8), GR(beta=8, lam=1), 1),
+    (IMAE(T=3, saturation=0), GR(beta=3, lam=1, saturation=0), 1),
+    (GCE(q=1), MAE(), 0.5),
+    (TCE(q=1), MAE(), 0.5),
+    (Focal(q=0), CE(), 1),
+    (GR(beta=2, lam=0, g="identity"), CE(), 1),
+    (GR(beta=4, lam=1, g="identity"), MAE(), 1),
+    (GR(beta=2, lam=0.7, g="identity"), GCE(q=0.7), 1),
+    (noisewise.get("sce(alpha=0.3, beta=0.7, A=-1)"), noisewise.get("0.3*ce + 0.35*mae"), 1),
+    (noisewise.get("rce(A=-4)"), MAE(), 2),
+    (noisewise.get("ls(alpha=0.1)"), CE(label_smoothing=0.1), 1),
+    (noisewise.get("gls(alpha=0.0)"), CE(), 1),
+    (noisewise.get("cr(beta=0.0)"), CE(), 1),
+    (noisewise.get("focal_detached(q=0.0)"), CE(), 1),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "factor"), IDENTITIES, ids=[repr(one) for one, _, _ in IDENTITIES])
+def test_identities_between_losses(one, other, factor):
+    scores, target = batch(40, 6, std=4)
+    grads = [torch.func.grad(lambda s, loss=loss: loss(s, target))(scores) for loss in (one, other)]
+    torch.testing.assert_close(grads[0], factor * grads[1], rtol=1e-10, atol=1e-13)
+    one.reduction = other.reduction = "none"
+    rows = [loss(scores, target) for loss in (one, other)]
+    difference = rows[0] - factor * rows[1]
+    torch.testing.assert_close(difference, difference[0].expand_as(difference), rtol=1e-9, atol=1e-11)  # equal but for a constant
+    one.reduction = other.reduction = "mean"
+
+
+def test_limits_of_families():
+    scores, target = batch(40, 6)
+    torch.testing.assert_close(GCE(q=1e-9)(scores, target), CE()(scores, target), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(TCE(q=4000)(scores, target), CE()(scores, target), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(noisewise.get("js(pi=1e-8)")(scores, target), CE()(scores, target), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(noisewise.get("js(pi=0.9999999)")(scores, target), 0.5 * MAE()(scores, target), rtol=0.1, atol=0.1)
+    torch.testing.assert_close(noisewise.get("phuber_ce(tau=1e12)")(scores, target), CE()(scores, target))
+    torch.testing.assert_close(noisewise.get("logit_clip(ce, tau=1e6)")(scores, target), CE()(scores, target))
+    torch.testing.assert_close(GR(beta=0, lam=1, saturation=0).emphasis(scores), torch.full_like(scores, 0.5))
+
+
+@pytest.mark.parametrize("kind", [Scaled, Shifted])
+def test_a_moved_curriculum_starts_at_minus_tau(kind):
+    loss = kind(GCE(q=0.7), tau=2.0, classes=100)
+    start = torch.tensor(expected_margin(100), dtype=torch.float64)
+    torch.testing.assert_close(loss.emphasis(start), GCE(q=0.7).emphasis(torch.tensor(-2.0, dtype=torch.float64)))
+
+
+def test_scaling_leaves_the_middle_and_shifting_moves_it():
+    zero = torch.zeros((), dtype=torch.float64)
+    assert Scaled(MAE(), tau=2, classes=100).emphasis(zero) == MAE().emphasis(zero)
+    assert abs(focus(Shifted(MAE(), tau=2, classes=100)) - 1 / (1 + math.exp(abs(expected_margin(100)) - 2))) < 1e-6
+
+
+def test_curricula_know_the_number_of_classes_from_the_scores():
+    for classes in (10, 100):
+        scores, target = batch(20, classes)
+        torch.testing.assert_close(Scaled(MAE(), 2.0)(scores, target), Scaled(MAE(), 2.0, classes=classes)(scores, target))
+    with pytest.raises(InputError, match="needs the number of classes"):
+        Scaled(MAE(), 2.0).emphasis(torch.zeros(3))
+
+
+def test_scaling_repairs_the_emphasis_of_mae_with_many_classes():
+    scores = torch.randn(4000, 100, dtype=torch.float64)
+    target = torch.randint(100, (4000,))
+    plain = noisewise.emphasis(MAE(), scores, target).mean()
+    repaired = noisewise.emphasis(Scaled(MAE(), 2.0), scores, target).mean()
+    assert plain < 0.03 and repaired > 0.15
+
+
+def test_a_measured_start_replaces_the_formula():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 100), torch.nn.BatchNorm1d(100))
+    batches = [(torch.randn(64, 8), torch.randint(100, (64,))) for _ in range(3)]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    expected = measured_margin(model, batches)
+    assert abs(expected - expected_margin(100)) < 0.5
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert Scaled(MAE(), 2.0, expected=expected).factor() == 2.0 / abs(expected)
+    with pytest.raises(InputError, match="at least one example"):
+        measured_margin(model, [])
+
+
+@pytest.mark.parametrize("spec", ["mae", "gce(q=0.7)", "imae(T=8)", "gr(beta=12, lam=0.5)", "aul(a=2, q=3)"])
+def test_unit_maximum_and_unit_area(spec):
+    loss = noisewise.get(spec)
+    d = torch.linspace(-30, 30, 60_001, dtype=torch.float64)
+    assert abs(float(Normalised(loss, by="maximum").emphasis(d).max()) - 1) < 1e-6
+    with mp.workdps(20):
+        area = mp.quad(
+            lambda p: float(Normalised(loss, by="integral").emphasis(torch.tensor(float(mp.log(p / (1 - p))), dtype=torch.float64))),
+            [0, 0.5, 1],
+        )
+    assert abs(float(area) - 1) < 1e-8
+    torch.testing.assert_close(Normalised(loss, by="none").emphasis(d), loss.emphasis(d))
+
+
+@pytest.mark.parametrize("how", ["maximum", "integral"])
+def test_the_normalise_setting_is_the_normalised_curriculum(how):
+    scores, target = batch()
+    torch.testing.assert_close(IMAE(T=8, normalise=how)(scores, target), Normalised(IMAE(T=8), by=how)(scores, target))
+    torch.testing.assert_close(
+        GR(beta=3, g="identity", normalise=how)(scores, target), Normalised(GR(beta=3, g="identity"), by=how)(scores, target)
+    )
+
+
+def published_batch_normalised_step(scores: np.ndarray, labels: np.ndarray, T: float) -> np.ndarray:
+    """The gradient the IMAE authors' code hands to backward, in float64 and without its 1e-8."""
+    p = reference.softmax(scores)
+    own = p[np.arange(len(labels)), labels]
+    weight = np.exp(T * own * (1 - own))
+    hot = np.eye(scores.shape[1])[labels]
+    return (p - hot) / (2 * (1 - own))[:, None] * (weight / weight.sum())[:, None]
+
+
+def test_batch_normalisation_is_the_authors_step():
+    scores, target = batch(32, 10)
+    loss = IMAE(T=8, saturation=0, normalise="batch")
+    grad = torch.func.grad(lambda s: loss(s, target))(scores)
+    ours = grad.numpy() / 2  # their weights sum to one as ‖∂L/∂s‖₁, ours as −dL/dΔ
+    np.testing.assert_allclose(ours, published_batch_normalised_step(scores.numpy(), target.numpy(), 8.0), rtol=1e-10)
+
+
+def test_batch_normalisation_ignores_ignored_examples():
+    scores, target = batch(12, 5)
+    ignored = target.clone()
+    ignored[::3] = -100
+    kept = ignored >= 0
+    loss = noisewise.get("normalised(gce(q=0.7), by=batch)")
+    torch.testing.assert_close(loss(scores, ignored), loss(scores[kept], target[kept]))
+
+
+def test_batch_normalisation_is_a_term_of_a_sum_like_any_other():
+    scores, target = batch(12, 5)
+    both = noisewise.get("0.5*imae(normalise='batch') + ce")
+    expected = 0.5 * IMAE(normalise="batch")(scores, target) + CE()(scores, target)
+    torch.testing.assert_close(both(scores, target), expected)
+
+
+def test_accumulated_parts_give_the_gradient_of_the_whole_batch():
+    layer = torch.nn.Linear(6, 5).double()
+    inputs, labels = torch.randn(24, 6, dtype=torch.float64), torch.randint(5, (24,))
+    loss = GR(beta=12, lam=0.5, normalise="batch")
+    whole = torch.autograd.grad(loss(layer(inputs), labels), list(layer.parameters()))
+    with Accumulation(loss) as accumulation:
+        for part in range(4):
+            rows = slice(6 * part, 6 * part + 6)
+            (loss(layer(inputs[rows]), labels[rows]) / 4).backward()
+    accumulation.divide(layer.parameters())
+    for parameter, expected in zip(layer.parameters(), whole, strict=True):
+        torch.testing.assert_close(parameter.grad, expected)
+    torch.testing.assert_close(torch.autograd.grad(loss(layer(inputs), labels), list(layer.parameters()))[0], whole[0])
+
+
+def test_accumulation_refuses_losses_that_need_none():
+    with pytest.raises(InputError, match="normalised over the batch"):
+        Accumulation(CE())
+    with pytest.raises(InputError, match="at least one loss"):
+        Accumulation(IMAE(normalise="batch")).divide([])
+
+
+def data_parallel_worker(rank: int, address: str, result: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{address}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(6, 5).double()
+    parallel = torch.nn.parallel.DistributedDataParallel(layer)
+    inputs, labels = torch.randn(16, 6, dtype=torch.float64), torch.randint(5, (16,))
+    half = slice(8 * rank, 8 * rank + 8)
+    IMAE(T=8, normalise="batch")(parallel(inputs[half]), labels[half]).backward()
+    if rank == 0:
+        torch.save(layer.weight.grad, result)
+    torch.distributed.destroy_process_group()
+
+
+def test_batch_normalisation_is_over_all_processes(tmp_path):
+    multiprocessing.spawn(data_parallel_worker, (str(tmp_path / "meet"), str(tmp_path / "gradient.pt")), nprocs=2)
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(6, 5).double()
+    inputs, labels = torch.randn(16, 6, dtype=torch.float64), torch.randint(5, (16,))
+    IMAE(T=8, normalise="batch")(layer(inputs), labels).backward()
+    torch.testing.assert_close(torch.load(tmp_path / "gradient.pt"), layer.weight.grad)
+
+
+@pytest.mark.parametrize(("shape", "middle"), [("linear", 4.25), ("cosine", 4.25), ("step", 8.0)])
+def test_a_schedule_moves_a_hyper_parameter(shape, middle):
+    loss = Scheduled("imae", "T", 0.5, 8, shape=shape)
+    scores, target = batch()
+    for progress, value in ((0.0, 0.5), (0.5, middle), (1.0, 8.0)):
+        advance(loss, progress)
+        assert abs(loss.loss.T - value) < 1e-12
+        torch.testing.assert_close(loss(scores, target), IMAE(T=value)(scores, target))
+
+
+def test_schedules_inside_a_normalisation_renew_it():
+    loss = noisewise.get("normalised(scheduled(imae(saturation=0), 'T', 0, 8))")
+    advance(loss, 1.0)
+    torch.testing.assert_close(loss.emphasis(torch.zeros((), dtype=torch.float64)), torch.ones((), dtype=torch.float64))
+    with pytest.raises(InputError, match=r"in \[0, 1\]"):
+        advance(loss, 1.5)
+
+
+def test_the_spread_of_a_batch_is_the_variance_of_its_emphasis():
+    scores, target = batch(200, 10)
+    p = scores.softmax(1).gather(1, target[:, None])[:, 0].numpy()
+    assert math.isclose(spread("ce", scores, target, norm="l1"), np.var(2 * (1 - p)))
+    assert spread("nce") is None and focus("nce") is None
+    assert spread("nce", scores, target) > 0
+    with pytest.raises(InputError, match="'norm'"):
+        curriculum.spread("ce", norm="l2")

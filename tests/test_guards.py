@@ -1,0 +1,219 @@
+"""What every loss keeps, whoever adds it: run over the registry and each loss's own examples."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck, gradgradcheck
+
+import noisewise
+from noisewise.losses._base import registry
+from noisewise.potential import Potential
+from registry import EVERY, MARGIN, SEPARATE, SHIFTABLE, SPECS, SUMS, batch, build
+
+DRAWN = st.integers(0, 2**31 - 1)
+
+
+def seeded(loss, scores, target):
+    """Peer loss draws from torch's random state: the same draw every time makes it a function."""
+    torch.manual_seed(1)
+    return loss(scores, target)
+
+
+@pytest.mark.parametrize("spec", EVERY)
+def test_gradient_is_the_derivative_of_the_value_twice(spec):
+    loss = build(spec, reduction="sum")
+    scores, target = batch(4, 5)
+    scores.requires_grad_()
+    assert gradcheck(lambda s: seeded(loss, s, target), scores)
+    assert gradgradcheck(lambda s: seeded(loss, s, target), scores)
+
+
+@pytest.mark.parametrize("spec", SEPARATE)
+def test_gradient_under_class_probabilities_is_the_derivative_of_the_value(spec):
+    loss = build(spec, reduction="sum")
+    scores, _ = batch(3, 4)
+    target = torch.rand(3, 4, dtype=torch.float64).softmax(1)
+    assert gradcheck(lambda s: loss(s, target), scores.requires_grad_())
+
+
+@pytest.mark.parametrize("spec", MARGIN)
+def test_emphasis_is_minus_the_slope_of_the_value(spec):
+    loss = build(spec, classes=7)
+    d = torch.linspace(-30.03, 30.01, 401, dtype=torch.float64)
+    step = 1e-5
+    slope = (loss.value(d + step) - loss.value(d - step)) / (2 * step)
+    torch.testing.assert_close(loss.emphasis(d), -slope, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("spec", MARGIN)
+def test_value_is_minus_the_integral_of_the_emphasis(spec):
+    loss = build(spec, classes=7)
+    d = torch.linspace(-60, 60, 241, dtype=torch.float64)
+    potential = Potential(loss.emphasis)
+    zero = loss.value(torch.zeros((), dtype=torch.float64))
+    torch.testing.assert_close(potential(d), loss.value(d) - zero, rtol=1e-9, atol=1e-8)
+
+
+@pytest.mark.parametrize("spec", MARGIN)
+@pytest.mark.parametrize("norm", ["margin", "l1"])
+def test_emphasis_by_differentiation_equals_the_closed_form(spec, norm):
+    loss = build(spec, classes=7)
+    scores, target = batch(50, 7, std=4)
+    closed = loss.emphasis(noisewise.margin(scores, target)) * {"margin": 1, "l1": 2}[norm]
+    torch.testing.assert_close(noisewise.emphasis(loss, scores, target, norm=norm), closed, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("spec", SHIFTABLE)
+@settings(max_examples=10, deadline=None)
+@given(seed=DRAWN, shift=st.floats(-1e3, 1e3))
+def test_a_shift_of_all_scores_changes_nothing(spec, seed, shift):
+    loss = build(spec, reduction="none")
+    scores, target = batch(seed=seed)
+    torch.testing.assert_close(seeded(loss, scores + shift, target), seeded(loss, scores, target), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("spec", EVERY)
+@settings(max_examples=10, deadline=None)
+@given(seed=DRAWN)
+def test_renaming_the_classes_renames_the_gradient(spec, seed):
+    loss = build(spec)
+    scores, target = batch(seed=seed)
+    order = torch.randperm(scores.shape[1], generator=torch.Generator().manual_seed(seed))
+    grads = []
+    for s, y in ((scores, target), (scores[:, order], order.argsort()[target])):
+        s = s.clone().requires_grad_()
+        seeded(loss, s, y).backward()
+        grads.append(s.grad)
+    torch.testing.assert_close(grads[0][:, order], grads[1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("spec", MARGIN)
+@settings(max_examples=20, deadline=None)
+@given(margin=st.floats(-1e5, 1e5))
+def test_emphasis_is_never_negative(spec, margin):
+    loss = build(spec, classes=10)
+    for dtype in (torch.float32, torch.float64):
+        assert float(loss.emphasis(torch.tensor(margin, dtype=dtype))) >= 0
+
+
+@pytest.mark.parametrize("spec", EVERY)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_value_and_gradient_are_finite_for_extreme_scores(spec, dtype):
+    loss = build(spec)
+    for std in (0.0, 1.0, 50.0, 1e4):
+        scores, target = batch(64, 9, std=1.0, seed=3)
+        scores = (scores.clamp(-1, 1) * std).to(dtype).requires_grad_()
+        value = loss(scores, target)
+        value.backward()
+        assert value.dtype == scores.grad.dtype == dtype
+        assert torch.isfinite(scores.grad).all(), (spec, dtype, std)
+        if float(loss(scores.detach().double(), target).abs()) < torch.finfo(dtype).max:  # gr(beta=4, lam=0) tops float16
+            assert torch.isfinite(value), (spec, dtype, std)
+
+
+@pytest.mark.parametrize("spec", SEPARATE)
+@settings(max_examples=5, deadline=None)
+@given(seed=DRAWN)
+def test_a_batch_is_the_mean_of_its_singles(spec, seed):
+    loss = build(spec)
+    scores, target = batch(seed=seed)
+    singles = torch.stack([loss(s, y) for s, y in zip(scores, target, strict=True)])
+    torch.testing.assert_close(loss(scores, target), singles.mean(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("spec", SPECS + SUMS)
+def test_its_repr_is_its_spec(spec):
+    for settings_ in ({}, {"reduction": "sum", "ignore_index": 3}, {"weight": (0.5, 1.0, 2.0), "label_smoothing": 0.1}):
+        loss = noisewise.get(spec, **settings_)
+        again = noisewise.get(repr(loss))
+        assert repr(again) == repr(loss)
+        assert again.reduction == loss.reduction and again.ignore_index == loss.ignore_index
+
+
+@pytest.mark.parametrize("spec", EVERY)
+def test_it_survives_pickle_deepcopy_and_state_dict(spec):
+    loss = build(spec, weight=torch.tensor([1.0, 2, 3, 1, 1, 1, 1]))
+    scores, target = batch()
+    expected = seeded(loss, scores, target)
+    saved = io.BytesIO()
+    torch.save(loss.state_dict(), saved)
+    saved.seek(0)
+    fresh = build(spec, weight=torch.zeros(7))
+    fresh.load_state_dict(torch.load(saved))
+    for other in (pickle.loads(pickle.dumps(loss)), copy.deepcopy(loss), fresh):
+        assert repr(other) == repr(loss)
+        assert torch.equal(seeded(other, scores, target), expected)
+
+
+@pytest.mark.parametrize("spec", EVERY)
+def test_it_compiles_as_one_graph(spec):
+    torch._dynamo.reset()
+    loss = build(spec)
+    scores, target = batch(dtype=torch.float32)
+    target[0] = -100
+    results = []
+    for call in (loss, torch.compile(loss, fullgraph=True, backend="aot_eager")):
+        s = scores.clone().requires_grad_()
+        value = seeded(call, s, target)
+        value.backward()
+        results.append((value.detach(), s.grad))
+    for eager, compiled in zip(*results, strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("spec", ["ce", "imae(T=8)", "0.3*nce + 0.7*mae"])
+def test_it_compiles_to_machine_code(spec):
+    torch._dynamo.reset()
+    loss = build(spec)
+    scores, target = batch(dtype=torch.float32)
+    results = []
+    for call in (loss, torch.compile(loss, fullgraph=True)):
+        s = scores.clone().requires_grad_()
+        value = call(s, target)
+        value.backward()
+        results.append((value.detach(), s.grad))
+    for eager, compiled in zip(*results, strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("spec", SEPARATE)
+def test_vmap_of_grad_gives_every_example_its_gradient(spec):
+    loss = build(spec, reduction="sum")
+    scores, target = batch()
+    each = torch.func.vmap(torch.func.grad(lambda s, y: loss(s, y)))(scores, target)
+    whole = torch.func.grad(lambda s: loss(s, target))(scores)
+    torch.testing.assert_close(each, whole, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("spec", EVERY)
+def test_every_loss_works_under_autocast_and_a_gradient_scaler(spec):
+    layer = torch.nn.Linear(5, 7)
+    optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    inputs, target = torch.randn(6, 5), torch.randint(7, (6,))
+    loss = build(spec)
+    with torch.autocast("cpu", dtype=torch.float16):
+        scores = layer(inputs)
+        value = seeded(loss, scores, target)
+    assert scores.dtype == torch.float16 and value.dtype == torch.float32
+    scaler.scale(value).backward()
+    scaler.unscale_(optimiser)
+    assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
+    exact = layer.weight.detach().clone().requires_grad_()
+    wide = torch.nn.functional.linear(inputs, exact, layer.bias.detach())
+    seeded(loss, wide, target).backward()
+    torch.testing.assert_close(layer.weight.grad, exact.grad, rtol=0.05, atol=0.05 * float(exact.grad.abs().max()) + 1e-6)
+
+
+@pytest.mark.parametrize("name", list(registry))
+def test_every_loss_gives_examples_that_cover_its_settings(name):
+    kind = registry[name]
+    hyper = [key for key, declared in kind.settings.items() if not declared.kw_only]
+    assert not hyper or len(kind.examples) >= 1, f"{name} has hyper-parameters {hyper} but no examples"
+    for spec in kind.examples:
+        assert isinstance(noisewise.get(spec), kind)

@@ -1,0 +1,196 @@
+"""Exactness: every loss against the independent transcriptions of tests/reference.py, in every precision and at every size."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from mpmath import mp, mpf
+
+import noisewise
+import reference
+from noisewise import InputError
+from noisewise.losses import GJS, Loss, MarginLoss
+from registry import EVERY, MARGIN, SUMS, build
+
+# Peer loss draws at random (tests/test_peer.py); sums are linear (tests/test_contract.py).
+COMPARED = [spec for spec in EVERY if spec not in SUMS and not spec.startswith("peer(")]
+AT_MARGINS = [spec for spec in MARGIN if spec not in SUMS]
+# A difference of costs can come out small: the error of its value is measured against the costs, not against what is left.
+DIFFERENCES = ("gls(", "cr(", "ls(", "anl_")
+# Curricula that take E[Δ] from the number of classes have nothing to move with two of them.
+MOVED = ("scaled(mae, 2.0)", "shifted(mae, 2.0)")
+
+EXTREMES = [
+    ([1e4, -1e4], 0),
+    ([1e4, -1e4], 1),
+    ([0.0, 0.0, 0.0], 1),
+    ([50.0, 0.0, -50.0], 0),
+    ([50.0, 0.0, -50.0], 2),
+    ([9999.5, 1e4, -1e4, 3.0], 0),
+    ([9990.0, 1e4, -1e4, 3.0], 0),
+    ([1e4, 9988.0, 9987.0, 0.0], 0),
+    ([0.3, -2.0, 4.0, 1.0, -0.5], 2),
+    ([0.3, -2.0, 4.0, 1.0, -0.5], 1),
+    ([-95.0, 3.0, 4.0, 1.0, -0.5], 0),
+    ([1e-3, 0.0, -1e-3, 12.0], 3),
+]
+
+
+def transcription(loss: Loss, classes: int) -> tuple[str, dict[str, object], float]:
+    """The oracle's name and hyper-parameters of a loss, and what its emphasis is divided by."""
+    if loss.name == "normalised":
+        name, hyper, _ = transcription(loss.loss, classes)
+        return name, hyper, loss._scale
+    if loss.name == "scheduled":
+        return transcription(loss.loss, classes)
+    if loss.name in ("scaled", "shifted"):
+        expected = loss.expected if loss.expected is not None else reference.expected_margin(classes)
+        return loss.name, {"inner": transcription(loss.loss, classes)[:2], "tau": loss.tau, "expected": expected}, 1.0
+    if loss.name == "logit_clip":
+        return loss.name, {"inner": transcription(loss.loss, classes)[:2], "tau": loss.tau}, 1.0
+    name = "js" if loss.name == "gjs" else loss.name
+    return name, {key: getattr(loss, key) for key in reference.LOSSES[name].hyper}, getattr(loss, "_scale", 1.0)
+
+
+def ours(loss: Loss, row: list[float], label: int, dtype: torch.dtype) -> tuple[float, np.ndarray]:
+    scores = torch.tensor([row], dtype=dtype, requires_grad=True)
+    value = loss(scores, torch.tensor([label]))
+    value.backward()
+    return float(value.detach()), scores.grad[0].double().numpy()
+
+
+def costs(row: list[float], label: int) -> float:
+    """The size of the terms a difference is made of: what the label costs plus what the classes cost on average."""
+    each = [float(reference.exact_value("ce", row, other)) for other in range(len(row))]
+    return each[label] + sum(each) / len(each) + 1
+
+
+def pulls(loss: Loss, row: list[float]) -> float:
+    """How large the pulls of single classes are which a loss of more than the margin adds up, and which may cancel."""
+    if isinstance(loss, MarginLoss):
+        return 0.0
+    if loss.name in ("nce", "nfl", "anl_ce", "anl_fl"):
+        factor = getattr(loss, "alpha", 1.0) + getattr(loss, "beta", 0.0)
+        return factor / sum(float(reference.exact_value("ce", row, other)) for other in range(len(row)))
+    return 1.0 + abs(getattr(loss, "alpha", 0.0)) + abs(getattr(loss, "beta", 0.0))
+
+
+@pytest.mark.parametrize("spec", COMPARED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_value_and_gradient_are_exact_to_the_precision_of_the_format(spec, dtype):
+    tolerance = 1e-6 if dtype == torch.float32 else 1.01 * torch.finfo(dtype).eps
+    tiny = torch.finfo(dtype).tiny
+    for row, label in EXTREMES:
+        row = torch.tensor(row, dtype=dtype).double().tolist()
+        if spec in MOVED and len(row) == 2:
+            continue
+        loss = build(spec)
+        name, hyper, scale = transcription(loss, len(row))
+        value, gradient = ours(loss, row, label, dtype)
+        exact = reference.exact_value(name, row, label, **hyper) / scale
+        slopes = [float(slope / scale) for slope in reference.exact_gradient(name, row, label, **hyper)]
+        margin = abs(float(noisewise.margin(torch.tensor([row], dtype=torch.float64), torch.tensor([label]))))
+        allowed = tolerance * (1 + margin) if dtype == torch.float32 else tolerance
+        size = costs(row, label) if spec.startswith(DIFFERENCES) else abs(float(exact))
+        if abs(float(exact)) < torch.finfo(dtype).max:
+            assert abs(value - float(exact)) <= allowed * size + tiny, (row, label, value, float(exact))
+        largest = max(abs(slope) for slope in slopes)
+        error = np.abs(gradient - slopes).max()
+        assert error <= allowed * (largest + pulls(loss, row)) + tiny, (row, label, gradient, slopes)
+
+
+@pytest.mark.parametrize("spec", AT_MARGINS)
+def test_float64_is_exact_for_probabilities_from_1e_minus_300_to_one_minus_that(spec):
+    loss = build(spec, classes=10)
+    name, hyper, scale = transcription(loss, 10)
+    for margin in (-690.7, -300.0, -41.0, -8.0, -1.0, -1e-6, 0.0, 1e-3, 0.1, 2.0, 12.0, 36.0, 200.0, 690.7):
+        d = torch.tensor(margin, dtype=torch.float64)
+        with mp.workdps(40):
+            exact_value = reference.exact_value_at(name, mpf(margin), **hyper) / scale
+            exact_emphasis = reference.exact_emphasis_at(name, mpf(margin), **hyper) / scale
+            # A margin rounded to float64 is known to |Δ|·2⁻⁵³ only: an exponential of it cannot be known better.
+            allowed = 2e-13 * (1 + abs(margin) / 10)
+            assert abs(mpf(float(loss.value(d))) - exact_value) <= allowed * abs(exact_value) + mpf(10) ** -305, margin
+            assert abs(mpf(float(loss.emphasis(d))) - exact_emphasis) <= allowed * abs(exact_emphasis) + mpf(10) ** -305, margin
+
+
+@pytest.mark.parametrize("spec", COMPARED)
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_any_number_of_classes_agrees_with_p_space(spec, classes):
+    compare_with_p_space(spec, classes)
+
+
+@pytest.mark.parametrize("spec", ["ce", "imae(T=8.0)", "gce(q=0.7)", "nce", "mse", "agce(a=1e-5, q=0.5)", "anl_ce(alpha=5.0, beta=5.0)"])
+def test_a_hundred_thousand_classes_agree_with_p_space(spec):
+    compare_with_p_space(spec, 100_000)
+
+
+def compare_with_p_space(spec: str, classes: int) -> None:
+    if spec in MOVED and classes == 2:
+        with pytest.raises(InputError, match="nothing to move"):
+            build(spec)(torch.zeros(1, 2), torch.tensor([0]))
+        return
+    number = 3 if classes > 1000 else 8
+    random = np.random.default_rng(classes)
+    scores = random.normal(0, 2, (number, classes)).astype(np.float32).astype(np.float64)
+    labels = random.integers(0, classes, number)
+    scores[0, labels[0]] += 10.0  # one example that is learned
+    loss = build(spec, reduction="none")
+    name, hyper, scale = transcription(loss, classes)
+    value = reference.value(name, scores, labels, **hyper) / scale
+    gradient = reference.gradient(name, scores, labels, **hyper) / scale
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-6)):
+        given = torch.tensor(scores, dtype=dtype, requires_grad=True)
+        found = loss(given, torch.tensor(labels))
+        found.sum().backward()
+        margin = noisewise.margin(given.detach(), torch.tensor(labels)).abs().double().numpy()
+        allowed = tolerance * (1 + margin)
+        between = -np.log(reference.softmax(scores)).mean(1) if spec.startswith(DIFFERENCES) else 0.0
+        assert (np.abs(found.detach().numpy() - value) <= allowed * (np.abs(value) + between)).all()
+        error = np.abs(given.grad.double().numpy() - gradient).max(1)
+        size = np.abs(gradient).max(1) + (0.0 if isinstance(loss, MarginLoss) else pull_scale(loss, scores))
+        assert (error <= allowed * size).all(), (error, size)
+
+
+def pull_scale(loss: Loss, scores: np.ndarray) -> float:
+    """`pulls` for a whole batch in p-space."""
+    if loss.name in ("nce", "nfl", "anl_ce", "anl_fl"):
+        factor = getattr(loss, "alpha", 1.0) + getattr(loss, "beta", 0.0)
+        return float(factor / -np.log(reference.softmax(scores)).sum(1).max())
+    return pulls(loss, [])
+
+
+def test_views_of_one_example_agree_with_the_generalised_divergence():
+    views = [[0.3, -2.0, 4.0, 1.0], [1.0, 0.5, 2.0, -1.0], [-3.0, 0.0, 1.0, 5.0]]
+    for pi in (0.1, 0.5, 0.9):
+        for label in range(4):
+            scores = [torch.tensor([view], dtype=torch.float64, requires_grad=True) for view in views]
+            value = GJS(pi=pi)(scores, torch.tensor([label]))
+            value.backward()
+            assert math.isclose(float(value.detach()), float(reference.exact_gjs(views, label, pi)), rel_tol=1e-12)
+            for view, slopes in zip(scores, reference.exact_gjs_gradient(views, label, pi), strict=True):
+                np.testing.assert_allclose(view.grad[0].numpy(), [float(slope) for slope in slopes], rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_margins_are_exact_where_softmax_saturates(dtype):
+    for row, _ in EXTREMES:
+        row = torch.tensor(row, dtype=dtype).double().tolist()
+        every = noisewise.margins(torch.tensor([row], dtype=dtype))[0]
+        for label in range(len(row)):
+            with mp.workdps(50):
+                others = mp.log(mp.fsum(mp.exp(mpf(score)) for other, score in enumerate(row) if other != label))
+                exact = float(mpf(row[label]) - others)
+            one = noisewise.margin(torch.tensor([row], dtype=dtype), torch.tensor([label]))
+            for found in (float(one), float(every[label])):
+                assert abs(found - exact) <= 4 * torch.finfo(dtype).eps * (1 + abs(exact)), (row, label)
+
+
+def test_published_p_space_formulas_fail_where_ours_do_not():
+    scores = torch.tensor([[200.0, 0.0], [0.0, 200.0]], requires_grad=True)
+    (scores.softmax(1)[:, 0] ** 0.7).sum().backward()  # GCE as published, without a clamp
+    assert not torch.isfinite(scores.grad).all(), "p-space became exact: the reason for margins is gone"
+    scores.grad = None
+    noisewise.get("gce(q=0.7)")(scores, torch.tensor([0, 0])).backward()
+    assert torch.isfinite(scores.grad).all()

@@ -1,0 +1,131 @@
+"""Spec strings: what they can say, what they refuse, and that they run nothing."""
+
+import pytest
+
+import noisewise
+from noisewise import InputError
+from noisewise.losses import GCE, IMAE, MAE, NCE
+from noisewise.spec import Interval, Named, Registry, setting
+
+
+def test_a_name_a_call_and_a_sum_are_specs():
+    assert isinstance(noisewise.get("imae"), IMAE)
+    assert noisewise.get("imae(T=4)").T == noisewise.get("imae(4)").T == noisewise.get("imae", T=4).T == 4
+    assert repr(noisewise.get("0.3*nce + 0.7*mae")) == repr(0.3 * NCE() + 0.7 * MAE())
+    assert repr(noisewise.get("  gce( q = 0.5 ) ")) == repr(GCE(q=0.5))
+    assert repr(noisewise.get("2*(ce + 0.5*mae)")) == "2.0*ce + 1.0*mae"
+
+
+def test_specs_nest():
+    loss = noisewise.get("scaled(normalised(gce(q=0.3), by=maximum), tau=2)")
+    assert loss.loss.loss.q == 0.3
+    assert repr(noisewise.get(repr(loss))) == repr(loss)
+
+
+def test_a_loss_is_its_own_spec():
+    loss = GCE(q=0.2)
+    assert noisewise.get(loss) is loss
+
+
+def test_numpy_numbers_are_numbers():
+    import numpy as np
+
+    assert GCE(q=np.float32(0.5)).q == 0.5
+    assert noisewise.losses.TCE(q=np.int64(3)).q == 3
+
+
+MISTAKES = {
+    "imea": "There is no loss named 'imea'. Did you mean 'imae'",
+    "IMAE(T=8)": "There is no loss named 'IMAE'. Did you mean 'imae'",
+    "zzzzzz": "There is no loss named 'zzzzzz'. Known: ael, agce,",
+    "imae(t=8)": "The loss 'imae' cannot be made: got an unexpected keyword argument 't'. It takes: T, saturation, normalise",
+    "scaled(mae)": "The loss 'scaled' cannot be made: missing a required argument: 'tau'",
+    "ce(1, 2)": "The loss 'ce' cannot be made: too many positional arguments",
+    "imae(T=": "cannot be read",
+    "": "cannot be read",
+    "ce + 1": "The loss spec 'ce + 1' cannot be read at 'ce + 1'",
+    "ce ** 2": "cannot be read at 'ce ** 2'",
+    "3": "cannot be read at '3'",
+    "ce - mae": "cannot be read at 'ce - mae'",
+    "'ce'": "cannot be read",
+    "scaled(imea, 2)": "There is no loss named 'imea'. Did you mean 'imae'",
+}
+
+
+@pytest.mark.parametrize("spec", MISTAKES)
+def test_a_mistake_gets_one_clear_sentence(spec):
+    with pytest.raises(InputError) as caught:
+        noisewise.get(spec)
+    assert MISTAKES[spec] in str(caught.value), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "__import__('os').getcwd()",
+        "imae(T=__import__('os').getpid())",
+        "(lambda: ce)()",
+        "[x for x in (1,)][0]",
+        "imae(**{'T': 8})",
+        "imae(*(8,))",
+        "imae(T=open)",
+        "ce.__class__",
+        "gce(q=(1).__class__)",
+        "(" * 500 + "ce" + ")" * 500,
+    ],
+)
+def test_nothing_in_a_spec_is_executed(spec):
+    with pytest.raises(InputError):
+        noisewise.get(spec)
+
+
+def test_something_that_is_no_spec_is_refused():
+    for wrong in (None, 3, ["ce"], noisewise.losses.CE):
+        with pytest.raises(InputError, match="spec string or a Loss"):
+            noisewise.get(wrong)
+
+
+def test_a_setting_given_twice_is_refused():
+    with pytest.raises(InputError, match="Give it once"):
+        noisewise.get("imae(T=8)", T=4)
+
+
+def test_settings_of_a_built_loss_are_not_changed_behind_its_back():
+    with pytest.raises(InputError, match="give its spec string"):
+        noisewise.get(GCE(), reduction="sum")
+
+
+def test_names_are_listed_by_pattern():
+    assert noisewise.losses.available("*gce") == ["agce", "gce", "truncated_gce"]
+    assert {"ce", "imae", "gr", "nce", "scaled", "binary"} <= set(noisewise.losses.available())
+
+
+def test_intervals_are_written_as_in_the_papers():
+    for text, inside, outside in (
+        ("(0, 1]", (0.5, 1), (0, 1.1)),
+        ("[0, inf)", (0, 1e300), (-1e-9, float("inf"))),
+        ("(-inf, 0)", (-1,), (0, 1)),
+    ):
+        interval = Interval.parse(text)
+        assert str(interval) == text
+        assert all(value in interval for value in inside) and not any(value in interval for value in outside)
+        assert float("nan") not in interval
+
+
+def test_another_kind_of_thing_has_its_own_registry():
+    shapes: Registry[Named] = Registry("shape")
+
+    class Shape(Named, registry=shapes):
+        pass
+
+    class Polygon(Shape, name="polygon"):
+        sides: int = setting(default=3, bounds="[3, inf)", whole=True)
+        colour: str = setting(default="red", choices=("red", "blue"), kw_only=True)
+
+    assert repr(shapes.get("polygon(4)")) == "polygon(sides=4)"
+    assert repr(shapes.get("polygon(colour=blue)")) == "polygon(sides=3, colour='blue')"
+    with pytest.raises(InputError, match="There is no shape named 'circle'"):
+        shapes.get("circle")
+    with pytest.raises(InputError, match="too many positional"):
+        shapes.get("polygon(4, blue)")
