@@ -1,0 +1,195 @@
+"""Transition matrices: counted where the true labels are known, estimated from a model's probabilities where they are not.
+
+Matrices have the true label first: ``T[i, j] = P(given label j | true label i)``. The estimates want probabilities of the GIVEN
+labels for examples the model was not fitted to, as `sklearn.model_selection.cross_val_predict` makes them. This module knows
+labels and probabilities. It must not know how labels were corrupted, nor any model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noisewise.errors import InputError, must
+
+
+def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int | None = None) -> Tensor:
+    """Labels as an int64 tensor of its own on the CPU, or the one error sentence.
+
+    Args:
+        values: a tensor, an array or a list of whole numbers.
+        what: what the error calls them.
+        owner: the function they were given to.
+        num_classes: what all of them must be below, if given.
+
+    Example:
+        >>> as_labels([0, 3], owner="corrupt", num_classes=3)
+        Traceback (most recent call last):
+        noisewise.errors.InputError: The labels given to corrupt must be from 0 to 2, below num_classes. Got 0 to 3 instead.
+    """
+    try:
+        array = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
+        got = f"{array.dtype} shaped {array.shape}"
+        raise InputError(f"The {what} given to {owner} must be whole numbers in one row, at least one. Got {got} instead.")
+    if num_classes is not None and (array.min() < 0 or array.max() >= num_classes):
+        got = f"{array.min()} to {array.max()}"
+        raise InputError(f"The {what} given to {owner} must be from 0 to {num_classes - 1}, below num_classes. Got {got} instead.")
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def _probabilities(values: Any, owner: str) -> Tensor:
+    probabilities = torch.as_tensor(values).detach().to("cpu", torch.float64)
+    if probabilities.dim() != 2 or probabilities.shape[0] < 1 or probabilities.shape[1] < 2:
+        raise must("probabilities", owner, "shaped (examples, classes)", tuple(probabilities.shape))
+    if not ((probabilities >= 0).all() and ((probabilities.sum(1) - 1).abs() < 1e-3).all()):
+        raise must("probabilities", owner, "at least zero, with rows that sum to one", f"rows that sum to {probabilities.sum(1)}")
+    return probabilities
+
+
+def _labelled(labels: Any, probabilities: Any, owner: str) -> tuple[Tensor, Tensor]:
+    checked = _probabilities(probabilities, owner)
+    given = as_labels(labels, owner=owner, num_classes=checked.shape[1])
+    if len(given) != len(checked):
+        raise must("labels", owner, f"one for each of the {len(checked)} rows of probabilities", f"{len(given)} labels")
+    return given, checked
+
+
+def _counts(rows: Tensor, columns: Tensor, num_classes: int) -> Tensor:
+    return torch.bincount(rows * num_classes + columns, minlength=num_classes**2).view(num_classes, num_classes).double()
+
+
+def counted(true_labels: Any, labels: Any, num_classes: int) -> Tensor:
+    """The transition matrix between two sets of labels, by counting.
+
+    T[i, j] = #(true i, given j) / #(true i), and the identity's row for a class with no example.
+
+    Example:
+        >>> counted([0, 0, 1, 1], [0, 1, 1, 1], 2)
+        tensor([[0.5000, 0.5000],
+                [0.0000, 1.0000]], dtype=torch.float64)
+    """
+    true = as_labels(true_labels, what="true labels", owner="counted", num_classes=num_classes)
+    given = as_labels(labels, owner="counted", num_classes=num_classes)
+    if len(given) != len(true):
+        raise must("labels", "counted", f"one for each of the {len(true)} true labels", f"{len(given)} labels")
+    counts = _counts(true, given, num_classes)
+    totals = counts.sum(1, keepdim=True)
+    return torch.where(totals > 0, counts / totals.clamp(min=1), torch.eye(num_classes, dtype=torch.float64))
+
+
+def anchor_points(probabilities: Any, *, quantile: float = 1.0) -> Tensor:
+    """The transition matrix by anchor points: the example surest of a class shows where that class's labels go.
+
+    T[i, j] = p(j | x_i),  x_i = argmax_x p(i | x).
+
+    Right where the probabilities are calibrated and every class has an example that surely belongs to it.
+
+    Args:
+        probabilities: of the given labels, (examples, classes).
+        quantile: in (0, 1]: take the example at this quantile of p(i | x), because the very surest may be an outlier. The share
+            of examples above it must be well below that of the smallest class: 0.97 suits ten classes, not a hundred.
+
+    Returns:
+        T, float64 (classes, classes).
+
+    Example:
+        >>> anchor_points([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
+        tensor([[0.8000, 0.2000],
+                [0.3000, 0.7000]], dtype=torch.float64)
+
+    Reference:
+        Patrini et al., Making Deep Neural Networks Robust to Label Noise: a Loss Correction Approach, CVPR 2017.
+    """
+    checked = _probabilities(probabilities, "anchor_points")
+    if not 0 < quantile <= 1:
+        raise must("quantile", "anchor_points", "in (0, 1]", quantile)
+    position = 1 + int(quantile * (len(checked) - 1))
+    return checked[checked.kthvalue(position, dim=0).indices]
+
+
+def dual_t(labels: Any, probabilities: Any, *, quantile: float = 1.0) -> Tensor:
+    """The transition matrix in two easier steps: true class to predicted class, predicted class to given label.
+
+    T = A · B,  A by anchor points,  B[l, j] = #(predicted l, given j) / #(predicted l).
+
+    Made for overconfident models, whose anchor points alone show hardly any noise. Where the probabilities are calibrated, A holds
+    the noise already and B adds it a second time: take `anchor_points` there.
+
+    Args:
+        labels: the given labels, (examples,).
+        probabilities: of the given labels, (examples, classes).
+        quantile: as for `anchor_points`.
+
+    Returns:
+        T, float64 (classes, classes).
+
+    Example:
+        >>> dual_t([0, 1, 1, 1], [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+        tensor([[0.5000, 0.5000],
+                [0.0000, 1.0000]], dtype=torch.float64)
+
+    Reference:
+        Yao et al., Dual T: Reducing Estimation Error for Transition Matrix in Label-noise Learning, NeurIPS 2020.
+    """
+    given, checked = _labelled(labels, probabilities, "dual_t")
+    return anchor_points(checked, quantile=quantile) @ counted(checked.argmax(1), given, checked.shape[1])
+
+
+def confident_joint(labels: Any, probabilities: Any) -> Tensor:
+    """The joint distribution of true and given labels, by counting the examples the model is confident of.
+
+    An example counts as truly of class i = argmax p(i | x) over the classes with p(i | x) ≥ t_i, where t_i is the mean of p(i | x)
+    over the examples labelled i; it does not count where there is none. Each column is scaled to the given label's share.
+
+    Args:
+        labels: the given labels, (examples,); every class must have one.
+        probabilities: of the given labels, (examples, classes).
+
+    Returns:
+        J[i, j] = P(true i, given j), float64 (classes, classes), which sums to one. ``J / J.sum(1, keepdim=True)`` is T.
+
+    Example:
+        >>> confident_joint([0, 0, 1, 1], [[0.9, 0.1], [0.1, 0.9], [0.2, 0.8], [0.1, 0.9]])
+        tensor([[0.2500, 0.0000],
+                [0.2500, 0.5000]], dtype=torch.float64)
+
+    Reference:
+        Northcutt et al., Confident Learning: Estimating Uncertainty in Dataset Labels, JAIR 2021.
+    """
+    given, checked = _labelled(labels, probabilities, "confident_joint")
+    num_classes = checked.shape[1]
+    sizes = torch.bincount(given, minlength=num_classes).double()
+    if (sizes == 0).any():
+        raise must("labels", "confident_joint", "such that every class has at least one", f"none of class {int(sizes.argmin())}")
+    own = checked.gather(1, given.unsqueeze(1)).squeeze(1)
+    thresholds = torch.zeros_like(sizes).index_add_(0, given, own) / sizes
+    # Slack for rounding: where all probabilities of a class are alike, they must not fall below their own mean.
+    confident = checked >= thresholds - 1e-6
+    some = confident.any(1)
+    guess = checked.where(confident, torch.tensor(-1.0, dtype=torch.float64)).argmax(1)
+    counts = _counts(guess[some], given[some], num_classes)
+    counts.diagonal().clamp_(min=1)
+    return counts / counts.sum(0) * (sizes / len(given))
+
+
+def noise_rate(labels: Any, probabilities: Any) -> float:
+    """The share of given labels that are wrong, by the confident joint: 1 − Σ_i P(true i, given i).
+
+    Args:
+        labels: the given labels, (examples,); every class must have one.
+        probabilities: of the given labels, (examples, classes).
+
+    Example:
+        >>> noise_rate([0, 0, 1, 1], [[0.9, 0.1], [0.1, 0.9], [0.2, 0.8], [0.1, 0.9]])
+        0.25
+
+    Reference:
+        Northcutt et al., Confident Learning: Estimating Uncertainty in Dataset Labels, JAIR 2021.
+    """
+    return 1 - float(confident_joint(labels, probabilities).trace())

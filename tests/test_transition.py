@@ -1,0 +1,144 @@
+"""Estimates of the noise against the truth, a slow transcription of the paper and cleanlab, on a real model's predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import confusion_matrix
+from sklearn.model_selection import cross_val_predict
+
+from noisewise.errors import InputError
+from noisewise.noise import Corruption, corrupt
+from noisewise.transition import anchor_points, confident_joint, counted, dual_t, noise_rate
+
+T = torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.9, 0.1], [0.3, 0.1, 0.6]], dtype=torch.float64)
+
+
+@pytest.fixture(scope="module", params=["symmetric(0.3)", "class_map(0.4, mnist)"])
+def predicted(request) -> tuple[Corruption, np.ndarray]:
+    """Digits with known noise, and out-of-sample probabilities of a model of their noisy labels."""
+    data = load_digits()
+    noisy = corrupt(data.target, request.param)
+    model = LogisticRegression(C=0.1, max_iter=500)
+    return noisy, cross_val_predict(model, data.data / 16, noisy.labels.numpy(), cv=5, method="predict_proba")
+
+
+def distance(first: torch.Tensor, second: torch.Tensor) -> float:
+    """How much of a row's probability is in the wrong place, on average over rows."""
+    return float((first - second).abs().sum(1).mean() / 2)
+
+
+def test_counted_is_the_normalised_confusion_matrix():
+    true, given = torch.arange(500) % 4, torch.arange(500) * 7 % 5 % 4
+    expected = confusion_matrix(true, given, normalize="true", labels=range(4))
+    np.testing.assert_allclose(counted(true, given, 4), expected)
+
+
+def test_counted_gives_an_absent_class_the_identity_row():
+    assert counted([0, 0], [1, 1], 3).tolist() == [[0, 1, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def test_anchor_points_recover_the_matrix_from_exact_probabilities():
+    true_posterior = torch.distributions.Dirichlet(torch.full((3,), 0.3)).sample((400,)).double()
+    true_posterior[[10, 200, 399]] = torch.eye(3, dtype=torch.float64)
+    torch.testing.assert_close(anchor_points(true_posterior @ T), T)
+
+
+def test_anchor_points_at_a_quantile_pass_over_outliers():
+    probabilities = torch.eye(3, dtype=torch.float64)[torch.arange(300) % 3] @ T
+    probabilities[[0, 1, 2]] = torch.eye(3, dtype=torch.float64)
+    assert torch.equal(anchor_points(probabilities), torch.eye(3, dtype=torch.float64))
+    torch.testing.assert_close(anchor_points(probabilities, quantile=0.97), T)
+
+
+def test_dual_t_recovers_the_matrix_from_an_overconfident_model_that_is_right():
+    true = torch.arange(3000) % 3
+    noisy = corrupt(true, f"matrix({tuple(map(tuple, T.tolist()))})")
+    overconfident = torch.eye(3)[true]
+    assert torch.equal(anchor_points(overconfident), torch.eye(3, dtype=torch.float64))
+    torch.testing.assert_close(dual_t(noisy.labels, overconfident), noisy.realised)
+
+
+def test_dual_t_adds_the_noise_twice_to_calibrated_probabilities():
+    true = torch.arange(3000) % 3
+    noisy = corrupt(true, f"matrix({tuple(map(tuple, T.tolist()))})")
+    calibrated = torch.eye(3, dtype=torch.float64)[true] @ T
+    torch.testing.assert_close(dual_t(noisy.labels, calibrated), T @ noisy.realised)
+
+
+def test_anchor_points_find_the_noise_a_calibrated_model_was_trained_on(predicted):
+    noisy, probabilities = predicted
+    assert distance(anchor_points(probabilities), noisy.realised) < min(0.17, 0.85 * distance(torch.eye(10), noisy.realised))
+
+
+def test_dual_t_finds_the_noise_where_overconfidence_hides_it_from_anchor_points(predicted):
+    noisy, probabilities = predicted
+    sharpened = torch.softmax(12 * torch.from_numpy(probabilities).log(), 1)
+    nothing_found = distance(torch.eye(10), noisy.realised)
+    assert distance(anchor_points(sharpened), noisy.realised) > 0.95 * nothing_found
+    assert distance(dual_t(noisy.labels, sharpened), noisy.realised) < 0.65 * nothing_found
+
+
+def test_the_confident_joint_finds_the_noise_a_model_was_trained_on(predicted):
+    noisy, probabilities = predicted
+    joint = confident_joint(noisy.labels, probabilities)
+    assert distance(joint / joint.sum(1, keepdim=True), noisy.realised) < 0.06
+    assert abs(noise_rate(noisy.labels, probabilities) - noisy.rate) < 0.03
+
+
+def test_the_confident_joint_keeps_the_shares_of_the_given_labels(predicted):
+    noisy, probabilities = predicted
+    joint = confident_joint(noisy.labels, probabilities)
+    torch.testing.assert_close(joint.sum(0), torch.bincount(noisy.labels).double() / len(noisy.labels))
+    assert noise_rate(noisy.labels, probabilities) == pytest.approx(1 - float(joint.diagonal().sum()))
+
+
+def test_the_confident_joint_follows_the_paper(predicted):
+    noisy, probabilities = predicted
+    labels = noisy.labels.numpy()
+    thresholds = [np.mean([p[c] for p, label in zip(probabilities, labels, strict=True) if label == c]) for c in range(10)]
+    table = np.zeros((10, 10))
+    for p, label in zip(probabilities, labels, strict=True):
+        confident = [c for c in range(10) if p[c] >= thresholds[c]]
+        if confident:
+            table[max(confident, key=lambda c, p=p: p[c]), label] += 1
+    expected = table / table.sum(0) * np.bincount(labels) / len(labels)
+    np.testing.assert_allclose(confident_joint(labels, probabilities), expected, rtol=1e-12)
+
+
+def test_the_confident_joint_is_cleanlabs(predicted):
+    count = pytest.importorskip("cleanlab.count", reason="needs cleanlab")
+    noisy, probabilities = predicted
+    labels = noisy.labels.numpy()
+    theirs = count.estimate_joint(labels, probabilities)
+    # cleanlab rounds the joint to whole examples.
+    np.testing.assert_allclose(confident_joint(labels, probabilities).T, theirs, atol=1 / len(labels))
+    assert noise_rate(labels, probabilities) == pytest.approx(1 - np.trace(theirs), abs=10 / len(labels))
+
+
+def test_a_class_no_example_is_confident_of_counts_as_right():
+    joint = confident_joint([0, 0, 1], [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1]])
+    torch.testing.assert_close(joint, torch.tensor([[2 / 3, 1 / 6], [0, 1 / 6]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: anchor_points([0.5, 0.5]), r"shaped \(examples, classes\). Got \(2,\)"),
+        (lambda: anchor_points([[0.5, 0.6]]), "rows that sum to one"),
+        (lambda: anchor_points([[1.5, -0.5]]), "at least zero"),
+        (lambda: anchor_points([[0.5, 0.5]], quantile=0), r"must be in \(0, 1\]. Got 0"),
+        (lambda: dual_t([0, 2], [[0.5, 0.5], [0.5, 0.5]]), "labels given to dual_t must be from 0 to 1"),
+        (lambda: dual_t([0], [[0.5, 0.5], [0.5, 0.5]]), "one for each of the 2 rows of probabilities. Got '1 labels'"),
+        (lambda: confident_joint([[0.5, 0.5]], [0]), r"'probabilities' parameter of confident_joint must be shaped \(examples, classes\)"),
+        (lambda: noise_rate([0, 0], [[0.5, 0.5], [0.5, 0.5]]), "every class has at least one. Got 'none of class 1'"),
+        (lambda: counted([0, 1], [0], 2), "one for each of the 2 true labels"),
+        (lambda: counted([0, 2], [0, 0], 2), "true labels given to counted must be from 0 to 1"),
+    ],
+)
+def test_bad_input_gives_one_sentence(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
