@@ -6,11 +6,25 @@
 torch.Size([])
 """
 
-from noisewise import curriculum, losses
+from noisewise import curriculum, data, losses, models, noise, transition
 from noisewise.errors import InputError
 from noisewise.losses import get
 from noisewise.margin import emphasis, margin, margins
+from noisewise.noise import corrupt
 
 __version__ = "0.1.0"
 
-__all__ = ["InputError", "curriculum", "emphasis", "get", "losses", "margin", "margins"]
+__all__ = [
+    "InputError",
+    "corrupt",
+    "curriculum",
+    "data",
+    "emphasis",
+    "get",
+    "losses",
+    "margin",
+    "margins",
+    "models",
+    "noise",
+    "transition",
+]

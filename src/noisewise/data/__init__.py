@@ -1,0 +1,42 @@
+"""Data: official sets, the user's own, batches of them, and augmentation on the device.
+
+`read` takes whatever there is and gives a `Dataset`; `batches` goes over it.
+"""
+
+from noisewise.data._arrays import from_arrays
+from noisewise.data._augment import Augmentation, Normalise
+from noisewise.data._augment import registry as augmentations
+from noisewise.data._catalogue import Description, available, describe, fetch, files, load
+from noisewise.data._dataset import Dataset
+from noisewise.data._files import ImageFiles
+from noisewise.data._folder import from_folder
+from noisewise.data._hf import from_hf
+from noisewise.data._own import read
+from noisewise.data._progress import progress_bars
+from noisewise.data._split import split
+from noisewise.data._stream import Batch, Stream, batches
+from noisewise.data._table import from_table
+
+__all__ = [
+    "Augmentation",
+    "Batch",
+    "Dataset",
+    "Description",
+    "ImageFiles",
+    "Normalise",
+    "Stream",
+    "augmentations",
+    "available",
+    "batches",
+    "describe",
+    "fetch",
+    "files",
+    "from_arrays",
+    "from_folder",
+    "from_hf",
+    "from_table",
+    "load",
+    "progress_bars",
+    "read",
+    "split",
+]

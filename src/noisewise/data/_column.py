@@ -1,0 +1,153 @@
+"""One column of what a user brings, and the checks that name the row where it is wrong.
+
+Labels become class numbers, features become numbers, ids become text that never repeats. This module must not know whether a
+column comes from a file, an array or a Hugging Face data set.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noisewise.errors import InputError, must
+
+
+@dataclass(frozen=True)
+class Column:
+    """Values of one kind, a row each.
+
+    Args:
+        values: a sequence, an array or a tensor of one dimension.
+        name: what an error calls it, as in "column 'label' of animals.csv".
+        lines: the line of the file every row ends at, where there is a file of lines.
+    """
+
+    values: Any
+    name: str
+    lines: Sequence[int] | None = None
+
+    def row(self, number: int) -> str:
+        """A row as an error names it: counted from 0, as an array's are and as `Dataset.index` is."""
+        return f"row {number}" if self.lines is None else f"row {number} (line {self.lines[number]})"
+
+    def wrong(self, number: int, problem: str, advice: str) -> InputError:
+        row = self.row(number)
+        return InputError(f"{row[0].upper()}{row[1:]}, {self.name}, {problem}; {advice}.")
+
+    def objects(self) -> list[Any]:
+        """The values as Python objects, none of them missing."""
+        values = self.values.detach().cpu() if isinstance(self.values, Tensor) else self.values
+        shape = np.shape(values) if isinstance(values, np.ndarray | Tensor) else (len(values),)
+        if len(shape) != 1:
+            raise InputError(f"There must be one value per row in {self.name}. Got an array shaped {tuple(shape)} instead.")
+        found = values.tolist() if hasattr(values, "tolist") else list(values)
+        for number, value in enumerate(found):
+            if _is_missing(value):
+                raise self.wrong(number, "is empty", "fill it in or leave the row out")
+        return found
+
+    def keys(self) -> list[int] | list[str]:
+        """The labels as whole numbers if all of them are, as text otherwise."""
+        found = [value.strip() if isinstance(value, str) else value for value in self.objects()]
+        for number, value in enumerate(found):
+            if isinstance(value, numbers.Real) and value % 1 != 0:
+                raise self.wrong(number, f"is {value!r}, which names no class", "labels are whole numbers or text")
+        if all(_is_whole(value) for value in found):
+            return [int(value) for value in found]
+        return [str(value) for value in found]
+
+    def numbers(self) -> np.ndarray:
+        """The values as finite numbers, float32."""
+        try:
+            array = np.asarray(self.values, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise self._first_without_number() from None
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32)
+        if not np.isfinite(array).all():
+            number = int(np.flatnonzero(~np.isfinite(array))[0])
+            raise self.wrong(number, f"is {self.values[number]!s}, not a finite number", "fill it in or leave the row out")
+        return array
+
+    def _first_without_number(self) -> InputError:
+        for number, value in enumerate(self.objects()):
+            try:
+                float(value)
+            except (TypeError, ValueError):
+                advice = "name the columns of numbers with features=[…] and leave this one out, or put numbers in it"
+                return self.wrong(number, f"is {value!r}, not a number", advice)
+        raise AssertionError(f"every value of {self.name} is a number")
+
+    def ids(self) -> tuple[str, ...]:
+        """The values as text, each of which occurs once."""
+        texts = [str(value) for value in self.objects()]
+        first: dict[str, int] = {}
+        for number, text in enumerate(texts):
+            if first.setdefault(text, number) != number:
+                raise self.wrong(number, f"is {text!r}, as is {self.row(first[text])}", "give every example an id of its own")
+        return tuple(texts)
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, str):
+        return not value.strip()
+    if value is None or (isinstance(value, numbers.Real) and value != value):
+        return True
+    return type(value).__name__ in ("NAType", "NaTType")  # pandas' own, which need not be installed
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.removeprefix("-").isdecimal() and str(int(value)) == value
+    return not isinstance(value, bool) and isinstance(value, numbers.Real)
+
+
+def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | None) -> tuple[Tensor, Tensor | None, tuple[str, ...]]:
+    """Number the classes.
+
+    Args:
+        labels: the labels that were given.
+        true_labels: the labels known to be right, or None; they share the classes.
+        classes: the names of the classes in their order. By default those that occur, sorted (as numbers if they are numbers).
+            Labels that are whole numbers are taken as positions in it unless it has numbers for names.
+
+    Returns:
+        The labels and the true labels as class numbers, and the names of the classes.
+    """
+    columns = [labels] if true_labels is None else [labels, true_labels]
+    keys: list[list[Any]] = [list(column.keys()) for column in columns]
+    if any(isinstance(key, str) for column in keys for key in column):
+        keys = [list(map(str, column)) for column in keys]
+    if classes is None:
+        distinct = sorted({key for column in keys for key in column})
+        places = {key: place for place, key in enumerate(distinct)}
+        names = tuple(map(str, distinct))
+    else:
+        names = tuple(map(str, classes))
+        by_position = not any(_is_whole(name) for name in names) and isinstance(keys[0][0], int)
+        places = {(place if by_position else name): place for place, name in enumerate(names)}
+        if not by_position:
+            keys = [list(map(str, column)) for column in keys]
+    if len(names) < 2 and classes is None:
+        raise InputError(
+            f"A classifier needs at least two classes, and {labels.name} holds only {names[0]!r}; "
+            "name all of them with classes=[…] if the others just do not occur here."
+        )
+    if len(set(names)) < max(2, len(names)):
+        raise must("classes", "a data set", "at least two names, none of them twice", names)
+    numbered = [_placed(column, found, places, names) for column, found in zip(columns, keys, strict=True)]
+    return numbered[0], numbered[1] if len(numbered) == 2 else None, names
+
+
+def _placed(column: Column, keys: list[Any], places: dict[Any, int], names: tuple[str, ...]) -> Tensor:
+    for number, key in enumerate(keys):
+        if key not in places:
+            known = ", ".join(map(repr, names[:10])) + (", …" if len(names) > 10 else "")
+            raise column.wrong(number, f"is {key!r}, which is none of the {len(names)} classes {known}", "correct it or add the class")
+    return torch.tensor([places[key] for key in keys])

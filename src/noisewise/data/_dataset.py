@@ -1,0 +1,126 @@
+"""The one data set object: inputs, the labels that were given, the true ones where they are known.
+
+Readers make it, noise changes its labels, the engine trains on it. It must not know where data come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from noisewise.errors import InputError
+from noisewise.noise import Noise, corrupt
+
+
+@dataclass(frozen=True, repr=False)
+class Dataset:
+    """Examples and their labels.
+
+    Args:
+        inputs: images as uint8 (N, channels, height, width), or features as floating point (N, …).
+        labels: the labels that were given, int64 (N,). They may be wrong.
+        classes: the name of every class; its length is the number of classes.
+        true_labels: the labels known to be right, or None.
+        index: the number of every example in its source, int64 (N,); by default 0, 1, 2, …
+        ids: what the user calls every example (a file, a row id), or None.
+        superclasses: the superclass of every class (CIFAR-100), or None.
+        human: other people's labels for the same examples, by name (CIFAR-10N: "worst", "aggre", …).
+        name: what the data set is called.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    true_labels: Tensor | None = None
+    index: Tensor | None = None
+    ids: tuple[str, ...] | None = None
+    superclasses: tuple[int, ...] | None = None
+    human: Mapping[str, Tensor] = field(default_factory=dict)
+    name: str = "data"
+
+    def __post_init__(self) -> None:
+        number = len(self.inputs)
+        if self.index is None:
+            object.__setattr__(self, "index", torch.arange(number, device=self.labels.device))
+        for what, labels in {"labels": self.labels, "true_labels": self.true_labels, "index": self.index, **self.human}.items():
+            if labels is not None and (labels.shape != (number,) or labels.dtype != torch.int64):
+                raise InputError(
+                    f"The {what} of {self.name} must be int64 shaped ({number},), one for each input. "
+                    f"Got {labels.dtype} shaped {tuple(labels.shape)} instead."
+                )
+        if number and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
+            raise InputError(
+                f"The labels of {self.name} must be from 0 to {len(self.classes) - 1}, one of its {len(self.classes)} classes. "
+                f"Got {int(self.labels.min())} to {int(self.labels.max())} instead."
+            )
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __repr__(self) -> str:
+        known = "" if self.true_labels is None else f", {100 * float((self.labels != self.true_labels).float().mean()):.2f} % wrong"
+        return f"Dataset({self.name}: {len(self)} × {tuple(self.inputs.shape[1:])} {self.inputs.dtype}, {len(self.classes)} classes{known})"
+
+    @property
+    def wrong(self) -> Tensor | None:
+        """Which labels are known to be wrong, or None where the truth is not known."""
+        return None if self.true_labels is None else self.labels != self.true_labels
+
+    def corrupted(self, noise: str | Noise, *, seed: int = 0, other_inputs: Tensor | None = None) -> Dataset:
+        """The same examples with their labels corrupted by a named noise; the labels they had become the true ones.
+
+        Args:
+            noise: such as ``"symmetric(0.4)"``; see `noisewise.noise.corrupt`.
+            seed: of the noise's own generator.
+            other_inputs: inputs of another data set, for ``"open_set(…, source='other')"``.
+
+        Example:
+            >>> data = Dataset(torch.zeros(1000, 2), torch.arange(1000) % 10, tuple("0123456789"))
+            >>> data.corrupted("symmetric(0.4, flips='exact')")
+            Dataset(data: 1000 × (2,) torch.float32, 10 classes, 40.00 % wrong)
+        """
+        result = corrupt(
+            self.labels,
+            noise,
+            num_classes=len(self.classes),
+            seed=seed,
+            inputs=None if self.inputs.is_meta else self.inputs,
+            superclasses=self.superclasses,
+            human=self.human,
+            other_inputs=other_inputs,
+        )
+        return replace(
+            self,
+            inputs=self.inputs if result.inputs is None else result.inputs,
+            labels=result.labels,
+            true_labels=self.labels if self.true_labels is None else self.true_labels,
+        )
+
+    def take(self, which: Tensor) -> Dataset:
+        """The examples at the given positions (or where a mask is true), everything else kept."""
+        positions = which.nonzero().squeeze(1) if which.dtype == torch.bool else which
+        assert self.index is not None
+        return replace(
+            self,
+            inputs=self.inputs[positions],
+            labels=self.labels[positions],
+            true_labels=None if self.true_labels is None else self.true_labels[positions],
+            index=self.index[positions],
+            ids=None if self.ids is None else tuple(self.ids[position] for position in positions.tolist()),
+            human={name: labels[positions] for name, labels in self.human.items()},
+        )
+
+    def to(self, device: torch.device | str) -> Dataset:
+        """The same data set on another device."""
+        assert self.index is not None
+        return replace(
+            self,
+            inputs=self.inputs.to(device),
+            labels=self.labels.to(device),
+            true_labels=None if self.true_labels is None else self.true_labels.to(device),
+            index=self.index.to(device),
+            human={name: labels.to(device) for name, labels in self.human.items()},
+        )

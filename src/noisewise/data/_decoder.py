@@ -1,0 +1,46 @@
+"""The program a stream runs to decode image files: it knows Pillow, and nothing of this package.
+
+It is run as a script, not forked and not through `multiprocessing`: so it starts in a moment, copies neither the memory nor
+the CUDA state of the process that trains, and needs no guard in the user's script. It ends when its input does, however the
+process at the other end went.
+
+On its input, one line of JSON names a file. On its output, one byte: 1, and the pixels (height × width × 3) follow; 0, and the
+file cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+def to_rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
+    """The image in three channels, resized to (height, width) where it is not that already."""
+    from PIL import Image
+
+    rgb = image.convert("RGB")
+    if size is None or rgb.size == (size[1], size[0]):
+        return rgb
+    return rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+
+
+def serve(requests: BinaryIO, replies: BinaryIO, size: tuple[int, int]) -> None:
+    """Answer requests until there are no more."""
+    from PIL import Image
+
+    for request in requests:
+        try:
+            with Image.open(json.loads(request)) as image:
+                reply = b"\1" + to_rgb(image, size).tobytes()
+        except Exception:  # the process that asked reads the file again to say what is wrong with it
+            reply = b"\0"
+        replies.write(reply)
+        replies.flush()
+
+
+if __name__ == "__main__":
+    serve(sys.stdin.buffer, sys.stdout.buffer, (int(sys.argv[1]), int(sys.argv[2])))

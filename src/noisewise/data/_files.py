@@ -1,0 +1,112 @@
+"""Image files and their labels: what a reader returns when the images are too many to hold in memory.
+
+A streaming source reads the files one batch at a time; `ImageFiles.load` decodes a small set at once. It must not know
+which data set the files belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noisewise.data._dataset import Dataset
+from noisewise.errors import InputError
+
+_MEMORY = 32 << 30
+
+
+def decode(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
+    """Read one image file as RGB.
+
+    Args:
+        path: any format Pillow reads.
+        size: the (height, width) to resize to; None keeps the image's own.
+
+    Returns:
+        uint8 (3, height, width).
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            rgb = image.convert("RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(f"The image {str(path)!r} cannot be read: {error}. Replace the file or leave it out of the list.") from error
+    if size is not None and rgb.size != (size[1], size[0]):
+        rgb = rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous()
+
+
+@dataclass(frozen=True, repr=False)
+class ImageFiles:
+    """Paths of images and their labels.
+
+    Args:
+        paths: one file per example.
+        labels: the labels that were given, int64 (N,). They may be wrong.
+        classes: the name of every class; its length is the number of classes.
+        true_labels: the labels known to be right, or None.
+        ids: what the source calls every example, or None.
+        groups: what else is known of every example, by name, int64 (N,) each: "identity", "camera", "tracklet".
+        name: what the data set is called.
+    """
+
+    paths: tuple[str, ...]
+    labels: Tensor
+    classes: tuple[str, ...]
+    true_labels: Tensor | None = None
+    ids: tuple[str, ...] | None = None
+    groups: Mapping[str, Tensor] = field(default_factory=dict)
+    name: str = "images"
+
+    def __post_init__(self) -> None:
+        number = len(self.paths)
+        for what, values in {"labels": self.labels, "true_labels": self.true_labels, **self.groups}.items():
+            if values is not None and (values.shape != (number,) or values.dtype != torch.int64):
+                raise InputError(
+                    f"The {what} of {self.name} must be int64 shaped ({number},), one for each file. "
+                    f"Got {values.dtype} shaped {tuple(values.shape)} instead."
+                )
+        if number and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
+            raise InputError(
+                f"The labels of {self.name} must be from 0 to {len(self.classes) - 1}, one of its {len(self.classes)} classes. "
+                f"Got {int(self.labels.min())} to {int(self.labels.max())} instead."
+            )
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __repr__(self) -> str:
+        return f"ImageFiles({self.name}: {len(self)} files, {len(self.classes)} classes)"
+
+    def take(self, which: Tensor) -> ImageFiles:
+        """The files at the given positions (or where a mask is true), everything else kept."""
+        positions = which.nonzero().squeeze(1) if which.dtype == torch.bool else which
+        chosen = positions.tolist()
+        return replace(
+            self,
+            paths=tuple(self.paths[position] for position in chosen),
+            labels=self.labels[positions],
+            true_labels=None if self.true_labels is None else self.true_labels[positions],
+            ids=None if self.ids is None else tuple(self.ids[position] for position in chosen),
+            groups={name: values[positions] for name, values in self.groups.items()},
+        )
+
+    def load(self, size: tuple[int, int]) -> Dataset:
+        """Decode every file into memory, resized to one (height, width).
+
+        Raises:
+            InputError: a file cannot be read (the message names it), or they are too many for memory.
+        """
+        needed = 3 * len(self) * size[0] * size[1]
+        if needed > _MEMORY:
+            raise InputError(f"The {len(self)} images of {self.name} need {needed >> 30} GiB at {size}. Stream them, or take fewer.")
+        inputs = torch.empty((len(self), 3, *size), dtype=torch.uint8)
+        for position, path in enumerate(self.paths):
+            inputs[position] = decode(path, size)
+        return Dataset(inputs, self.labels, self.classes, true_labels=self.true_labels, ids=self.ids or self.paths, name=self.name)

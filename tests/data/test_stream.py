@@ -1,0 +1,216 @@
+"""Streams against the same images in memory, and what becomes of their processes when something goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from noisewise.data import Dataset, ImageFiles, Stream, batches, split
+from noisewise.errors import InputError
+
+SIZE = (10, 8)
+NUMBER = 37
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ImageFiles:
+    rng = np.random.default_rng(0)
+    paths = [tmp_path / f"{position} é\n.{'jpg' if position % 3 else 'png'}" for position in range(NUMBER)]
+    for position, path in enumerate(paths):
+        shape = (12 + position % 4, 9) if position % 5 else (12, 9, 3)  # some are grey, and the sizes differ
+        Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(path)
+    return ImageFiles(
+        tuple(map(str, paths)), torch.arange(NUMBER) % 3, ("a", "b", "c"), true_labels=torch.zeros(NUMBER).long(), name="pets"
+    )
+
+
+def paint(paths: list[str], colour: int) -> None:
+    for path in paths:
+        Image.new("RGB", (9, 12), (colour,) * 3).save(path + ".new", "PNG")
+        Path(path + ".new").replace(path)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_a_stream_gives_the_batches_memory_gives(files: ImageFiles, workers: int) -> None:
+    held, stream = files.load(SIZE), Stream.of(files, SIZE, workers=workers)
+    for options in ({"shuffle": True, "seed": 5, "epoch": 2}, {"shuffle": False}, {"shuffle": True, "drop_last": True}):
+        expected = list(batches(held, 8, **options))  # type: ignore[arg-type]
+        streamed = list(batches(stream, 8, **options))  # type: ignore[arg-type]
+        assert len(expected) == len(streamed)
+        for ours, theirs in zip(streamed, expected, strict=True):
+            assert all(torch.equal(*pair) for pair in zip(ours, theirs, strict=True))
+            assert ours.inputs.dtype == torch.uint8 and ours.inputs.is_contiguous()
+
+
+def test_batches_hold_every_example_once_and_say_which() -> None:
+    data = Dataset(torch.arange(NUMBER).float().view(-1, 1), torch.arange(NUMBER) % 3, ("a", "b", "c"))
+    seen = list(batches(data, 8, shuffle=True, seed=1))
+    assert [len(batch.index) for batch in seen] == [8, 8, 8, 8, 5]
+    assert torch.equal(torch.cat([batch.index for batch in seen]).sort().values, torch.arange(NUMBER))
+    for inputs, labels, index in seen:
+        assert torch.equal(inputs, data.inputs[index]) and torch.equal(labels, data.labels[index])
+    assert [len(batch.index) for batch in batches(data, 8, shuffle=True, drop_last=True)] == [8] * 4
+
+
+def test_seed_and_epoch_each_give_another_order() -> None:
+    data = Dataset(torch.zeros(100, 1), torch.arange(100) % 2, ("a", "b"))
+
+    def order(seed: int, epoch: int) -> tuple[int, ...]:
+        return tuple(next(batches(data, 100, shuffle=True, seed=seed, epoch=epoch)).index.tolist())
+
+    assert order(0, 1) == order(0, 1)
+    assert len({order(seed, epoch) for seed in range(5) for epoch in range(5)}) == 25
+
+
+def test_a_stream_is_a_data_set(files: ImageFiles) -> None:
+    stream = Stream.of(files, SIZE, workers=2)
+    assert repr(stream) == "Stream(pets: 37 × (3, 10, 8) torch.uint8, 3 classes, 64.86 % wrong)"
+    assert stream.wrong is not None and int(stream.wrong.sum()) == 24
+    noisy = replace(stream, labels=(stream.labels + 1) % 3)
+    first, rest = split(noisy, 0.5, seed=0)
+    assert isinstance(first, Stream) and len(first) + len(rest) == NUMBER
+    held = first.to("cpu").take(torch.arange(5))
+    assert isinstance(held, Stream)
+    (batch,) = batches(held, 5, shuffle=False)
+    assert first.index is not None and torch.equal(batch.inputs, files.load(SIZE).inputs[first.index[:5]])
+    assert torch.equal(batch.labels, noisy.labels[first.index[:5]])
+
+
+@pytest.mark.parametrize(("workers", "prefetch"), [(1, 0), (2, 1), (2, 3)])
+def test_no_more_is_decoded_ahead_than_workers_and_prefetch_allow(files: ImageFiles, workers: int, prefetch: int) -> None:
+    """Files that change after the first batch show which batches were decoded before it was asked for more."""
+    paint(list(files.paths), 0)
+    going = batches(Stream.of(files, SIZE, workers=workers, prefetch=prefetch), 2, shuffle=False)
+    assert next(going).inputs.max() == 0
+    time.sleep(0.7)  # enough for all eighteen other batches, if nothing held them back
+    paint(list(files.paths), 200)
+    ahead = sum(bool(batch.inputs.min() == 0) for batch in going)
+    assert 1 <= ahead <= workers + prefetch
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_an_unreadable_file_is_named(files: ImageFiles, workers: int) -> None:
+    Path(files.paths[20]).write_bytes(b"not an image")
+    going = batches(Stream.of(files, SIZE, workers=workers), 4, shuffle=False)
+    sound = [next(going) for _ in range(5)]
+    assert torch.cat([batch.index for batch in sound]).tolist() == list(range(20))
+    with pytest.raises(InputError, match=r"20 é.*cannot be read"):
+        next(going)
+
+
+def test_a_missing_file_is_named(files: ImageFiles) -> None:
+    Path(files.paths[3]).unlink()
+    with pytest.raises(InputError, match=r"[/\\]3 é.*cannot be read"):
+        list(batches(Stream.of(files, SIZE, workers=1), 4, shuffle=False))
+
+
+def status(process: int | str) -> list[str]:
+    """State and parent of a process; nothing if there is none."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return []
+
+
+def children(process: int) -> set[int]:
+    return {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal() and status(entry.name)[1:] == [str(process)]}
+
+
+def is_running(process: int) -> bool:
+    return status(process)[:1] not in ([], ["Z"])
+
+
+def gone(processes: set[int], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while any(map(is_running, processes)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not any(map(is_running, processes))
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@linux
+def test_a_worker_that_dies_names_the_file_it_was_reading(files: ImageFiles) -> None:
+    """The file is a pipe nothing is written to, so that the worker is surely reading it when it is killed."""
+    path = Path(files.paths[5])
+    path.unlink()
+    os.mkfifo(path)
+    before = children(os.getpid())
+    going = batches(Stream.of(files, SIZE, workers=1), 4, shuffle=False)
+    first = threading.Thread(target=next, args=(going,))
+    first.start()
+    with path.open("wb"):  # waits until the worker opens the other end
+        (worker,) = children(os.getpid()) - before
+        os.kill(worker, signal.SIGKILL)
+        first.join()
+        with pytest.raises(InputError, match=r"[/\\]5 é.*ended with status -9"):
+            next(going)
+    assert gone({worker})
+
+
+@linux
+def test_leaving_the_loop_ends_the_workers(files: ImageFiles) -> None:
+    before = children(os.getpid())
+    going = batches(Stream.of(files, SIZE, workers=2), 4, shuffle=False)
+    next(going)
+    workers = children(os.getpid()) - before
+    assert len(workers) == 2
+    going.close()  # type: ignore[attr-defined]
+    assert gone(workers)
+
+
+SCRIPT = """
+import sys, time, torch
+from noisewise.data import ImageFiles, Stream, batches
+paths = tuple(sys.argv[1:])
+stream = Stream.of(ImageFiles(paths, torch.arange(len(paths)) % 2, ("a", "b")), (10, 8), workers=2)
+for batch in batches(stream, 2, shuffle=True):
+    print(len(batch.index), flush=True)
+    time.sleep(60)
+"""
+
+
+@linux
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
+def test_no_worker_outlives_the_process_that_reads(files: ImageFiles, how: signal.Signals) -> None:
+    """The script has no `if __name__ == "__main__"`: it needs none."""
+    script = [sys.executable, "-c", SCRIPT, *files.paths]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "2\n"
+        workers = children(process.pid)
+        assert len(workers) == 2
+        os.killpg(process.pid, how)
+        assert process.wait(timeout=20) != 0
+    assert gone(workers)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "'batch_size' parameter of batches must be a whole number in"),
+        ({"batch_size": 4, "seed": -1}, "'seed' parameter"),
+        ({"batch_size": 4, "epoch": 0.5}, "'epoch' parameter"),
+        ({"batch_size": 40, "drop_last": True}, "at most the number of examples, 37"),
+    ],
+)
+def test_a_bad_argument_is_refused_before_anything_starts(files: ImageFiles, options: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        batches(Stream.of(files, SIZE), shuffle=True, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", ["workers", "prefetch"])
+def test_a_negative_number_of_workers_or_batches_is_refused(files: ImageFiles, option: str) -> None:
+    with pytest.raises(InputError, match=f"'{option}' parameter of Stream"):
+        Stream.of(files, SIZE, **{option: -1})  # type: ignore[arg-type]
