@@ -1,0 +1,122 @@
+"""Schedules against torch's, stepped every iteration, and the recipes of the papers."""
+
+import math
+
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+from noisewise import InputError
+from noisewise.train._schedules import Constant, Cosine, MultiStep, Schedule, Step, registry
+
+
+def torchs(kind, total, **settings):
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = kind(optimiser, **settings)
+    rates = []
+    for _ in range(total):
+        rates.append(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        scheduler.step()
+    return torch.tensor(rates, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("total", [1, 2, 7, 500])
+@pytest.mark.parametrize(
+    ("spec", "kind", "settings"),
+    [
+        ("constant", lr_scheduler.ConstantLR, {"factor": 1.0}),
+        ("step(1, factor=0.97)", lr_scheduler.StepLR, {"step_size": 1, "gamma": 0.97}),
+        ("step(50)", lr_scheduler.StepLR, {"step_size": 50, "gamma": 0.1}),
+        ("multistep((3, 160, 240))", lr_scheduler.MultiStepLR, {"milestones": [3, 160, 240], "gamma": 0.1}),
+        ("multistep((5,), factor=0.2)", lr_scheduler.MultiStepLR, {"milestones": [5], "gamma": 0.2}),
+        ("cosine", lr_scheduler.CosineAnnealingLR, {"eta_min": 0.0}),
+        ("cosine(final=0.1)", lr_scheduler.CosineAnnealingLR, {"eta_min": 0.1}),
+    ],
+)
+def test_a_schedule_equals_torchs_stepped_every_iteration(spec, kind, settings, total):
+    if kind is lr_scheduler.CosineAnnealingLR:
+        settings = settings | {"T_max": total}
+    found = registry.get(spec).factors(total)
+    assert found.dtype == torch.float64 and found.shape == (total,)
+    torch.testing.assert_close(found, torchs(kind, total, **settings), rtol=1e-10, atol=1e-12)
+
+
+def test_the_imae_recipe_divides_by_ten_at_32k_and_48k_of_100k():
+    factors = registry.get("multistep((32000, 48000))").factors(100_000)
+    values, lengths = torch.unique_consecutive(factors, return_counts=True)
+    assert values.tolist() == pytest.approx([1, 0.1, 0.01], rel=1e-14)
+    assert lengths.tolist() == [32_000, 16_000, 52_000]
+
+
+def test_a_tenth_every_5k_steps():
+    values, lengths = torch.unique_consecutive(registry.get("step(5000)").factors(12_000), return_counts=True)
+    assert values.tolist() == pytest.approx([1, 0.1, 0.01], rel=1e-14)
+    assert lengths.tolist() == [5_000, 5_000, 2_000]
+
+
+@pytest.mark.parametrize("total", [8, 120, 1000])
+def test_numbers_below_one_are_shares_of_the_run(total):
+    assert torch.equal(MultiStep((0.5, 0.75)).factors(total), MultiStep((total // 2, 3 * total // 4)).factors(total))
+    assert torch.equal(Step(0.25).factors(total), Step(total // 4).factors(total))
+    assert torch.equal(Cosine(warmup=0.125).factors(total), Cosine(warmup=total // 8).factors(total))
+
+
+def test_a_share_too_small_for_the_run_still_gives_a_schedule():
+    assert torch.equal(Step(0.01, factor=0.5).factors(4), Step(1, factor=0.5).factors(4))
+    assert torch.equal(Constant(warmup=0.01).factors(4), Constant().factors(4))
+
+
+@pytest.mark.parametrize("spec", ["constant", "step(30)", "multistep((30, 60))", "cosine(final=0.2)"])
+def test_warmup_rises_in_equal_parts_and_leaves_the_rest_as_it_is(spec):
+    plain, warm = registry.get(spec).factors(100), registry.get(spec, warmup=20).factors(100)
+    rise = (warm / plain)[:20]
+    assert rise.tolist() == pytest.approx([step / 20 for step in range(1, 21)], rel=1e-12)
+    assert torch.equal(warm[20:], plain[20:])
+
+
+def test_the_order_of_milestones_does_not_matter():
+    assert torch.equal(MultiStep((60, 30)).factors(100), MultiStep((30, 60)).factors(100))
+
+
+@pytest.mark.parametrize("spec", ["constant", "step(0.2, factor=0.5)", "multistep((32000, 0.75))", "cosine(final=0.1, warmup=500)"])
+def test_a_schedule_reads_back_from_its_repr(spec):
+    schedule = registry.get(spec)
+    assert isinstance(schedule, Schedule)
+    again = registry.get(repr(schedule))
+    assert repr(again) == repr(schedule)
+    assert torch.equal(again.factors(1000), schedule.factors(1000))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("step", "missing a required argument: 'every'"),
+        ("step(0)", "'every' parameter of Step must be a whole number of steps"),
+        ("step(2.5)", "'every' parameter of Step must be a whole number of steps"),
+        ("step(True)", "'every' parameter of Step must be a whole number of steps"),
+        ("step(5, factor=0)", "'factor' parameter of Step must be in"),
+        ("multistep(32000)", "'milestones' parameter of MultiStep must be a tuple"),
+        ("multistep(())", "'milestones' parameter of MultiStep must be a tuple"),
+        ("multistep((10, -1))", "'milestones' parameter of MultiStep must be a whole number of steps"),
+        ("cosine(final=2)", "'final' parameter of Cosine must be in"),
+        ("constant(warmup=-1)", "'warmup' parameter of a schedule must be a whole number of steps"),
+        ("constant(warmup=False)", "'warmup' parameter of a schedule must be a whole number of steps"),
+        ("cosin", "Did you mean 'cosine'"),
+    ],
+)
+def test_a_bad_schedule_is_refused(spec, message):
+    with pytest.raises(InputError, match=message):
+        registry.get(spec)
+
+
+@pytest.mark.parametrize("length", [math.inf, math.nan, "10"])
+def test_a_length_that_is_no_number_of_steps_is_refused(length):
+    with pytest.raises(InputError, match="'every' parameter of Step must be a whole number of steps"):
+        Step(length)
+
+
+@pytest.mark.parametrize("total", [0, -5, 2.0, True])
+def test_a_run_has_at_least_one_step(total):
+    with pytest.raises(InputError, match="'total_steps' parameter of Constant must be a whole number"):
+        Constant().factors(total)
