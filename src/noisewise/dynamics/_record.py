@@ -1,0 +1,194 @@
+"""The files of a run folder, read and checked: settings, labels, metrics, and the record of margins.
+
+The record holds every training example at every epoch. Its arrays are memory-mapped and handed out one epoch at a time, so
+that a million examples over hundreds of epochs fit in any memory. This module must not know what is read off them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.errors import InputError, must
+
+Floats = NDArray[np.float64]
+Halves = NDArray[np.float16]
+Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+FORMAT = 1
+_SOURCES = ("training", "clean")
+
+
+class Epoch(NamedTuple):
+    """What the record holds of one epoch: NaN and −1 stand for an example that was not seen in it."""
+
+    number: int
+    margins: Halves
+    predictions: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record of a run.
+
+    Args:
+        folder: of the run.
+
+    Everything is read when it is first asked for; a run that is still training can be read up to its last whole epoch.
+    """
+
+    folder: str | PathLike[str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
+        if not self._path("settings.json").is_file():
+            raise InputError(f"There is no run in {str(self.folder)!r}: it holds no settings.json. Give the folder of a run.")
+        written = self.settings.get("format", FORMAT)
+        if written != FORMAT:
+            raise InputError(
+                f"The run in {str(self.folder)!r} has format {written!r}; this noisewise reads format {FORMAT}. Update noisewise."
+            )
+
+    def _path(self, name: str) -> Path:
+        return Path(self.folder) / name
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What was asked: data, model, loss, noise, seed, …"""
+        return cast(dict[str, Any], self._json("settings.json", dict))
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """What it was done with: versions, the noise that came out, the data."""
+        return cast(dict[str, Any], self._json("provenance.json", dict))
+
+    @cached_property
+    def status(self) -> dict[str, Any]:
+        """How far the run came: state, epoch, step."""
+        return cast(dict[str, Any], self._json("status.json", dict))
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """The name of every class."""
+        return tuple(self._json("classes.json", list))
+
+    @cached_property
+    def metrics(self) -> tuple[dict[str, Any], ...]:
+        """One entry per finished epoch, in order; none before the first epoch is finished."""
+        path = self._path("metrics.jsonl")
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        found: dict[int, dict[str, Any]] = {}
+        for number, line in enumerate(lines, 1):
+            try:
+                entry = json.loads(line)
+                found[int(entry["epoch"])] = entry
+            except (ValueError, TypeError, KeyError):
+                raise InputError(
+                    f"Line {number} of {str(path)!r} is not the metrics of an epoch: {line[:60]!r}. Mend or remove the line."
+                ) from None
+        return tuple(found[epoch] for epoch in sorted(found))
+
+    @cached_property
+    def given(self) -> Whole:
+        """The labels the model was trained on."""
+        return self._labels("labels/given.npy", None)
+
+    @cached_property
+    def true(self) -> Whole | None:
+        """The labels known to be right, or None."""
+        return self._labels("labels/true.npy", self.given.shape) if self._path("labels/true.npy").exists() else None
+
+    @cached_property
+    def wrong(self) -> Flags | None:
+        """Which labels are known to be wrong, or None where the truth is not known."""
+        return None if self.true is None else self.given != self.true
+
+    def epochs(self, of: str = "training") -> tuple[int, ...]:
+        """The epochs whose margins and predictions are there.
+
+        Args:
+            of: "training" for the record of the training steps, "clean" for that of the passes without augmentation.
+        """
+        if of not in _SOURCES:
+            raise must("of", "a record", "one of " + ", ".join(map(repr, _SOURCES)), of)
+        found: dict[str, set[int]] = {"margins": set(), "predictions": set()}
+        for path in self._path(f"record/{of}").glob("*.npy"):
+            match = re.fullmatch(r"(margins|predictions)-(\d+)\.npy", path.name)
+            if match is not None:
+                found[match[1]].add(int(match[2]))
+        whole = found["margins"] & found["predictions"]
+        for kind, other in (("margins", "predictions"), ("predictions", "margins")):
+            alone = {epoch for epoch in found[kind] - whole if epoch < max(whole, default=0)}  # the last one may be being written
+            if alone:
+                raise self._missing(f"record/{of}/{other}-{min(alone):05d}.npy")
+        return tuple(sorted(whole))
+
+    def margins(self, epoch: int, of: str = "training") -> Halves:
+        """The margin of every example, memory-mapped; NaN where it was not seen."""
+        return self._array(self._name("margins", epoch, of), np.float16, self.given.shape)
+
+    def predictions(self, epoch: int, of: str = "training") -> NDArray[Any]:
+        """The predicted class of every example, memory-mapped; −1 where it was not seen."""
+        return self._array(self._name("predictions", epoch, of), np.integer, self.given.shape)
+
+    def stream(self, of: str = "training") -> Iterator[Epoch]:
+        """Every epoch in turn; drop one before taking the next, and memory stays that of one."""
+        for epoch in self.epochs(of):
+            yield Epoch(epoch, self.margins(epoch, of), self.predictions(epoch, of))
+
+    def _name(self, kind: str, epoch: int, of: str) -> str:
+        known = self.epochs(of)
+        if epoch not in known:
+            has = f"epochs {known[0]} to {known[-1]}" if known else "no epoch"
+            raise InputError(f"The {of} record in {str(self.folder)!r} has {has}. Got epoch {epoch!r} instead.")
+        return f"record/{of}/{kind}-{epoch:05d}.npy"
+
+    def _missing(self, name: str) -> InputError:
+        return InputError(f"The run in {str(self.folder)!r} has no {name}. Copy the run folder again, or train it again.")
+
+    def _json(self, name: str, kind: type) -> Any:
+        path = self._path(name)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise self._missing(name) from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"The file {str(path)!r} cannot be read as JSON: {error}. Copy the run folder again.") from None
+        if not isinstance(content, kind):
+            raise InputError(f"The file {str(path)!r} must hold a JSON {kind.__name__}. Got {type(content).__name__} instead.")
+        return content
+
+    def _labels(self, name: str, shape: tuple[int, ...] | None) -> Whole:
+        labels = self._array(name, np.int64, shape)
+        if labels.ndim != 1 or not len(labels) or labels.min() < 0 or labels.max() >= len(self.classes):
+            raise InputError(
+                f"The file {str(self._path(name))!r} must hold labels from 0 to {len(self.classes) - 1} in one row. "
+                f"Got shape {labels.shape}{f', {labels.min()} to {labels.max()}' if labels.size else ''} instead."
+            )
+        return labels
+
+    def _array(self, name: str, kind: Any, shape: tuple[int, ...] | None) -> NDArray[Any]:
+        path = self._path(name)
+        try:
+            array = np.lib.format.open_memmap(path, mode="r").view(np.ndarray)
+        except FileNotFoundError:
+            raise self._missing(name) from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"The file {str(path)!r} is not a whole .npy file ({error}). Copy the run folder again.") from None
+        if not np.issubdtype(array.dtype, kind) or (shape is not None and array.shape != shape):
+            wanted = "whole numbers" if kind is np.integer else kind.__name__
+            raise InputError(
+                f"The file {str(path)!r} must hold {wanted} shaped {'(N,)' if shape is None else shape}. "
+                f"Got {array.dtype} shaped {array.shape} instead."
+            )
+        return array
