@@ -405,17 +405,16 @@ def _exact_eps_gradient(row: Row, label: int, m: mpf) -> list[mpf]:
 
 
 def _clip_value(scores: Array, labels: Labels, inner: tuple[str, dict[str, Any]], tau: float) -> Array:
-    name, hyper = inner
     norm = np.linalg.norm(scores, axis=1, keepdims=True)
-    return value(name, scores * np.minimum(1, tau / norm), labels, **hyper)
+    return value(inner[0], scores * tau / np.maximum(norm, tau), labels, **inner[1])
 
 
 def _clip_gradient(scores: Array, labels: Labels, inner: tuple[str, dict[str, Any]], tau: float) -> Array:
-    name, hyper = inner
     norm = np.linalg.norm(scores, axis=1, keepdims=True)
-    upstream = gradient(name, scores * np.minimum(1, tau / norm), labels, **hyper)
-    direction = scores / norm
-    clipped = tau / norm * (upstream - direction * (direction * upstream).sum(axis=1, keepdims=True))
+    length = np.maximum(norm, tau)
+    upstream = gradient(inner[0], scores * tau / length, labels, **inner[1])
+    direction = scores / length
+    clipped = tau / length * (upstream - direction * (direction * upstream).sum(axis=1, keepdims=True))
     return np.where(norm > tau, clipped, upstream)
 
 
@@ -653,7 +652,7 @@ LOSSES: dict[str, Reference] = {
             Exact(_exact_ls_value, _exact_ls_gradient),
         ),
     ),
-    # Cheng et al. 2021 (confidence regulariser).
+    # Cheng et al. 2021 (confidence regulariser); `prior` is a list, or None for the uniform one.
     "cr": Reference(
         _of_all(
             lambda p, hot, beta, prior: ((beta * _prior(p, prior) - hot) * np.log(p)).sum(axis=1),

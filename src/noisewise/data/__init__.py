@@ -11,10 +11,11 @@ from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
 from noisewise.data._folder import from_folder
 from noisewise.data._hf import from_hf
+from noisewise.data._loader import from_loader
 from noisewise.data._own import read
 from noisewise.data._progress import progress_bars
 from noisewise.data._split import split
-from noisewise.data._stream import Batch, Stream, batches
+from noisewise.data._stream import Batch, Stream, batches, order
 from noisewise.data._table import from_table
 
 __all__ = [
@@ -34,8 +35,10 @@ __all__ = [
     "from_arrays",
     "from_folder",
     "from_hf",
+    "from_loader",
     "from_table",
     "load",
+    "order",
     "progress_bars",
     "read",
     "split",

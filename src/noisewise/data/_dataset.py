@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from noisewise.errors import InputError
-from noisewise.noise import Noise, corrupt
+from noisewise.noise import Corruption, Noise, corrupt
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,20 +69,15 @@ class Dataset:
         """Which labels are known to be wrong, or None where the truth is not known."""
         return None if self.true_labels is None else self.labels != self.true_labels
 
-    def corrupted(self, noise: str | Noise, *, seed: int = 0, other_inputs: Tensor | None = None) -> Dataset:
-        """The same examples with their labels corrupted by a named noise; the labels they had become the true ones.
+    def corruption(self, noise: str | Noise, *, seed: int = 0, other_inputs: Tensor | None = None) -> Corruption:
+        """What a named noise makes of the labels.
 
         Args:
             noise: such as ``"symmetric(0.4)"``; see `noisewise.noise.corrupt`.
             seed: of the noise's own generator.
             other_inputs: inputs of another data set, for ``"open_set(…, source='other')"``.
-
-        Example:
-            >>> data = Dataset(torch.zeros(1000, 2), torch.arange(1000) % 10, tuple("0123456789"))
-            >>> data.corrupted("symmetric(0.4, flips='exact')")
-            Dataset(data: 1000 × (2,) torch.float32, 10 classes, 40.00 % wrong)
         """
-        result = corrupt(
+        return corrupt(
             self.labels,
             noise,
             num_classes=len(self.classes),
@@ -92,6 +87,20 @@ class Dataset:
             human=self.human,
             other_inputs=other_inputs,
         )
+
+    def corrupted(self, noise: str | Noise | Corruption, *, seed: int = 0) -> Dataset:
+        """The same examples with corrupted labels; where the truth was not known, the labels they had count as true.
+
+        Args:
+            noise: such as ``"symmetric(0.4)"``, or what `corruption` made.
+            seed: of the noise's own generator.
+
+        Example:
+            >>> data = Dataset(torch.zeros(1000, 2), torch.arange(1000) % 10, tuple("0123456789"))
+            >>> data.corrupted("symmetric(0.4, flips='exact')")
+            Dataset(data: 1000 × (2,) torch.float32, 10 classes, 40.00 % wrong)
+        """
+        result = noise if isinstance(noise, Corruption) else self.corruption(noise, seed=seed)
         return replace(
             self,
             inputs=self.inputs if result.inputs is None else result.inputs,

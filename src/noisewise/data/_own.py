@@ -8,12 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from noisewise.data._arrays import from_arrays
 from noisewise.data._catalogue import available, files, load
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
 from noisewise.data._folder import from_folder, gather
 from noisewise.data._hf import from_hf
+from noisewise.data._loader import from_loader
 from noisewise.data._official import Official, OfficialFiles
 from noisewise.data._official import registry as official
 from noisewise.data._table import TABLE_SUFFIXES, from_table
@@ -25,7 +28,8 @@ def read(source: Any, **options: Any) -> Dataset:
 
     Args:
         source: a `Dataset`; the path of a CSV or Parquet file (`from_table`) or of a folder (`from_folder`); a pair of inputs
-            and labels (`from_arrays`); `ImageFiles`; a Hugging Face data set (`from_hf`); or the name of an official data set,
+            and labels (`from_arrays`); a torch DataLoader (`from_loader`); `ImageFiles`;
+            a Hugging Face data set (`from_hf`); or the name of an official data set,
             like "cifar10n(worst)" (`load`). Text that names an official data set is never taken for a path: write "./mnist".
         **options: what the reader named above takes besides.
 
@@ -42,6 +46,8 @@ def read(source: Any, **options: Any) -> Dataset:
         return _call(_as_it_is, source, **options)
     if isinstance(source, ImageFiles):
         return _call(_image_files, source, **options)
+    if isinstance(source, DataLoader):
+        return _call(from_loader, source, **options)
     if isinstance(source, tuple | list) and len(source) == 2:
         return _call(from_arrays, *source, **options)
     if isinstance(source, Official) or (isinstance(source, str) and source.partition("(")[0].strip() in official):

@@ -221,27 +221,27 @@ def batches(data: Dataset, batch_size: int, *, shuffle: bool, seed: int = 0, epo
             raise must(name, "batches", f"a whole number in [{lowest}, inf)", value)
     if drop_last and batch_size > len(data):
         raise must("batch_size", "batches", f"at most the number of examples, {len(data)}, when the last batch is dropped", batch_size)
-    order = _order(len(data), seed, epoch) if shuffle else torch.arange(len(data))
+    positions = order(len(data), seed, epoch) if shuffle else torch.arange(len(data))
     kept = len(data) - len(data) % batch_size if drop_last else len(data)
-    return _batches(data, order[:kept], batch_size)
+    return _batches(data, positions[:kept], batch_size)
 
 
-def _order(number: int, seed: int, epoch: int) -> Tensor:
-    """A random order. It is drawn on the CPU, so that it is the same on every device."""
+def order(number: int, seed: int, epoch: int) -> Tensor:
+    """The random order of one pass. It is drawn on the CPU, so that it is the same on every device."""
     (mixed,) = np.random.SeedSequence((seed, epoch)).generate_state(1, np.uint64)
     return torch.randperm(number, generator=torch.Generator().manual_seed(int(mixed) >> 1))
 
 
-def _batches(data: Dataset, order: Tensor, batch_size: int) -> Iterator[Batch]:
-    chosen = _cut(order.to(data.labels.device), batch_size)
+def _batches(data: Dataset, positions: Tensor, batch_size: int) -> Iterator[Batch]:
+    chosen = _cut(positions.to(data.labels.device), batch_size)
     if not isinstance(data, Stream):
         for index in chosen:
             yield Batch(data.inputs[index], data.labels[index], index)
         return
-    with closing(data.images(_cut(order, batch_size))) as images:
+    with closing(data.images(_cut(positions, batch_size))) as images:
         for index, inputs in zip(chosen, images, strict=True):
             yield Batch(inputs, data.labels[index], index)
 
 
-def _cut(order: Tensor, batch_size: int) -> list[Tensor]:
-    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+def _cut(positions: Tensor, batch_size: int) -> list[Tensor]:
+    return list(positions.split(batch_size)) if len(positions) else []

@@ -1,0 +1,11 @@
+"""Training: `fit` trains one run, `compare` many, a `Run` is what each leaves.
+
+The engine knows losses, noise, data and models. It must not know reports, audits or the command line.
+"""
+
+from noisewise.train._compare import compare
+from noisewise.train._fit import Underfitting, fit
+from noisewise.train._run import Run
+from noisewise.train._settings import Settings
+
+__all__ = ["Run", "Settings", "Underfitting", "compare", "fit"]

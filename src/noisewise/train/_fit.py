@@ -1,0 +1,425 @@
+"""The one engine: `fit` trains a classifier on doubtful labels and leaves a run folder.
+
+All randomness of an epoch follows from the seed and the number of the epoch, so a run that goes on from a checkpoint ends in
+the same bits as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from noisewise import curriculum, losses, models
+from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
+from noisewise.dynamics import underfitting
+from noisewise.errors import InputError
+from noisewise.margin import margin
+from noisewise.train._folder import FORMAT, RunFolder
+from noisewise.train._loggers import Logger
+from noisewise.train._loggers import registry as all_loggers
+from noisewise.train._optimisers import registry as optimisers
+from noisewise.train._run import Run, is_ours
+from noisewise.train._schedules import registry as schedules
+from noisewise.train._settings import Settings, check_model
+from noisewise.train._sources import Sources, called, gather, provenance
+from noisewise.train._step import GraphedStep, Scorer, Step, prepared
+
+Watch = Callable[[int, int], None]
+"""Told the number of steps done and of all steps, after every step."""
+
+_EVALUATION_BATCH = 1024
+
+
+class Underfitting(UserWarning):
+    """The loss hardly pulls at the margins training starts from."""
+
+
+def fit(
+    model: str | nn.Module,
+    data: Any,
+    *,
+    test: Any = None,
+    folder: str | os.PathLike[str] | None = None,
+    loggers: Sequence[str | Logger] = (),
+    watch: Watch | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a classifier on labels you cannot fully trust.
+
+    Run again with the same arguments it goes on where it stopped, or returns at once if it is finished.
+
+    Args:
+        model: a model spec, or your own module that turns inputs into scores.
+        data: what `noisewise.data.read` takes: a spec, a path, a pair of arrays, a Dataset, a DataLoader.
+        test: the same, to test on; an official data set brings its own.
+        folder: the run folder; by default ``runs/`` and a name that follows from the settings and the data.
+        loggers: logger specs, such as "tensorboard".
+        watch: called after every step with the number of steps done and of all steps.
+        **settings: everything else; see `Settings`. `epochs` or `steps` must be there.
+
+    Returns:
+        The run.
+
+    Example:
+        >>> import tempfile
+        >>> inputs = torch.randn(200, 4)
+        >>> labels = (inputs[:, 0] > 0).long()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = fit("mlp", (inputs, labels), loss="gce(q=0.7)", noise="symmetric(0.2)", epochs=3, folder=folder)
+        ...     run.state, len(run.metrics)
+        ('finished', 3)
+    """
+    named = {"data": called(data), "model": model if isinstance(model, str) else type(model).__name__}
+    return train(Settings.of({**named, **settings}), model, data, test, folder, loggers, watch)
+
+
+def train(
+    settings: Settings,
+    model: str | nn.Module,
+    data: Any,
+    test: Any = None,
+    folder: str | os.PathLike[str] | None = None,
+    loggers: Sequence[str | Logger] = (),
+    watch: Watch | None = None,
+) -> Run:
+    """Do what settings say, with the model and the data they name; see `fit`."""
+    if isinstance(model, str):
+        check_model(model)
+    told = [all_loggers.get(logger) for logger in loggers]
+    sources = gather(data, test, settings)
+    origin = provenance(sources, settings, settings.place())
+    target = RunFolder(folder if folder is not None else Path("runs") / _name(settings, origin))
+    if target.exists():
+        _same(target, settings, origin)
+        if target.read_json("status.json")["state"] == "finished":
+            return Run(target.path)
+    _Training(settings, model, sources, target, origin, told, watch).run()
+    return Run(target.path)
+
+
+def _name(settings: Settings, origin: dict[str, Any]) -> str:
+    """A folder name that the same settings on the same data have again."""
+    content = json.dumps([settings.as_json(), origin["data"]], sort_keys=True)
+    words = "-".join(part.partition("(")[0] for part in (Path(settings.data).stem, settings.model, settings.loss, settings.noise))
+    return f"{words}-seed{settings.seed}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+
+
+def _same(folder: RunFolder, settings: Settings, origin: dict[str, Any]) -> None:
+    """Refuse to go on in a folder that holds another run."""
+    written = folder.read_json("settings.json")
+    for name, value in settings.as_json().items():
+        if written.get(name) != value:
+            raise InputError(
+                f"The folder {str(folder.path)!r} holds a run with {name}={written.get(name)!r}. Got {name}={value!r}; "
+                "give another folder, or the same settings to go on."
+            )
+    if folder.read_json("provenance.json")["data"] != origin["data"]:
+        raise InputError(f"The folder {str(folder.path)!r} holds a run on other data of the same name. Give another folder.")
+
+
+def _seed(*parts: object) -> int:
+    """A seed for one purpose, from the run's seed."""
+    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "little") >> 1
+
+
+class _Training:
+    """One run under way."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        model: str | nn.Module,
+        sources: Sources,
+        folder: RunFolder,
+        origin: dict[str, Any],
+        loggers: list[Logger],
+        watch: Watch | None,
+    ) -> None:
+        self.settings, self.folder, self.loggers, self.watch = settings, folder, loggers, watch
+        self.rank = dist.get_rank() if dist.is_initialized() else 0
+        self.world = dist.get_world_size() if dist.is_initialized() else 1
+        self.device = settings.place()
+        classes = len(sources.train.classes)
+        self.loss = losses.get(settings.loss)
+        self.scheduled = any(isinstance(part, curriculum.Scheduled) for part in self.loss.modules())
+        normalise = Normalise.of(sources.train.inputs) if settings.normalise and not sources.train.inputs.is_meta else None
+        self.normalise = normalise or (_fixed_scale(sources.train) if settings.normalise else None)
+        self.data = sources.to(self.device)
+        torch.manual_seed(_seed(settings.seed, "weights"))
+        if isinstance(model, str):
+            model = models.get(model, num_classes=classes, shape=tuple(sources.train.inputs.shape[1:]))
+        self.model = model.to(self.device)
+        self.generator = torch.Generator(self.device)
+        self.prepare_evaluation = prepared(augmentations.get("none"), self.normalise, self.generator, self.device.type == "cuda")
+        self._check_scores(classes)
+        if self.rank == 0:
+            self._open(origin, classes)
+        self.per_epoch = math.ceil(len(self.data.train) / settings.batch_size)
+        self.total = settings.steps if settings.steps is not None else (settings.epochs or 0) * self.per_epoch
+        self.epochs = math.ceil(self.total / self.per_epoch)
+        self.factors = schedules.get(settings.schedule).factors(self.total)
+        self._build()
+
+    def _open(self, origin: dict[str, Any], classes: int) -> None:
+        self.folder.create()
+        if not self.folder.exists():
+            self.folder.write_json("provenance.json", {**origin, "normalise": None if self.normalise is None else repr(self.normalise)})
+            self.folder.write_json("classes.json", list(self.data.train.classes))
+            self.folder.write_array("labels/given.npy", self.data.train.labels.cpu().numpy())
+            self.folder.write_array("labels/index.npy", self.data.train.index.cpu().numpy())  # type: ignore[union-attr]
+            if self.data.train.true_labels is not None:
+                self.folder.write_array("labels/true.npy", self.data.train.true_labels.cpu().numpy())
+            if self.data.train.ids is not None:
+                self.folder.write_json("labels/ids.json", list(self.data.train.ids))
+            self.folder.write_json("status.json", {"state": "running", "reason": None, "epoch": 0, "step": 0})
+            self.folder.write_json("settings.json", {"format": FORMAT, **self.settings.as_json()})  # last: now it is a run folder
+        line = underfitting(self.loss, classes)
+        if line:
+            warnings.warn(line, Underfitting, stacklevel=5)
+
+    def _check_scores(self, classes: int) -> None:
+        """Refuse a model that does not give one score per class, before anything is written."""
+        one = next(iter(batches(self.data.train, 2, shuffle=False))).inputs
+        self.model.eval()
+        with torch.no_grad():
+            scores = self.model(self.prepare_evaluation(one))
+        if not isinstance(scores, Tensor) or scores.shape != (len(one), classes):
+            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise InputError(f"The model must give scores shaped (N, {classes}), one per class. Got {got} for {len(one)} examples.")
+
+    def _build(self) -> None:
+        settings, on_gpu = self.settings, self.device.type == "cuda"
+        if on_gpu:
+            torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimiser = optimisers.get(settings.optimiser)
+        self.updater = optimiser.make(self.model.named_parameters(), settings.weight_decay, self.device)
+        self.base_lr = optimiser.lr
+        scorer: nn.Module = Scorer(self.model, settings.half(self.device))
+        self.scorer = scorer
+        if settings.compile:
+            scorer = torch.compile(scorer)  # type: ignore[assignment]
+        if self.world > 1:
+            scorer = DistributedDataParallel(scorer)
+        augment = augmentations.get(settings.augment)
+        prepare = prepared(augment, self.normalise, self.generator, on_gpu)
+        self.step = Step(scorer, self.loss, self.updater, self.data.train, prepare, settings.clip, settings.accumulate)
+        self.graphs = on_gpu and self.world == 1 and not isinstance(self.data.train, Stream)
+        self.update: Callable[..., None] = self._graphed() if self.graphs else self.step
+
+    def _graphed(self) -> GraphedStep:
+        return GraphedStep(self.step, (self.generator,), self._changing)
+
+    def _changing(self) -> list[Tensor]:
+        tally = self.step.tally
+        held = [self.step.number, *vars(tally).values(), *self.updater.state().values()]
+        return [*held, *self.model.state_dict().values()]
+
+    def run(self) -> None:
+        """Train to the end, from the newest checkpoint if there is one."""
+        self._tell(lambda logger: logger.start(self.settings.as_json()))
+        state = "failed"
+        try:
+            done, best, waited = self._resume()
+            stop = False
+            for epoch in range(done + 1, self.epochs + 1):
+                line = self._epoch(epoch)
+                best, waited = self._judge(line, best, waited)
+                stop = self.settings.patience is not None and waited >= self.settings.patience
+                last = stop or epoch == self.epochs
+                if self.rank == 0 and (last or epoch % self.settings.checkpoint_every == 0):
+                    self._checkpoint(epoch, best, waited)
+                if last:
+                    break
+            if self.rank == 0:
+                self._finish(stop)
+            state = "finished"
+        except KeyboardInterrupt:
+            state = "interrupted"
+            self._status(state, "stopped by the user")
+            raise
+        except OSError as error:
+            raise InputError(
+                f"The run folder {str(self.folder.path)!r} cannot be written ({error.strerror or error}). "
+                "Make room and run the same again: it goes on from the last checkpoint."
+            ) from error
+        finally:
+            self._tell(lambda logger: logger.finish(state))
+
+    def _resume(self) -> tuple[int, float | None, int]:
+        for tensors, notes in self.folder.checkpoints():
+            self.model.load_state_dict(_under("model.", tensors))
+            self.updater.load(_under("updater.", tensors))
+            self.step.number.fill_(notes["step"])
+            if self.rank == 0:
+                self.folder.forget_after(notes["epoch"])
+            return notes["epoch"], notes["best"], notes["waited"]
+        if self.rank == 0:
+            self.folder.forget_after(0)
+            if not is_ours(self.model):
+                self._checkpoint(0, None, 0)  # the weights of a module given as an object do not follow from the seed
+        return 0, None, 0
+
+    def _epoch(self, epoch: int) -> dict[str, Any]:
+        """One pass of updates, then what it showed: a line of metrics, the record, an evaluation if one is due."""
+        started = time.perf_counter()
+        self._prepare_epoch(epoch)
+        first = (epoch - 1) * self.per_epoch
+        number = min(self.per_epoch, self.total - first)
+        rates = (self.base_lr * self.factors[first : first + number]).to(self.device, self.updater.lr.dtype)
+        with closing(self._feed(epoch, number)) as feed:
+            for position, (index, inputs, whole) in enumerate(feed):
+                self.updater.lr.copy_(rates[position])
+                self.update(index, inputs, whole)
+                if self.watch is not None:
+                    self.watch(first + position + 1, self.total)
+        if self.world > 1:
+            self.step.tally.gather()
+        line = self._line(epoch, first + number, float(rates[-1]))
+        if epoch % self.settings.evaluate_every == 0 or epoch == self.epochs:
+            line |= self._evaluate(epoch)
+        line["seconds"] = time.perf_counter() - started
+        if self.rank == 0:
+            self._write(epoch, line)
+        return line
+
+    def _prepare_epoch(self, epoch: int) -> None:
+        self.step.tally.clear()
+        self.model.train()
+        torch.manual_seed(_seed(self.settings.seed, epoch, "step", self.rank))
+        self.generator.manual_seed(_seed(self.settings.seed, epoch, "augment", self.rank))
+        if self.scheduled:
+            curriculum.advance(self.loss, (epoch - 1) / max(1, self.epochs - 1))
+            if self.graphs:
+                self.update = self._graphed()  # a graph holds the hyper-parameters it was captured with
+
+    def _feed(self, epoch: int, number: int) -> Any:
+        """The batches of an epoch: positions, inputs if they come from disk, the size of the batch over all processes."""
+        size = self.settings.batch_size
+        if isinstance(self.data.train, Stream):
+            stream = batches(self.data.train, size, shuffle=True, seed=self.settings.seed, epoch=epoch)
+            for batch in itertools.islice(stream, number):
+                mine = slice(self.rank, None, self.world)
+                yield batch.index[mine], batch.inputs[mine], len(batch.index)
+            return
+        positions = order(len(self.data.train), self.settings.seed, epoch).to(self.device)
+        for start in range(0, size * number, size):
+            index = positions[start : start + size]
+            yield index[self.rank :: self.world], None, len(index)
+
+    def _line(self, epoch: int, step: int, lr: float) -> dict[str, Any]:
+        tally = self.step.tally
+        bad, worst = int(tally.bad_step), float(tally.worst)
+        if bad >= 0:
+            reason = f"the loss {self.loss!r} was not finite at step {bad + 1}; the largest score until then was {worst:.4g}"
+            self._status("failed", reason)
+            raise InputError(
+                f"Training stopped: {reason}. The checkpoint before epoch {epoch} is kept in {str(self.folder.path)!r}; "
+                "try a smaller learning rate, clip=…, or a loss with saturation."
+            )
+        seen = float(tally.seen)
+        pull, eta = tally.pull.tolist(), tally.eta.tolist()
+        groups = ("clean", "noisy") if self.data.train.true_labels is not None else ("all",)
+        emphasis = {group: {"pull": pull[position], "eta": eta[position]} for position, group in enumerate(groups)}
+        return {
+            "epoch": epoch,
+            "step": step,
+            "lr": lr,
+            "train_loss": float(tally.loss) / seen,
+            "mean_emphasis": float(tally.emphasis) / seen,
+            "emphasis": emphasis,
+        }
+
+    @torch.no_grad()
+    def _scores(self, data: Dataset) -> tuple[Tensor, Tensor]:
+        """Margins of the given labels and predictions over a whole data set, in eval mode."""
+        self.model.eval()
+        found = []
+        for batch in batches(data, _EVALUATION_BATCH, shuffle=False):
+            scores = self.scorer(self.prepare_evaluation(batch.inputs))
+            found.append((margin(scores, batch.labels), scores.argmax(1)))
+        margins, predictions = zip(*found, strict=True)
+        return torch.cat(margins), torch.cat(predictions)
+
+    def _evaluate(self, epoch: int) -> dict[str, Any]:
+        if self.rank != 0:
+            return {}
+        found: dict[str, Any] = {}
+        for name, data in (("validation", self.data.validation), ("test", self.data.test)):
+            if data is not None:
+                right = self._scores(data)[1] == data.labels
+                found[f"{name}_accuracy"] = float(right.double().mean())
+        if self.settings.clean_pass:
+            self._record("clean", epoch, *self._scores(self.data.train))
+        return found
+
+    def _record(self, of: str, epoch: int, margins: Tensor, predictions: Tensor) -> None:
+        limit = float(np.finfo(np.float16).max)
+        narrow = margins.clamp(-limit, limit).half().cpu().numpy()
+        self.folder.write_record(of, epoch, narrow, predictions.to(torch.int32).cpu().numpy())
+
+    def _write(self, epoch: int, line: dict[str, Any]) -> None:
+        self._record("training", epoch, self.step.tally.margins, self.step.tally.predictions)
+        self.folder.write_metrics([*self.folder.metrics(), line])
+        self._status("running", None, epoch, line["step"])
+        self._tell(lambda logger: logger.log(line, line["step"]))
+
+    def _judge(self, line: dict[str, Any], best: float | None, waited: int) -> tuple[float | None, int]:
+        """Count the evaluations in a row that were no better on the validation share."""
+        if self.settings.patience is None:
+            return best, waited
+        now = [line.get("validation_accuracy")]
+        if self.world > 1:
+            dist.broadcast_object_list(now)
+        if now[0] is None:
+            return best, waited
+        return (now[0], 0) if best is None or now[0] > best else (best, waited + 1)
+
+    def _checkpoint(self, epoch: int, best: float | None, waited: int) -> None:
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        tensors |= {f"updater.{name}": value for name, value in self.updater.state().items()}
+        self.folder.write_checkpoint(epoch, tensors, {"epoch": epoch, "step": int(self.step.number), "best": best, "waited": waited})
+
+    def _finish(self, stopped_early: bool) -> None:
+        notes = {"model": repr(self.model) if is_ours(self.model) else type(self.model).__name__}
+        self.folder.write_tensors("model.safetensors", self.model.state_dict(), notes)
+        last = self.folder.metrics()[-1]
+        self._status("finished", "no better on the validation share" if stopped_early else None, last["epoch"], last["step"])
+
+    def _status(self, state: str, reason: str | None, epoch: int | None = None, step: int | None = None) -> None:
+        if self.rank != 0:
+            return
+        before = self.folder.read_json("status.json")
+        place = {"epoch": before["epoch"] if epoch is None else epoch, "step": before["step"] if step is None else step}
+        self.folder.write_json("status.json", {"state": state, "reason": reason, **place})
+
+    def _tell(self, what: Callable[[Logger], None]) -> None:
+        if self.rank == 0:
+            for logger in self.loggers:
+                what(logger)
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def _fixed_scale(data: Dataset) -> Normalise:
+    """Streams are not gone over before training: their images are scaled by ImageNet's numbers."""
+    if data.inputs.shape[1] != 3:
+        return Normalise((0.5,) * data.inputs.shape[1], (0.25,) * data.inputs.shape[1])
+    return Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

@@ -1,0 +1,156 @@
+"""What a run is asked to do: spec strings and plain values, all checked before the first step.
+
+The same names stand in Python, in a TOML file, on the command line and in a run folder. This module must not train anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+
+from noisewise import losses, models
+from noisewise.data import augmentations
+from noisewise.errors import InputError, must, unknown
+from noisewise.noise import registry as noises
+from noisewise.train._optimisers import registry as optimisers
+from noisewise.train._schedules import registry as schedules
+
+_WHOLE = {"epochs": 1, "steps": 1, "seed": 0, "batch_size": 1, "accumulate": 1, "patience": 1, "evaluate_every": 1, "checkpoint_every": 1}
+_OPTIONAL = ("epochs", "steps", "patience", "clip")
+_YES_OR_NO = ("normalise", "clean_pass", "compile")
+_CHOICES = {"precision": ("auto", "float32", "bfloat16")}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides a run.
+
+    Args:
+        data: a data set's spec or path, or what a data set given as an object is called.
+        model: a model's spec, or the class of a model given as an object.
+        loss: a loss spec.
+        noise: a noise spec; it is applied to the training labels.
+        epochs: how many passes over the data; give this or `steps`.
+        steps: how many updates.
+        seed: decides weights, order, augmentation and dropout, and the noise.
+        batch_size: examples per update, over all processes.
+        optimiser: an optimiser spec.
+        schedule: a learning-rate schedule spec.
+        weight_decay: L2 penalty.
+        clip: largest norm of the whole gradient, or None.
+        accumulate: in how many parts a batch is gone through.
+        augment: an augmentation spec.
+        normalise: whether inputs are brought to mean 0 and variance 1 with the training set's numbers.
+        validation: the share of the training examples, noisy labels and all, that is kept out to watch.
+        patience: stop when so many evaluations in a row were no better on the validation share; None never stops.
+        evaluate_every: epochs between evaluations.
+        clean_pass: whether an evaluation also goes over the training set, in eval mode and without augmentation.
+        checkpoint_every: epochs between checkpoints.
+        precision: "float32", "bfloat16" (the last layer stays in float32), or "auto": bfloat16 on a GPU.
+        compile: whether to compile the model.
+        device: "auto", "cpu", "cuda", …
+    """
+
+    data: str
+    model: str
+    loss: str = "ce"
+    noise: str = "none"
+    epochs: int | None = None
+    steps: int | None = None
+    seed: int = 0
+    batch_size: int = 128
+    optimiser: str = "sgd(lr=0.1, momentum=0.9)"
+    schedule: str = "cosine"
+    weight_decay: float = 1e-4
+    clip: float | None = None
+    accumulate: int = 1
+    augment: str = "none"
+    normalise: bool = True
+    validation: float = 0.0
+    patience: int | None = None
+    evaluate_every: int = 1
+    clean_pass: bool = True
+    checkpoint_every: int = 1
+    precision: str = "auto"
+    compile: bool = False
+    device: str = "auto"
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Settings:
+        """Settings from names and values, every one checked.
+
+        Example:
+            >>> Settings.of({"data": "digits", "model": "mlp", "epochs": 5, "loss": "imea"})
+            Traceback (most recent call last):
+            noisewise.errors.InputError: There is no loss named 'imea'. Did you mean 'imae' or 'mae'?
+        """
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise unknown("setting", name, known)
+        for name in ("data", "model"):
+            if not given.get(name):
+                raise must(name, "a run", "given", given.get(name))
+        settings = cls(**given)
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        for name, least in _WHOLE.items():
+            value = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise must(name, "a run", f"a whole number in [{least}, inf)", value)
+        for name in _YES_OR_NO:
+            if not isinstance(getattr(self, name), bool):
+                raise must(name, "a run", "true or false", getattr(self, name))
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise must(name, "a run", "one of " + ", ".join(map(repr, choices)), getattr(self, name))
+        for name, high in (("weight_decay", math.inf), ("validation", 1.0), ("clip", math.inf)):
+            value = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < high:
+                raise must(name, "a run", f"in [0, {high:g})", value)
+        if (self.epochs is None) == (self.steps is None):
+            raise InputError(f"A run needs either epochs or steps. Got epochs={self.epochs}, steps={self.steps}.")
+        if self.patience is not None and self.validation == 0:
+            raise InputError("Early stopping watches a validation share. Got patience without validation; say for example validation=0.1.")
+        if self.accumulate > self.batch_size:
+            raise must("accumulate", "a run", f"at most the batch_size, {self.batch_size}", self.accumulate)
+        losses.get(self.loss)
+        noises.get(self.noise)
+        augmentations.get(self.augment)
+        optimisers.get(self.optimiser)
+        schedules.get(self.schedule)
+        self.place()
+
+    def place(self) -> torch.device:
+        """The device asked for."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            device = torch.device(self.device)
+        except RuntimeError:
+            raise must("device", "a run", "auto, cpu, cuda or cuda:0", self.device) from None
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise must("device", "a run", "one this machine has (there is no CUDA device here)", self.device)
+        return device
+
+    def half(self, device: torch.device) -> bool:
+        """Whether the body of the model computes in bfloat16."""
+        return self.precision == "bfloat16" or (self.precision == "auto" and device.type == "cuda")
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def check_model(spec: str) -> None:
+    """Refuse a model spec that names no model, before any data are read."""
+    models.registry[spec.partition("(")[0].strip()]

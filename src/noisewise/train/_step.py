@@ -1,0 +1,224 @@
+"""One update: gather, augment, forward, loss, backward, update, record. On a GPU all of it is one CUDA graph.
+
+A step leaves everything it learns about its examples in tensors on the device and reads nothing back, so the host is free
+until the epoch ends. This module must not know epochs, files or evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from noisewise.data import Augmentation, Dataset
+from noisewise.losses import Accumulation, Loss
+from noisewise.losses._normalising import Normalising
+from noisewise.margin import margin
+from noisewise.train._optimisers import Updater
+
+
+class Scorer(nn.Module):
+    """A model whose scores are float32 whatever its body computes in: large scores lose their order in half precision."""
+
+    def __init__(self, model: nn.Module, half: bool) -> None:
+        super().__init__()
+        self.model: Any = model
+        self.half_precision = half
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not self.half_precision:
+            return self.model(inputs).float()  # type: ignore[no-any-return]
+        with torch.autocast(inputs.device.type, dtype=torch.bfloat16):
+            split = hasattr(self.model, "features") and hasattr(self.model, "head")
+            found = self.model.features(inputs) if split else self.model(inputs)
+        return self.model.head(found.float()) if split else found.float()  # type: ignore[no-any-return]
+
+
+@dataclass
+class Tally:
+    """What an epoch's steps add up, on the device.
+
+    Args:
+        margins: of every example when its turn came, float32; NaN before.
+        predictions: the class with the highest score then; −1 before.
+        pull: Σ η w over right and over wrong labels, where w is half the L1 norm of ∂L/∂scores and η the learning rate.
+        eta: Σ η over the same.
+        emphasis: Σ w over all.
+        loss: Σ loss.
+        seen: how many examples.
+        bad_step: the first step whose loss was not finite, or −1.
+        worst: the largest |score| so far.
+    """
+
+    margins: Tensor
+    predictions: Tensor
+    pull: Tensor
+    eta: Tensor
+    emphasis: Tensor
+    loss: Tensor
+    seen: Tensor
+    bad_step: Tensor
+    worst: Tensor
+
+    @classmethod
+    def of(cls, number: int, device: torch.device) -> Tally:
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64, device=device)
+
+        whole = torch.full((number,), -1, dtype=torch.int64, device=device)
+        nan = torch.full((number,), torch.nan, device=device)
+        return cls(nan, whole, zeros(2), zeros(2), zeros(), zeros(), zeros(), whole.new_full((), -1), zeros())
+
+    def clear(self) -> None:
+        for name, value in vars(self).items():
+            value.fill_({"margins": torch.nan, "predictions": -1, "bad_step": -1}.get(name, 0))
+
+    def gather(self) -> None:
+        """Put together what the processes of a data-parallel run tallied, every example once."""
+        self.margins.nan_to_num_(nan=-torch.inf)
+        for value in (self.margins, self.predictions, self.bad_step, self.worst):
+            dist.all_reduce(value, dist.ReduceOp.MAX)
+        self.margins.masked_fill_(self.margins == -torch.inf, torch.nan)
+        for value in (self.pull, self.eta, self.emphasis, self.loss, self.seen):
+            dist.all_reduce(value)
+
+
+class Step:
+    """The update of one batch.
+
+    Args:
+        scorer: gives scores.
+        loss: the loss, with reduction "mean".
+        updater: changes the parameters.
+        data: the training set; its labels are on the device, its inputs too unless batches bring them.
+        prepare: turns raw inputs into what the model takes, augmentation included.
+        clip: largest gradient norm, or None.
+        accumulate: in how many parts a batch is gone through.
+    """
+
+    def __init__(
+        self,
+        scorer: nn.Module,
+        loss: Loss,
+        updater: Updater,
+        data: Dataset,
+        prepare: Callable[[Tensor], Tensor],
+        clip: float | None,
+        accumulate: int,
+    ) -> None:
+        self.scorer, self.loss, self.updater, self.data, self.prepare = scorer, loss, updater, data, prepare
+        self.clip, self.accumulate = clip, accumulate
+        device = data.labels.device
+        self.tally = Tally.of(len(data), device)
+        self.number = torch.zeros((), dtype=torch.int64, device=device)
+        self.wrong = data.wrong if data.wrong is not None else torch.zeros_like(data.labels, dtype=torch.bool)
+        self.world = dist.get_world_size() if dist.is_initialized() else 1
+
+    def __call__(self, index: Tensor, inputs: Tensor | None = None, whole: int | None = None) -> None:
+        """Update on the examples at these positions; `whole` is the size of the batch over all processes."""
+        self.updater.zero_grad()
+        whole = whole or len(index)
+        if self.accumulate > 1 and isinstance(self.loss, Normalising) and self.loss.couples:
+            with Accumulation(self.loss) as accumulation:
+                self._parts(index, inputs, whole)
+            accumulation.divide(self.updater.parameters)
+        else:
+            self._parts(index, inputs, whole)
+        if self.clip is not None:
+            self.updater.clip(self.clip)
+        self.updater.step()
+        self.number += 1
+
+    def _parts(self, index: Tensor, inputs: Tensor | None, whole: int) -> None:
+        size = -(-len(index) // self.accumulate)
+        for start in range(0, len(index), size):
+            part = index[start : start + size]
+            self._part(part, self.data.inputs[part] if inputs is None else inputs[start : start + size], whole)
+
+    def _part(self, index: Tensor, inputs: Tensor, whole: int) -> None:
+        labels = self.data.labels[index]
+        scores = self.scorer(self.prepare(inputs))
+        leaf = scores.detach().requires_grad_()
+        value = self.loss(leaf, labels)
+        (pull,) = torch.autograd.grad(value, leaf)
+        # A mean over this part counts for its share of the batch; data parallelism divides by the number of processes.
+        scores.backward(pull * (len(index) * self.world / whole))
+        self._note(index, labels, leaf.detach(), value.detach(), pull.detach() * len(index))
+
+    @torch.no_grad()
+    def _note(self, index: Tensor, labels: Tensor, scores: Tensor, value: Tensor, pull: Tensor) -> None:
+        tally, wrong, eta = self.tally, self.wrong[index].double(), self.updater.lr.double()
+        emphasis = 0.5 * pull.abs().sum(1).double()
+        tally.margins[index] = margin(scores, labels)
+        tally.predictions[index] = scores.argmax(1)
+        tally.pull += eta * torch.stack([(emphasis * (1 - wrong)).sum(), (emphasis * wrong).sum()])
+        tally.eta += eta * torch.stack([(1 - wrong).sum(), wrong.sum()])
+        tally.emphasis += emphasis.sum()
+        tally.loss += value.double() * len(index)
+        tally.seen += len(index)
+        broken = ~torch.isfinite(value) & (tally.bad_step < 0)
+        tally.bad_step.copy_(torch.where(broken, self.number, tally.bad_step))
+        tally.worst.copy_(torch.maximum(tally.worst, scores.abs().nan_to_num(nan=0.0).amax().double()))
+
+
+class GraphedStep:
+    """A step captured in CUDA graphs, one for every size of batch (the last of an epoch is smaller).
+
+    Args:
+        step: the step; its data set lies on the device.
+        generators: the random generators it draws from.
+        state: every tensor that a step changes, so that rehearsing it leaves no trace.
+    """
+
+    def __init__(self, step: Step, generators: tuple[torch.Generator, ...], state: Callable[[], list[Tensor]]) -> None:
+        self._step, self._generators, self._state = step, generators, state
+        self._graphs: dict[int, tuple[Tensor, Any]] = {}
+        self._pool: Any = None
+
+    def __call__(self, index: Tensor, inputs: Tensor | None = None, whole: int | None = None) -> None:
+        if len(index) not in self._graphs:
+            self._graphs[len(index)] = self._capture(index)
+        held, graph = self._graphs[len(index)]
+        held.copy_(index)
+        graph.replay()
+
+    def _capture(self, index: Tensor) -> tuple[Tensor, Any]:
+        held = index.clone()
+        kept = [tensor.clone() for tensor in self._state()]
+        seeds = [generator.get_state() for generator in self._generators]
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self._step(held)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        for generator in self._generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._step(held)
+        self._pool = self._pool or graph.pool()
+        for tensor, value in zip(self._state(), kept, strict=True):
+            tensor.copy_(value)
+        for generator, seed in zip(self._generators, seeds, strict=True):
+            generator.set_state(seed)
+        return held, graph
+
+
+def prepared(augment: Augmentation, normalise: Augmentation | None, generator: torch.Generator, last: bool) -> Callable[[Tensor], Tensor]:
+    """Raw inputs to what the model takes: augmented, normalised, in the memory order its convolutions like."""
+
+    def prepare(inputs: Tensor) -> Tensor:
+        if inputs.dim() == 4:
+            inputs = augment(inputs, generator)
+        if normalise is not None:
+            inputs = normalise(inputs)
+        elif not inputs.is_floating_point():
+            inputs = inputs.float()
+        return inputs.contiguous(memory_format=torch.channels_last) if last and inputs.dim() == 4 else inputs
+
+    return prepare

@@ -1,0 +1,39 @@
+"""One run over two processes is the run of one process with the same batches."""
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing as multiprocessing
+from test_fit import QUICK, clusters
+
+from noisewise import fit
+from noisewise.train import Run
+
+SETTINGS = {**QUICK, "noise": "symmetric(0.2)", "batch_size": 64, "epochs": 3}
+
+
+def worker(rank: int, meet: str, folder: str, loss: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=2)
+    fit("mlp(hidden=(32,))", clusters(), test=clusters(seed=1), loss=loss, folder=folder, **SETTINGS)
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("loss", ["ce", "imae(T=8, normalise='batch')"])
+def test_two_processes_train_like_one(tmp_path, loss):
+    multiprocessing.spawn(worker, (str(tmp_path / "meet"), str(tmp_path / "two"), loss), nprocs=2)
+    fit("mlp(hidden=(32,))", clusters(), test=clusters(seed=1), loss=loss, folder=tmp_path / "one", **SETTINGS)
+    one, two = Run(tmp_path / "one"), Run(tmp_path / "two")
+    for name, value in one.model().state_dict().items():
+        torch.testing.assert_close(two.model().state_dict()[name], value, rtol=1e-4, atol=1e-5)
+    for first, second in zip(one.metrics, two.metrics, strict=True):
+        assert first["test_accuracy"] == second["test_accuracy"]
+        for group in ("clean", "noisy"):
+            assert np.isclose(first["emphasis"][group]["pull"], second["emphasis"][group]["pull"], rtol=1e-4)
+            assert np.isclose(first["emphasis"][group]["eta"], second["emphasis"][group]["eta"], rtol=1e-6)
+    for epoch in (1, 2, 3):
+        for name in ("margins", "predictions"):
+            alone = np.load(tmp_path / f"one/record/training/{name}-{epoch:05d}.npy").astype(float)
+            together = np.load(tmp_path / f"two/record/training/{name}-{epoch:05d}.npy").astype(float)
+            assert np.isfinite(together).all(), "an example was recorded by no process"
+            np.testing.assert_allclose(together, alone, rtol=5e-3, atol=5e-3)

@@ -1,0 +1,395 @@
+"""The engine: what a run does, leaves, refuses, and that it ends in the same bits however it got there."""
+
+import contextlib
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import noisewise
+from noisewise import InputError, fit
+from noisewise.data import Dataset, load
+from noisewise.train import Run, Underfitting
+
+QUICK = {"epochs": 3, "batch_size": 64, "optimiser": "sgd(lr=0.1, momentum=0.9)", "device": "cpu"}
+FAST = {**QUICK, "optimiser": "sgd(lr=0.5, momentum=0.9)"}
+
+
+def clusters(number: int = 300, classes: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (number,), generator=generator)
+    centres = 6 * torch.eye(classes, 8)
+    return centres[labels] + torch.randn(number, 8, generator=generator), labels
+
+
+def same_bits(first: Path, second: Path) -> None:
+    """Two run folders hold the same model, record and metrics, bit for bit (wall times apart)."""
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+    names = sorted(path.relative_to(first) for path in first.glob("record/*/*.npy"))
+    assert names == sorted(path.relative_to(second) for path in second.glob("record/*/*.npy")) and names
+    for name in names:
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+    lines = [[{**line, "seconds": 0} for line in Run(folder).metrics] for folder in (first, second)]
+    assert lines[0] == lines[1]
+
+
+def test_a_run_learns_and_leaves_a_folder_any_tool_can_read(tmp_path):
+    run = fit(
+        "mlp(hidden=(32,))", clusters(), test=clusters(seed=1), noise="symmetric(0.2)", loss="gce(q=0.7)", folder=tmp_path / "run", **FAST
+    )
+    assert run.state == "finished" and run.metrics[-1]["test_accuracy"] > 0.9
+    settings = json.loads((tmp_path / "run/settings.json").read_text())
+    assert settings["loss"] == "gce(q=0.7)" and settings["data"] == "arrays" and settings["epochs"] == 3
+    origin = json.loads((tmp_path / "run/provenance.json").read_text())
+    assert origin["noise"]["spec"] == "symmetric(0.2)" and 0.1 < origin["noise"]["rate"] < 0.3 and origin["torch"] == torch.__version__
+    given, true = (np.load(tmp_path / f"run/labels/{name}.npy", allow_pickle=False) for name in ("given", "true"))
+    assert math.isclose((given != true).mean(), origin["noise"]["rate"])
+    for epoch in (1, 2, 3):
+        for of in ("training", "clean"):
+            margins = np.load(tmp_path / f"run/record/{of}/margins-{epoch:05d}.npy", allow_pickle=False)
+            predictions = np.load(tmp_path / f"run/record/{of}/predictions-{epoch:05d}.npy", allow_pickle=False)
+            assert margins.dtype == np.float16 and margins.shape == (300,) and np.isfinite(margins).all()
+            assert set(np.unique(predictions)) <= {0, 1, 2}
+    assert (
+        not list((tmp_path / "run").rglob("*.pt"))
+        and not list((tmp_path / "run").rglob("*.pkl"))
+        and not list((tmp_path / "run").rglob("*.part"))
+    )
+
+
+def test_the_clean_record_is_what_the_saved_model_says(tmp_path):
+    inputs, labels = clusters()
+    run = fit("mlp(hidden=(32,))", (inputs, labels), folder=tmp_path / "run", **QUICK)
+    probabilities = run.predict(inputs)
+    predictions = np.load(tmp_path / "run/record/clean/predictions-00003.npy")
+    margins = np.load(tmp_path / "run/record/clean/margins-00003.npy")
+    assert (probabilities.argmax(1).numpy() == predictions).all()
+    p = probabilities.gather(1, labels[:, None])[:, 0].double()
+    np.testing.assert_allclose(margins, torch.logit(p).numpy(), atol=0.02, rtol=0.01)
+
+
+def test_the_tally_is_what_a_plain_loop_measures(tmp_path):
+    """One epoch of the engine against a plain torch loop over the same order."""
+    inputs, labels = clusters(200)
+    loss, lr = noisewise.get("imae(T=4)"), 0.05
+    torch.manual_seed(3)
+    model = nn.Linear(8, 3)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    settings = {"epochs": 1, "batch_size": 32, "optimiser": f"sgd(lr={lr}, momentum=0.9)", "schedule": "constant", "normalise": False}
+    run = fit(model, (inputs, labels), loss=loss.spec(), noise="symmetric(0.3)", seed=5, folder=tmp_path / "run", device="cpu", **settings)
+    given, true = (torch.from_numpy(np.load(tmp_path / f"run/labels/{name}.npy")) for name in ("given", "true"))
+    plain = nn.Linear(8, 3)
+    plain.load_state_dict(start)
+    optimiser = torch.optim.SGD(plain.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
+    pull, eta, margins = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}, torch.zeros(200)
+    for index in noisewise.data.order(200, 5, 1).split(32):
+        scores = plain(inputs[index])
+        emphasis = noisewise.emphasis(loss, scores, given[index])
+        margins[index] = noisewise.margin(scores.detach(), given[index])
+        for wrong in (True, False):
+            mine = (given[index] != true[index]) == wrong
+            pull[wrong] += lr * float(emphasis[mine].sum())
+            eta[wrong] += lr * int(mine.sum())
+        optimiser.zero_grad()
+        loss(scores, given[index]).backward()
+        optimiser.step()
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], value)
+    line = run.metrics[0]
+    for group, wrong in (("clean", False), ("noisy", True)):
+        assert math.isclose(line["emphasis"][group]["pull"], pull[wrong], rel_tol=1e-5)
+        assert math.isclose(line["emphasis"][group]["eta"], eta[wrong], rel_tol=1e-5)
+    recorded = np.load(tmp_path / "run/record/training/margins-00001.npy")
+    np.testing.assert_allclose(recorded, margins.numpy(), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("loss", ["ce", "imae(T=8, normalise='batch')"])
+def test_accumulated_parts_update_like_the_whole_batch(tmp_path, loss):
+    runs = [fit("mlp(hidden=(16,))", clusters(), loss=loss, accumulate=parts, folder=tmp_path / str(parts), **QUICK) for parts in (1, 4)]
+    whole, parts = (torch.cat([value.flatten() for value in run.model().state_dict().values()]) for run in runs)
+    torch.testing.assert_close(whole, parts, rtol=1e-3, atol=1e-4)
+
+
+def test_same_seed_same_bits_and_another_seed_another_run(tmp_path):
+    for name, seed in (("first", 1), ("again", 1), ("other", 2)):
+        fit("mlp(hidden=(16,), dropout=0.2)", clusters(), noise="symmetric(0.2)", seed=seed, folder=tmp_path / name, **QUICK)
+    same_bits(tmp_path / "first", tmp_path / "again")
+    assert (tmp_path / "first/model.safetensors").read_bytes() != (tmp_path / "other/model.safetensors").read_bytes()
+
+
+def test_the_global_random_state_does_not_matter(tmp_path):
+    torch.manual_seed(123)
+    fit("mlp(hidden=(16,))", clusters(), folder=tmp_path / "one", **QUICK)
+    torch.manual_seed(456)
+    fit("mlp(hidden=(16,))", clusters(), folder=tmp_path / "two", **QUICK)
+    same_bits(tmp_path / "one", tmp_path / "two")
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    first = fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
+    before = (tmp_path / "run/model.safetensors").stat().st_mtime_ns
+    again = fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
+    assert again.metrics == first.metrics and (tmp_path / "run/model.safetensors").stat().st_mtime_ns == before
+
+
+def test_without_a_folder_the_same_call_finds_its_run_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, again, other = fit("mlp", clusters(), **QUICK), fit("mlp", clusters(), **QUICK), fit("mlp", clusters(seed=9), **QUICK)
+    assert first.path == again.path != other.path and first.path.parent.name == "runs"
+
+
+def test_a_folder_with_another_run_is_refused(tmp_path):
+    fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match=r"holds a run with loss='ce'. Got loss='mae'"):
+        fit("mlp", clusters(), loss="mae", folder=tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match="other data of the same name"):
+        fit("mlp", clusters(seed=4), folder=tmp_path / "run", **QUICK)
+
+
+def test_steps_may_end_within_an_epoch(tmp_path):
+    run = fit("mlp", clusters(), steps=7, batch_size=64, folder=tmp_path / "run", device="cpu")
+    assert [line["step"] for line in run.metrics] == [5, 7]
+    seen = np.isfinite(np.load(tmp_path / "run/record/training/margins-00002.npy"))
+    assert seen.sum() == 128 and (np.load(tmp_path / "run/record/training/predictions-00002.npy")[~seen] == -1).all()
+
+
+def test_early_stopping_watches_a_noisy_share(tmp_path):
+    settings = {**QUICK, "epochs": 60, "validation": 0.3, "patience": 3}
+    run = fit("mlp(hidden=(64,))", clusters(200), noise="symmetric(0.4)", folder=tmp_path / "run", **settings)
+    assert run.state == "finished" and len(run.metrics) < 60
+    watched = [line["validation_accuracy"] for line in run.metrics]
+    assert max(watched) == watched[-4] and len(np.load(tmp_path / "run/labels/given.npy")) == 140
+
+
+def test_your_own_module_and_a_dataloader(tmp_path):
+    inputs, labels = clusters()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, labels), batch_size=10, shuffle=True)
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    run = fit(module, loader, test=clusters(seed=1), folder=tmp_path / "run", **QUICK)
+    assert run.metrics[-1]["test_accuracy"] > 0.9
+    fresh = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    torch.testing.assert_close(run.predict(inputs, into=fresh), run.predict(inputs, into=module))
+
+
+def test_images_are_augmented_and_streams_train(tmp_path):
+    data = load("digits")
+    run = fit("cnn4", data.take(torch.arange(256)), augment="crop(1)", folder=tmp_path / "memory", **{**QUICK, "epochs": 1})
+    assert run.metrics[0]["train_loss"] < 3
+
+
+def test_unfinished_records_hold_nothing_after_the_checkpoint(tmp_path):
+    fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
+    folder = noisewise.train._folder.RunFolder(tmp_path / "run")
+    folder.forget_after(1)
+    assert [line["epoch"] for line in folder.metrics()] == [1]
+    assert [path.name for path in sorted((tmp_path / "run/record/training").glob("margins*"))] == ["margins-00001.npy"]
+
+
+class Trainer:
+    """Trains in processes that can be killed. They are forked from one that has imported torch already, which saves seconds each."""
+
+    SCRIPT = textwrap.dedent("""
+        import os, sys, torch, noisewise
+        torch.set_num_threads(1)
+        sys.path.insert(0, sys.argv[1])
+        from test_fit import clusters
+        data = clusters(800, 5)
+        for folder in map(str.strip, sys.stdin):
+            child = os.fork()
+            if child == 0:
+                try:
+                    noisewise.fit("mlp(hidden=(64, 64), dropout=0.1)", data, noise="symmetric(0.3)", loss="imae(T=8)",
+                                  epochs=8, batch_size=32, seed=7, folder=folder, device="cpu", checkpoint_every=2)
+                except KeyboardInterrupt:
+                    os._exit(130)
+                os._exit(0)
+            print(child, flush=True)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    """)
+
+    def __enter__(self):
+        command = [sys.executable, "-c", self.SCRIPT, str(Path(__file__).parent)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *error):
+        self.process.communicate()
+
+    def start(self, folder: Path) -> int:
+        self.process.stdin.write(f"{folder}\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def wait(self) -> int:
+        return int(self.process.stdout.readline())
+
+    def stop(self, folder: Path, how: signal.Signals, after: float) -> int:
+        """Send a signal some seconds after the run folder came to be; return how the run ended."""
+        child = self.start(folder)
+        while not (folder / "settings.json").exists():
+            time.sleep(0.001)
+        time.sleep(after)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, how)
+        return self.wait()
+
+
+def kill_and_resume(tmp_path: Path, times: int, seed: int) -> None:
+    chance = random.Random(seed)
+    with Trainer() as trainer:
+        for name in ("warm", "straight"):
+            before = time.perf_counter()
+            trainer.start(tmp_path / name)
+            assert trainer.wait() == 0
+        length = time.perf_counter() - before
+        killed = 0
+        for number in range(times):
+            folder = tmp_path / f"killed-{number}"
+            killed += trainer.stop(folder, signal.SIGKILL, chance.uniform(0, 0.7 * length)) != 0
+            trainer.start(folder)
+            assert trainer.wait() == 0
+            same_bits(tmp_path / "straight", folder)
+    assert killed > times / 3, "too few kills arrived in time to show anything"
+
+
+def test_killed_at_random_moments_and_resumed_a_run_ends_in_the_same_bits(tmp_path):
+    kill_and_resume(tmp_path, times=20, seed=0)
+
+
+@pytest.mark.slow
+def test_killed_two_hundred_times_it_ends_in_the_same_bits(tmp_path):
+    kill_and_resume(tmp_path, times=200, seed=1)
+
+
+def test_an_interrupt_leaves_a_run_that_goes_on(tmp_path):
+    with Trainer() as trainer:
+        assert trainer.stop(tmp_path / "run", signal.SIGINT, 0.2) == 130
+        assert Run(tmp_path / "run").state == "interrupted"
+        for name in ("run", "straight"):
+            trainer.start(tmp_path / name)
+            assert trainer.wait() == 0
+    same_bits(tmp_path / "straight", tmp_path / "run")
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path):
+    settings = {**QUICK, "epochs": 4}
+    fit("mlp", clusters(), folder=tmp_path / "straight", **settings)
+    fit("mlp", clusters(), folder=tmp_path / "damaged", **settings)
+    folder = tmp_path / "damaged"
+    (folder / "status.json").write_text('{"state": "running", "reason": null, "epoch": 4, "step": 20}')
+    newest = sorted((folder / "checkpoints").iterdir())[-1]
+    newest.write_bytes(newest.read_bytes()[:100])
+    fit("mlp", clusters(), folder=folder, **settings)
+    same_bits(tmp_path / "straight", folder)
+
+
+def test_scores_that_blow_up_stop_the_run_and_keep_the_checkpoint(tmp_path):
+    with pytest.raises(InputError, match=r"Training stopped: the loss .* was not finite at step \d+; the largest score until then was"):
+        fit("mlp", clusters(), folder=tmp_path / "run", **{**QUICK, "epochs": 30, "optimiser": "sgd(lr=1e18)"})
+    run = Run(tmp_path / "run")
+    assert run.state == "failed" and all(math.isfinite(line["train_loss"]) for line in run.metrics)
+
+
+@pytest.mark.parametrize("loss", ["imae(T=8)", "gr(beta=8, lam=0.5)", "gr(beta=16, lam=1, normalise='batch')"])
+def test_imae_and_gr_stay_finite_for_fifty_epochs_at_a_high_rate(tmp_path, loss):
+    data = load("digits").corrupted("symmetric(0.4)")
+    settings = {"epochs": 50, "batch_size": 128, "optimiser": "sgd(lr=0.1, momentum=0.9)", "schedule": "constant", "device": "cpu"}
+    run = fit("mlp(hidden=(64,))", data, loss=loss, folder=tmp_path / "run", evaluate_every=50, checkpoint_every=50, **settings)
+    assert run.state == "finished"
+    margins = np.load(tmp_path / "run/record/clean/margins-00050.npy").astype(float)
+    assert np.abs(margins).max() < 1000
+
+
+def test_a_read_only_folder_is_refused_before_any_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        fit("mlp", clusters(), folder=tmp_path / "file" / "run", **QUICK)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_one_clear_sentence_and_keeps_the_checkpoints(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    written = noisewise.train._folder.RunFolder._write
+
+    def fills_up(self, name, content):
+        if name.startswith("record") and "00002" in name:
+            with Path("/dev/full").open("wb", buffering=0) as full:
+                full.write(content)
+        written(self, name, content)
+
+    monkeypatch.setattr(noisewise.train._folder.RunFolder, "_write", fills_up)
+    with pytest.raises(InputError, match="No space left on device"):
+        fit("mlp", clusters(), folder=folder, **QUICK)
+    monkeypatch.undo()
+    assert (folder / "checkpoints/epoch-00001.safetensors").exists()
+    assert fit("mlp", clusters(), folder=folder, **QUICK).state == "finished"
+    fit("mlp", clusters(), folder=tmp_path / "straight", **QUICK)
+    same_bits(tmp_path / "straight", folder)
+
+
+def test_an_underfitting_loss_is_announced_with_its_cure(tmp_path):
+    inputs, labels = torch.randn(400, 8), torch.randint(100, (400,))
+    labels[:100] = torch.arange(100)
+    with pytest.warns(Underfitting, match="scaled"):
+        fit("mlp", (inputs, labels), loss="mae", folder=tmp_path / "mae", **{**QUICK, "epochs": 1})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit("mlp", (inputs, labels), loss="scaled(mae, 2)", folder=tmp_path / "scaled", **{**QUICK, "epochs": 1})
+
+
+def test_a_scheduled_hyper_parameter_moves_during_training(tmp_path):
+    fit("mlp", clusters(), loss="scheduled(imae, 'T', 0.5, 8)", folder=tmp_path / "run", **QUICK)
+    assert len(Run(tmp_path / "run").metrics) == 3
+
+
+MISTAKES = {
+    "loss": ({"loss": "imea"}, "There is no loss named 'imea'. Did you mean 'imae'"),
+    "noise": ({"noise": "symetric(0.4)"}, "There is no noise named 'symetric'. Did you mean 'symmetric'"),
+    "optimiser": ({"optimiser": "sgdd"}, "There is no optimiser named 'sgdd'. Did you mean 'sgd'"),
+    "schedule": ({"schedule": "cosin"}, "There is no schedule named 'cosin'. Did you mean 'cosine'"),
+    "augment": ({"augment": "crops"}, "There is no augmentation named 'crops'. Did you mean"),
+    "setting": ({"batchsize": 3}, "There is no setting named 'batchsize'. Did you mean 'batch_size'"),
+    "epochs": ({"epochs": 0}, "The 'epochs' parameter of a run must be a whole number in [1, inf). Got 0"),
+    "both": ({"steps": 3}, "A run needs either epochs or steps. Got epochs=3, steps=3"),
+    "neither": ({"epochs": None}, "A run needs either epochs or steps"),
+    "batch": ({"batch_size": 2.5}, "The 'batch_size' parameter of a run must be a whole number in [1, inf). Got 2.5"),
+    "decay": ({"weight_decay": -1}, "The 'weight_decay' parameter of a run must be in [0, inf). Got -1"),
+    "patience": ({"patience": 3}, "Early stopping watches a validation share"),
+    "precision": ({"precision": "fp8"}, "The 'precision' parameter of a run must be one of 'auto', 'float32', 'bfloat16'. Got 'fp8'"),
+    "device": ({"device": "gpu"}, "The 'device' parameter of a run must be auto, cpu, cuda or cuda:0. Got 'gpu'"),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_every_setting_is_checked_before_the_first_step(tmp_path, what):
+    settings, sentence = MISTAKES[what]
+    with pytest.raises(InputError) as caught:
+        fit("mlp", clusters(), folder=tmp_path / "run", **{**QUICK, **settings})
+    assert sentence in str(caught.value) and not (tmp_path / "run").exists()
+
+
+def test_a_model_that_cannot_be_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(InputError, match="There is no model named 'resnet21'"):
+        fit("resnet21", clusters(), folder=tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match=r"The model must give scores shaped \(N, 3\), one per class. Got \(2, 5\)"):
+        fit(nn.Linear(8, 5), clusters(), folder=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dataset_object_is_as_good_as_its_spec(tmp_path):
+    small = load("digits").take(torch.arange(200))
+    run = fit("mlp", small, folder=tmp_path / "run", **{**QUICK, "epochs": 1})
+    assert run.settings.data == "digits" and isinstance(small, Dataset)

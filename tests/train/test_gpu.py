@@ -1,0 +1,64 @@
+"""The engine on a GPU: the captured step is the plain one, the same seed gives the same bits, alone or in company."""
+
+import pytest
+import torch
+from test_fit import same_bits
+
+from noisewise import compare, fit
+from noisewise.data import Dataset
+from noisewise.train import Run
+from noisewise.train._fit import _Training
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+SETTINGS = {"epochs": 2, "batch_size": 128, "device": "cuda", "augment": "crop(4) + flip", "evaluate_every": 1}
+
+
+def images(number: int = 1000) -> Dataset:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(10, (number,), generator=generator)
+    pixels = torch.randint(0, 128, (number, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    pixels[torch.arange(number), labels % 3, labels] += 100
+    return Dataset(pixels, labels, tuple("abcdefghij"), name="images")
+
+
+@pytest.mark.parametrize("loss", ["ce", "imae(T=8)", "0.3*nce + 0.7*mae"])
+def test_the_captured_step_is_the_plain_step(tmp_path, monkeypatch, loss):
+    fit("resnet20", images(), loss=loss, noise="symmetric(0.4)", folder=tmp_path / "graph", **SETTINGS)
+    monkeypatch.setattr(_Training, "_graphed", lambda self: self.step)
+    fit("resnet20", images(), loss=loss, noise="symmetric(0.4)", folder=tmp_path / "plain", **SETTINGS)
+    graph, plain = Run(tmp_path / "graph"), Run(tmp_path / "plain")
+    for one, other in zip(graph.metrics, plain.metrics, strict=True):
+        assert abs(one["train_loss"] - other["train_loss"]) < 0.02 * abs(other["train_loss"]) + 0.01
+        assert one["step"] == other["step"]
+
+
+def test_the_same_seed_gives_the_same_bits_alone_and_in_company(tmp_path):
+    grid = {"loss": ["ce", "gce(q=0.7)"], "noise": ["symmetric(0.4)"], "seed": [0, 1]}
+    compare("resnet20", images(), folder=tmp_path / "together", jobs=4, **grid, **SETTINGS)
+    compare("resnet20", images(), folder=tmp_path / "apart", jobs=1, **grid, **SETTINGS)
+    for folder in sorted((tmp_path / "together").iterdir()):
+        same_bits(folder, tmp_path / "apart" / folder.name)
+
+
+def test_nothing_is_read_back_within_an_epoch(tmp_path, monkeypatch):
+    replayed = []
+    original = _Training._epoch
+
+    def watched(self, epoch):
+        if epoch == 1:
+            return original(self, epoch)  # the graph is captured here
+        prepare, feed = self._prepare_epoch, list(self._feed(epoch, self.per_epoch))
+        prepare(epoch)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for index, inputs, whole in feed:
+                self.update(index, inputs, whole)
+                replayed.append(len(index))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return original(self, epoch)
+
+    monkeypatch.setattr(_Training, "_epoch", watched)
+    fit("resnet20", images(), folder=tmp_path / "run", **SETTINGS)
+    assert sum(replayed) == 1000
