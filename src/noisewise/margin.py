@@ -17,6 +17,8 @@ one. This module knows scores and labels. It must not know any particular loss.
 from __future__ import annotations
 
 import copy
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -26,44 +28,71 @@ from torch import Tensor
 from noisewise.errors import InputError, must
 
 
-class _Margin(torch.autograd.Function):
-    """Margin of one label per example, and what its backward needs: exp(s − max) of the other classes and their sum.
+Parts = tuple[Tensor, Tensor, Tensor]
+"""A margin, the pull of each other class up to one factor (0 at the label), and the sum of the pulls."""
 
-    The maximum is a constant here, so the two extra outputs have the simple derivatives `pull` and no more; ratios of them,
-    all that is ever used, do not depend on the maximum. That keeps double backward short and exact.
+
+def _from_scores(scores: Tensor, label: Tensor, dim: int) -> Parts:
+    """Mask the label, then exp(s − highest) of the others: exact for any scores."""
+    others = scores.scatter(dim, label, -torch.inf)
+    highest = others.amax(dim, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    pull = others.sub_(highest).exp_()
+    total = pull.sum(dim, keepdim=True)
+    return (scores.gather(dim, label) - highest) - total.log(), pull, total
+
+
+def _from_softmax(scores: Tensor, label: Tensor) -> Parts:
+    """The same from torch's fused softmax, which is exact until it underflows; the rows where it does are done from the scores.
+
+    1 − p_y is the sum of the other probabilities, so nothing cancels, and log p_y − log(1 − p_y) is the margin.
+    """
+    pull = scores.softmax(1)
+    own = pull.gather(1, label)
+    total = pull.scatter_(1, label, torch.zeros_like(own)).sum(1, keepdim=True)
+    found = (own / total).log()
+    least = {torch.float32: 1e-25, torch.float64: 1e-200}[scores.dtype]
+    nearer = torch.minimum(own, total)
+    if scores.numel() and not float(nearer.amin()) > least:  # written so that NaN is far too
+        far = ~(nearer > least).squeeze(1)
+        for whole, part in zip((found, pull, total), _from_scores(scores[far], label[far], 1), strict=True):
+            whole[far] = part
+    return found, pull, total
+
+
+class _Margin(torch.autograd.Function):
+    """Margin of one label per example, with what its backward needs.
+
+    The pulls are known up to a factor that counts as a constant here, so their derivatives are short; only ratios of them are
+    ever used, and those do not depend on it. That keeps double backward exact.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(scores: Tensor, label: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-        others = scores.scatter(dim, label, -torch.inf)
-        highest = others.amax(dim, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
-        pull = others.sub_(highest).exp_()
-        total = pull.sum(dim, keepdim=True)
-        return (scores.gather(dim, label) - highest) - total.log(), pull, total
+    def forward(scores: Tensor, label: Tensor, dim: int) -> Parts:
+        if dim == 1 and scores.dim() == 2 and can_look(scores, label):
+            return _from_softmax(scores, label)
+        return _from_scores(scores, label, dim)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Parts) -> None:
         _, label, ctx.dim = inputs
-        _, pull, total = output
-        ctx.save_for_backward(label, pull, total)
+        ctx.save_for_backward(label, *output[1:])
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None]:
         label, pull, total = ctx.saved_tensors
         by_margin, by_pull, by_total = grads
-        factor: Tensor | None = None
-        # The highest other score contributes exp(0), so the total is at least 1 unless every other score is −inf.
-        for part in (None if by_margin is None else -by_margin / total.clamp(min=1), by_pull, by_total):
-            if part is not None:
-                factor = part if factor is None else factor + part
-        if factor is None:
+        # A sum of no pulls, where every other score is −inf, has nothing to share out.
+        parts = [None if by_margin is None else -by_margin / torch.where(total == 0, 1.0, total), by_pull, by_total]
+        given = [part for part in parts if part is not None]
+        if not given:
             return None, None, None
-        grad = pull * factor
+        grad = pull * functools.reduce(operator.add, given)
         if by_margin is not None:
-            grad = grad.scatter(ctx.dim, label, by_margin)
+            in_place = can_look(grad, label, by_margin)
+            grad = grad.scatter_(ctx.dim, label, by_margin) if in_place else grad.scatter(ctx.dim, label, by_margin)
         return grad, None, None
 
 
@@ -95,7 +124,7 @@ def margin(scores: Tensor, target: Tensor) -> Tensor:
 
 
 def margin_of(scores: Tensor, label: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Margins of unchecked labels that keep their class dimension, and the softmax over the other classes (unnormalised)."""
+    """Margins of unchecked labels that keep their class dimension, and the softmax over the other classes times some factor."""
     found, pull, _ = _Margin.apply(at_least_float(scores), label, dim)  # type: ignore[no-untyped-call]
     return found, pull
 
@@ -184,9 +213,11 @@ def check_scores(scores: Tensor, owner: str) -> None:
         )
 
 
-def can_look(tensor: Tensor) -> bool:
+def can_look(*tensors: Tensor) -> bool:
     """Whether looking at values costs nothing: on the CPU, outside torch.compile and torch.func transforms."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return not torch.compiler.is_compiling() and all(
+        tensor.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors
+    )
 
 
 def check_labels(scores: Tensor, target: Tensor, owner: str, ignore_index: int | None = None) -> bool:

@@ -22,6 +22,7 @@ HOME = 2.0**-5  # the cell around 0, where V is 0: small enough never to be halv
 REACH = 2.0**15  # scores of ±1e4 give margins of ±2e4; beyond the reach the emphasis is taken as constant
 _PRECISION = 1e-14
 _SPLITS = 24
+_BINS = 2**16
 
 _POINTS = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
 _PROBES = np.linspace(-1.0, 1.0, 7)
@@ -68,8 +69,8 @@ class Potential:
 
     Example:
         >>> cross_entropy = Potential(lambda d: torch.sigmoid(-d))
-        >>> cross_entropy(torch.tensor([0.0, 3.0]))  # −log p − log 2
-        tensor([ 0.0000, -0.6446])
+        >>> cross_entropy(torch.tensor([-3.0, 3.0]))  # −log p − log 2
+        tensor([ 2.3554, -0.6446])
     """
 
     def __init__(self, emphasis: Callable[[Tensor], Tensor]) -> None:
@@ -82,9 +83,11 @@ class Potential:
         integral[:, 1:] = -half[:, None] * powers / np.arange(1, _NODES + 1)
         self._anchor(integral, -middle / half, int(np.searchsorted(low, 0.0, side="right")) - 1)
         self._left, self._right = (float(value) for value in ends)
-        self._edges = torch.from_numpy(low[1:].copy())
-        self._rows = torch.from_numpy(np.column_stack([middle, 1 / half, integral]))
-        self._placed: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
+        self._columns = torch.from_numpy(np.stack([middle, 1 / half, *integral.T]))
+        self._edges = torch.from_numpy(np.append(low[1:], np.inf))
+        first = _first_cells(low[1:])
+        self._first = None if first is None else torch.from_numpy(first)
+        self._placed: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor, Tensor | None]] = {}
 
     @staticmethod
     def _anchor(integral: Array, zeros: Array, home: int) -> None:
@@ -98,19 +101,40 @@ class Potential:
             integral[cell, 0] = integral[cell + 1, 0] + falls[cell + 1] - rises[cell]
 
     def __call__(self, margin: Tensor) -> Tensor:
-        edges, rows = self._on(margin.device, margin.dtype)
+        columns, edges, first = self._on(margin.device, margin.dtype)
         inside = margin.clamp(-REACH, REACH)
-        row = rows[torch.bucketize(inside, edges)]
-        step = (inside - row[..., 0]) * row[..., 1]
-        value = row[..., -1]
-        for power in range(_NODES + 1, 1, -1):
-            value = value * step + row[..., power]
+        if first is None:
+            cell = torch.bucketize(inside, edges[:-1])
+        else:  # ten times as fast; a margin that rounds into the next bin is a hair beyond its cell, where the polynomial still holds
+            cell = _take(first, _place(inside).nan_to_num(0.0).long())
+            cell = cell + (inside >= _take(edges, cell))
+        middle, scale, *powers = (_take(column, cell) for column in columns)
+        step = (inside - middle) * scale
+        value = powers[-1]
+        for power in powers[-2::-1]:
+            value = torch.addcmul(power, value, step)
         beyond = margin - inside
         slope = torch.where(beyond > 0, self._right, self._left)
         return value - torch.where((beyond == 0) | (slope == 0), 0.0, beyond * slope)
 
-    def _on(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _on(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
         key = device, dtype
         if key not in self._placed:
-            self._placed[key] = self._edges.to(device, dtype), self._rows.to(device, dtype)
+            first = None if self._first is None else self._first.to(device)
+            self._placed[key] = self._columns.to(device, dtype), self._edges.to(device, dtype), first
         return self._placed[key]
+
+
+def _place(margin: Tensor) -> Tensor:
+    """Which bin of the lookup a margin is in, from 0 to _BINS − 1: narrow ones around 0, wide ones far out."""
+    return (margin / (margin.abs() + 4) + 1) * (_BINS / 2 - 1)
+
+
+def _first_cells(edges: Array) -> NDArray[np.int64] | None:
+    """The first cell of every bin, or None where a bin holds more than one edge (an emphasis with a kink)."""
+    bins = _place(torch.from_numpy(edges)).long().numpy()
+    return None if len(np.unique(bins)) < len(bins) else np.searchsorted(bins, np.arange(_BINS), side="left")
+
+
+def _take(values: Tensor, where: Tensor) -> Tensor:
+    return values.index_select(0, where.reshape(-1)).view(where.shape)

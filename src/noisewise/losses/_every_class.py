@@ -1,6 +1,28 @@
-"""Losses that look at what every class would cost: as a share of the total, or by what the other classes lack."""
+"""Losses that look at what every class would cost: as a share of the total, on average, or by what the other classes lack."""
 
 from torch import Tensor
+
+from noisewise.losses._base import Loss
+from noisewise.losses.ce import CE
+
+
+class OverEveryClass(Loss):
+    """A loss of two costs alone: what the label costs, −log p_y, and what the classes cost together. Write `of_costs`."""
+
+    def of_costs(self, own: Tensor, scores: Tensor) -> Tensor:
+        """The loss where a label costs `own`, which has the classes in dimension 1 or one entry there."""
+        raise NotImplementedError
+
+    def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
+        return self.of_costs(CE().per_example(scores, target, kept).unsqueeze(1), scores).squeeze(1)
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        return self.of_costs(CE().per_class(scores), scores)
+
+
+def log_probabilities(scores: Tensor) -> Tensor:
+    """log p of every class. Good for sums over the classes; a single one that is near 0 is exact only as a margin."""
+    return scores.log_softmax(1)
 
 
 def share(costs: Tensor) -> Tensor:

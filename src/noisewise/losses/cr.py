@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from noisewise.errors import must
-from noisewise.losses._base import Loss
-from noisewise.losses.ce import CE
+from noisewise.losses._every_class import OverEveryClass, log_probabilities
 from noisewise.spec import setting
 
 
@@ -21,7 +20,7 @@ def _prior(value: Any) -> tuple[float, ...] | None:
     return tuple(prior.tolist())
 
 
-class CR(Loss, name="cr"):
+class CR(OverEveryClass, name="cr"):
     """Cross-entropy with the confidence regulariser of CORES²: a reward for certainty, what peer loss is on average.
 
     Formula:
@@ -45,11 +44,11 @@ class CR(Loss, name="cr"):
     beta: float = setting(default=2.0, bounds="[0, inf)")
     prior: tuple[float, ...] | None = setting(default=None, check=_prior)
 
-    def per_class(self, scores: Tensor) -> Tensor:
-        costs = CE().per_class(scores)
+    def of_costs(self, own: Tensor, scores: Tensor) -> Tensor:
+        log_p = log_probabilities(scores)
         if self.prior is None:
-            return costs - self.beta * costs.mean(1, keepdim=True)
+            return own + self.beta * log_p.mean(1, keepdim=True)
         if len(self.prior) != scores.shape[1]:
             raise must("prior", "CR", f"one probability for each of the {scores.shape[1]} classes", f"{len(self.prior)} of them")
-        prior = torch.tensor(self.prior, dtype=costs.dtype, device=costs.device).view(1, -1, *[1] * (costs.dim() - 2))
-        return costs - self.beta * (prior * costs).sum(1, keepdim=True)
+        prior = torch.tensor(self.prior, dtype=log_p.dtype, device=log_p.device).view(1, -1, *[1] * (log_p.dim() - 2))
+        return own + self.beta * (prior * log_p).sum(1, keepdim=True)

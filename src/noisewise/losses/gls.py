@@ -2,12 +2,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from noisewise.losses._base import Loss
-from noisewise.losses.ce import CE
+from noisewise.losses._every_class import OverEveryClass, log_probabilities
 from noisewise.spec import setting
 
 
-class GLS(Loss, name="gls"):
+class GLS(OverEveryClass, name="gls"):
     """Generalised label smoothing: the smoothing may be negative, which makes predictions more certain under noise.
 
     Formula:
@@ -29,6 +28,5 @@ class GLS(Loss, name="gls"):
 
     alpha: float = setting(default=-0.4, bounds="(-inf, 1]")
 
-    def per_class(self, scores: Tensor) -> Tensor:
-        costs = CE().per_class(scores)
-        return (1 - self.alpha) * costs + self.alpha * costs.mean(1, keepdim=True)
+    def of_costs(self, own: Tensor, scores: Tensor) -> Tensor:
+        return (1 - self.alpha) * own - self.alpha * log_probabilities(scores).mean(1, keepdim=True)

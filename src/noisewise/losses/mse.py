@@ -1,3 +1,4 @@
+import torch
 from torch import Tensor
 
 from noisewise.losses._base import Loss
@@ -21,7 +22,8 @@ class MSE(Loss, name="mse"):
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
         d, pull = margin_of(scores, target.unsqueeze(1), 1)
-        others = pull / pull.sum(1, keepdim=True).clamp(min=1)
+        total = pull.sum(1, keepdim=True)
+        others = pull / torch.where(total == 0, 1.0, total)
         return (-d).sigmoid().squeeze(1) ** 2 * (1 + (others**2).sum(1))
 
     def per_class(self, scores: Tensor) -> Tensor:

@@ -1,11 +1,9 @@
 from torch import Tensor
 
-from noisewise.losses._base import Loss
-from noisewise.losses._every_class import share
-from noisewise.losses.ce import CE
+from noisewise.losses._every_class import OverEveryClass, log_probabilities
 
 
-class NCE(Loss, name="nce"):
+class NCE(OverEveryClass, name="nce"):
     """Normalised cross-entropy: cross-entropy as a share of what every class would cost. Robust, slow to learn alone.
 
     The curriculum paper prints the bound γ (1 + ε) (1 − p_y) on its emphasis, which does not hold; the one below does.
@@ -22,5 +20,5 @@ class NCE(Loss, name="nce"):
         Ma et al., Normalized loss functions for deep learning with noisy labels, ICML 2020.
     """
 
-    def per_class(self, scores: Tensor) -> Tensor:
-        return share(CE().per_class(scores))
+    def of_costs(self, own: Tensor, scores: Tensor) -> Tensor:
+        return own / -log_probabilities(scores).sum(1, keepdim=True)
