@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from registry import EVERY, build
 
 import noisewise
+from registry import EVERY, build
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -244,4 +244,4 @@ def _batches(data: Dataset, positions: Tensor, batch_size: int) -> Iterator[Batc
 
 
 def _cut(positions: Tensor, batch_size: int) -> list[Tensor]:
-    return list(positions.split(batch_size)) if len(positions) else []
+    return [positions[start : start + batch_size] for start in range(0, len(positions), batch_size)]

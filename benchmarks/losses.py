@@ -1,0 +1,175 @@
+"""Forward and backward of every margin loss and NCE, against torch's cross-entropy and against the published formulations.
+
+All contenders of a shape take turns in one run, in a new order every round, so that whatever else the machine does hits them
+alike; what is compared is the median of CPU time. A ratio below 1 is faster than `torch.nn.functional.cross_entropy`.
+
+    python benchmarks/losses.py [--rounds 15] [--write]
+
+``--write`` puts the tables into benchmarks/RESULTS.md. The published formulations are written here from their descriptions:
+softmax, one-hot, clamp at 1e-7.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import random
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from noisewise.describe import one
+from noisewise.losses import MarginLoss, available, get
+from results import write_section
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+
+SHAPES = ((200_000, 10), (20_000, 100), (2_000, 1_000), (100, 32_000), (128, 100))  # examples, classes; the last is a small batch
+BAR = 1.0  # for 100 classes or more
+YARDSTICK = "F.cross_entropy"
+
+
+def _clamped(scores: Tensor) -> Tensor:
+    return scores.softmax(1).clamp(1e-7, 1.0)
+
+
+def _one_hot(scores: Tensor, target: Tensor) -> Tensor:
+    return F.one_hot(target, scores.shape[1]).to(scores.dtype)
+
+
+def published_gce(scores: Tensor, target: Tensor) -> Tensor:
+    p = (_one_hot(scores, target) * _clamped(scores)).sum(1)
+    return ((1 - p**0.7) / 0.7).mean()
+
+
+def published_mae(scores: Tensor, target: Tensor) -> Tensor:
+    return (2 * (1 - (_one_hot(scores, target) * _clamped(scores)).sum(1))).mean()
+
+
+def published_sce(scores: Tensor, target: Tensor) -> Tensor:
+    label = _one_hot(scores, target).clamp(1e-4, 1.0)
+    reverse = -(_clamped(scores) * label.log()).sum(1)
+    return 0.1 * F.cross_entropy(scores, target) + reverse.mean()
+
+
+def published_nce(scores: Tensor, target: Tensor) -> Tensor:
+    log_p = scores.log_softmax(1)
+    return (-(_one_hot(scores, target) * log_p).sum(1) / -log_p.sum(1)).mean()
+
+
+def _published_gradient(scores: Tensor, target: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
+    """A gradient made by hand from probabilities, handed to the scores through a product that has it as its derivative."""
+    with torch.no_grad():
+        probabilities, label = scores.softmax(1), _one_hot(scores, target)
+        p = (label * probabilities).sum(1, keepdim=True)
+        w = weight(p)
+        gradient = (probabilities - label) / (2 * (1 - p) + 1e-8) * w / w.sum()
+    return (scores * gradient).sum()
+
+
+def published_imae(scores: Tensor, target: Tensor) -> Tensor:
+    return _published_gradient(scores, target, lambda p: (8 * p * (1 - p)).exp())
+
+
+def published_gr(scores: Tensor, target: Tensor) -> Tensor:
+    return _published_gradient(scores, target, lambda p: (8 * (1 - p) * (p + 1e-8) ** 0.5).exp())
+
+
+PUBLISHED: dict[str, Criterion] = {
+    "gce": published_gce,
+    "mae": published_mae,
+    "sce": published_sce,
+    "nce": published_nce,
+    "imae": published_imae,
+    "gr": published_gr,
+}
+
+
+def ours() -> dict[str, Criterion]:
+    """Every registered loss of the margin alone, and NCE; one that needs arguments by its first example."""
+    built = {name: get(one(name)[1].spec) for name in available()}
+    return {name: loss for name, loss in built.items() if isinstance(loss, MarginLoss) or name == "nce"}
+
+
+def step(criterion: Criterion, scores: Tensor, target: Tensor) -> None:
+    """One forward and backward, as far as the scores: in training they are no leaf, so nothing is stored there."""
+    torch.autograd.grad(criterion(scores, target), scores)
+
+
+def measure(contenders: dict[str, Criterion], examples: int, classes: int, rounds: int) -> dict[str, float]:
+    """Median CPU seconds of one forward and backward, all contenders taking turns."""
+    generator = torch.Generator().manual_seed(0)
+    scores = (3 * torch.randn(examples, classes, generator=generator)).requires_grad_()
+    target = torch.randint(classes, (examples,), generator=generator)
+    repeats = max(1, 400_000 // (examples * classes))
+    spent: dict[str, list[float]] = {name: [] for name in contenders}
+    order = list(contenders)
+    shuffle = random.Random(0).shuffle
+    for _ in range(rounds):
+        shuffle(order)
+        for name in order:
+            step(contenders[name], scores, target)  # not counted: it pays for memory the one before has given back
+            start = time.process_time()
+            for _ in range(repeats):
+                step(contenders[name], scores, target)
+            spent[name].append((time.process_time() - start) / repeats)
+    return {name: statistics.median(times) for name, times in spent.items()}
+
+
+def table(threads: int, rounds: int) -> tuple[list[str], list[str]]:
+    """A table of ratios to cross-entropy as lines of Markdown, and what misses the bar."""
+    torch.set_num_threads(threads)
+    mine = ours()
+    contenders = {YARDSTICK: F.cross_entropy, **mine, **{f"{name}, published": how for name, how in PUBLISHED.items()}}
+    columns = [measure(contenders, examples, classes, rounds) for examples, classes in SHAPES]
+    lines = ["| | " + " | ".join(f"{examples} × {classes}" for examples, classes in SHAPES) + " |", "|---" * (len(SHAPES) + 1) + "|"]
+    lines.append(f"| {YARDSTICK}, ms | " + " | ".join(f"{1000 * column[YARDSTICK]:.2f}" for column in columns) + " |")
+    for name in list(contenders)[1:]:
+        lines.append(f"| {name} | " + " | ".join(f"{column[name] / column[YARDSTICK]:.2f}" for column in columns) + " |")
+    margin_losses = [name for name, loss in mine.items() if isinstance(loss, MarginLoss)]
+    missed = []
+    for column, (examples, classes) in zip(columns, SHAPES, strict=True):
+        over = [f"{name} {column[name] / column[YARDSTICK]:.2f}" for name in margin_losses if column[name] > BAR * column[YARDSTICK]]
+        if over and classes >= 100:
+            missed.append(f"{examples} × {classes}, {_threads(threads)}: {len(over)} of {len(margin_losses)} ({', '.join(over)})")
+    return lines, missed
+
+
+def _threads(number: int) -> str:
+    return f"{number} thread{'s' * (number > 1)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15, help="how often each contender is measured")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
+    arguments = parser.parse_args()
+    command = shlex.join(["python", "benchmarks/losses.py", *sys.argv[1:]])
+    lines = [
+        f"`{command}`, torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores,",
+        f"load average before the run {os.getloadavg()[0]:.1f} (a quiet machine is below 0.2).",
+        "",
+        "Forward and backward on the CPU in float32: median CPU time as a ratio to `F.cross_entropy`; below 1 is faster. The bar is",
+        f"{BAR} for losses of the margin with 100 classes or more, in batches of 100,000 scores or more.",
+    ]
+    missed: list[str] = []
+    for threads in (1, 2):
+        rows, late = table(threads, arguments.rounds)
+        lines += ["", f"### {_threads(threads)}", "", *rows]
+        missed += late
+    lines += ["", "### Over the bar", "", *([f"- {miss}" for miss in missed] or ["None."])]
+    print("\n".join(lines))
+    if arguments.write:
+        write_section("Losses on the CPU", lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What mkdocs does not find as a file: a page per loss, made from the loss's own docstring, and the reference of public names.
+
+Because these pages are made from the registry at every build, they cannot drift. A page dropped into this folder joins the
+guides by itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+import noisewise
+from noisewise import describe
+
+HERE = Path(__file__).parent
+_WITHOUT_REFERENCE = ("cli", "demo", "describe", "draw", "spec")  # the command line's own, and what losses are made with
+
+
+def on_config(config: Any) -> Any:
+    """Complete the navigation: guides not named in it, the losses, the reference."""
+    guides = next(part["Guides"] for part in config.nav if "Guides" in part)
+    named = {*guides, "index.md"}
+    guides += sorted(page.name for page in HERE.glob("*.md") if page.name not in named)
+    config.nav += [{"Losses": list(loss_pages())}, {"Reference": "reference.md"}]
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages to those found in the folder."""
+    from mkdocs.structure.files import File
+
+    for path, text in {**loss_pages(), "reference.md": reference_page()}.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def loss_pages() -> dict[str, str]:
+    """The list of losses and a page for each, by path."""
+    rows = describe.table()
+    pages = {"losses/index.md": _list(rows)}
+    return pages | {f"losses/{described.name}.md": _page(described) for described, _ in rows}
+
+
+def _list(rows: list[tuple[describe.Description, describe.Figures]]) -> str:
+    lines = [
+        "# Losses",
+        "",
+        "Every loss, with its default hyper-parameters or an example's where one is required. Focus is the p of the largest",
+        "emphasis; spread is the variance of ‖∂L/∂s‖₁, twice the emphasis, over uniform p. Both belong to losses that are",
+        "functions of p alone.",
+        "",
+        "| loss | | emphasis w | focus | spread |",
+        "|---|---|---|---|---|",
+    ]
+    for described, figures in rows:
+        cells = (_code(described.emphasis), _figure(figures.focus), _figure(figures.spread))
+        lines.append(f"| [{described.name}]({described.name}.md) | {described.summary} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _page(described: describe.Description) -> str:
+    lines = [f"# {described.name}", "", described.summary, ""]
+    for paragraph in described.details:
+        lines += [paragraph, ""]
+    lines += ["## Formula", "", *_fenced("text", *described.formula)]
+    if described.parameters:
+        lines += ["## Hyper-parameters", "", "| name | default | may be | meaning |", "|---|---|---|---|"]
+        for one in described.parameters:
+            default = "required" if one.default is None else f"`{one.default}`"
+            lines.append(f"| `{one.name}` | {default} | {_cell(one.requirement)} | {_cell(one.meaning)} |")
+        lines.append("")
+    lines += ["Every loss also takes `weight`, `ignore_index`, `reduction` and `label_smoothing`, as `torch.nn.CrossEntropyLoss` does.", ""]
+    lines += ["## Example", "", *_fenced("pycon", f">>> from noisewise.losses import {described.title}", *described.example.splitlines())]
+    measured = [figures for figures in map(describe.measure, described.specs) if figures.focus is not None]
+    if measured:
+        lines += ["## Figures", "", "| spec | focus | spread |", "|---|---|---|"]
+        lines += [f"| {_code(figures.spec)} | {_figure(figures.focus)} | {_figure(figures.spread)} |" for figures in measured]
+        lines.append("")
+    return "\n".join([*lines, "## Reference", "", described.reference, ""])
+
+
+def reference_page() -> str:
+    """Every public module under its own heading, its names filled in by mkdocstrings."""
+    lines = ["# Reference", "", "::: noisewise", "    options: {members: false, show_root_heading: false}", ""]
+    for name in public_modules():
+        lines += [f"## noisewise.{name}", ""]
+        for public in public_names(name):
+            lines += [f"::: noisewise.{name}.{public}", ""]
+    return "\n".join(lines)
+
+
+def public_modules() -> list[str]:
+    """The modules a user imports from."""
+    found = (module.name for module in pkgutil.iter_modules(noisewise.__path__))
+    return [name for name in found if not name.startswith("_") and name not in _WITHOUT_REFERENCE]
+
+
+def public_names(module_name: str) -> list[str]:
+    """The documented names of a module: those it lists, or else defines; losses have pages of their own."""
+    module = importlib.import_module(f"noisewise.{module_name}")
+    listed = getattr(module, "__all__", [name for name, thing in vars(module).items() if _is_own(thing, module.__name__)])
+    paged = {described.title for described, _ in describe.table()} if module_name == "losses" else set()
+    return [name for name in listed if not name.startswith("_") and name not in paged]
+
+
+def _is_own(thing: object, module_name: str) -> bool:
+    return (inspect.isclass(thing) or inspect.isfunction(thing)) and thing.__module__ == module_name
+
+
+def _figure(number: float | None) -> str:
+    return "–" if number is None else f"{number:.3g}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    return f"`{_cell(text)}`"
+
+
+def _fenced(language: str, *lines: str) -> list[str]:
+    return [f"```{language}", *lines, "```", ""]

@@ -1,0 +1,167 @@
+"""What a loss says of itself: its docstring, taken apart, and the hyper-parameters it declares.
+
+The command line, the documentation and the tests all read losses through here, so that a loss is described once, in its own
+file. This module knows how a docstring is laid out. It must not know any particular loss, nor how a description is shown.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from noisewise import curriculum
+from noisewise.errors import InputError
+from noisewise.losses import get
+from noisewise.losses._base import CONTRACT, Loss, registry
+from noisewise.spec import Setting
+
+_SECTIONS = ("Formula", "Args", "Example", "Reference")
+_HEADING = re.compile(rf"^({'|'.join(_SECTIONS)}):$", re.MULTILINE)
+_ENTRY = re.compile(r"^(\w+): ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One hyper-parameter: its default as it would be typed, None if it must be given; what it may be; what it does."""
+
+    name: str
+    default: str | None
+    requirement: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """A registered loss in words."""
+
+    name: str
+    title: str
+    summary: str
+    details: tuple[str, ...]
+    formula: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    example: str
+    reference: str
+    specs: tuple[str, ...]
+
+    @property
+    def value(self) -> str:
+        """The formula of the loss itself."""
+        return "\n".join(line for line in self.formula if not line.startswith("w"))
+
+    @property
+    def emphasis(self) -> str:
+        """The formula of its emphasis, without the leading ``w =`` where there is one."""
+        return "\n".join(re.sub(r"^w\s*[=:]\s*", "", line) for line in self.formula if line.startswith("w"))
+
+    @property
+    def constraints(self) -> str:
+        """What its hyper-parameters may be, in one line."""
+        bounded = [one for one in self.parameters if " in " in f" {one.requirement}" and "(-inf, inf)" not in one.requirement]
+        return ", ".join(f"{one.name} {one.requirement.replace('a whole number in', 'whole, in')}" for one in bounded)
+
+
+def describe(name: str) -> Description:
+    """Take a registered loss's docstring and settings apart.
+
+    Args:
+        name: a registered name, without hyper-parameters.
+
+    Example:
+        >>> gce = describe("gce")
+        >>> gce.value, gce.emphasis, gce.constraints
+        ('l(p) = (1 − p^q) / q', 'p^q (1 − p)', 'q in (0, 1]')
+        >>> gce.parameters
+        (Parameter(name='q', default='0.7', requirement='in (0, 1]', meaning='how far towards MAE.'),)
+    """
+    kind = registry[name]
+    assert isinstance(kind, type) and issubclass(kind, Loss)
+    sections = _sections(vars(kind).get("__doc__") or "")
+    summary, *details = [" ".join(paragraph.split()) for paragraph in sections[""].split("\n\n")]
+    meanings = _entries(sections["Args"])
+    own = {key: declared for key, declared in kind.settings.items() if key not in CONTRACT}
+    return Description(
+        name=name,
+        title=kind.__name__,
+        summary=summary,
+        details=tuple(details),
+        formula=tuple(sections["Formula"].splitlines()),
+        parameters=tuple(_parameter(key, declared, meanings.get(key, "")) for key, declared in own.items()),
+        example=sections["Example"],
+        reference=" ".join(sections["Reference"].split()),
+        specs=kind.examples or (name,),
+    )
+
+
+def _sections(docstring: str) -> dict[str, str]:
+    """The text under each heading; what stands before the first one is under the empty name."""
+    opening, *rest = _HEADING.split(inspect.cleandoc(docstring))
+    found = {"": opening.strip(), **dict.fromkeys(_SECTIONS, "")}
+    for heading, text in zip(rest[::2], rest[1::2], strict=True):
+        found[heading] = textwrap.dedent(text).strip()
+    return found
+
+
+def _entries(text: str) -> dict[str, str]:
+    """``name: meaning`` lines of an Args section, whose continuation lines are indented."""
+    _, *rest = _ENTRY.split(text)
+    return {name: " ".join(meaning.split()) for name, meaning in zip(rest[::2], rest[1::2], strict=True)}
+
+
+def _parameter(name: str, declared: Setting, meaning: str) -> Parameter:
+    default = None if declared.default is inspect.Parameter.empty else repr(declared.default)
+    return Parameter(name, default, "" if declared.check is not None else declared.requirement, meaning)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What can be measured of a loss with given hyper-parameters; None where it is not a function of p alone.
+
+    `spread` is the variance of ‖∂L/∂s‖₁ over uniform p: the IMAE paper's number.
+    """
+
+    spec: str
+    focus: float | None
+    spread: float | None
+
+
+def measure(spec: str) -> Figures:
+    """Focus and spread of the loss a spec names.
+
+    Example:
+        >>> measure("mae").focus
+        0.5
+    """
+    loss = get(spec)
+    try:
+        return Figures(spec, curriculum.focus(loss), curriculum.spread(loss, norm="l1"))
+    except InputError:  # a curriculum whose emphasis depends on a number of classes that was not given
+        return Figures(spec, None, None)
+
+
+def table() -> list[tuple[Description, Figures]]:
+    """Every registered loss and its figures with its default hyper-parameters, or its first example's if it has required ones."""
+    return [one(name) for name in registry]
+
+
+def one(spec: str) -> tuple[Description, Figures]:
+    """The loss a spec names and its figures; a bare name stands for its defaults, or its first example if some are required.
+
+    Example:
+        >>> one("gce(q=1)")[1]
+        Figures(spec='gce(q=1)', focus=0.5, spread=0.0222222222222...)
+    """
+    name = spec if spec in registry else get(spec).name
+    if name not in registry:
+        raise InputError(f"A sum of losses has no description of its own. Got {spec!r}; give one loss.")
+    description = describe(name)
+    required = any(parameter.default is None for parameter in description.parameters)
+    return description, measure(description.specs[0] if required and spec == name else spec)
+
+
+def as_data(description: Description, figures: Figures) -> dict[str, Any]:
+    """A loss as plain data, for machines."""
+    return {**asdict(description), "value": description.value, "emphasis": description.emphasis, **asdict(figures)}

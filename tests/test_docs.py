@@ -1,0 +1,93 @@
+"""The documentation is true: its code runs, and it leaves out no loss and no public name."""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+import noisewise
+from noisewise.cli import app
+from noisewise.losses import available
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("documentation_hooks", ROOT / "docs" / "hooks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _blocks(page, "python")], ids=lambda page: page.name)
+def test_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text("\n".join(_blocks(page, "python")), encoding="utf-8")
+    done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+_COMMANDS = [line for page in PAGES for block in _blocks(page, "bash") for line in block.splitlines() if line.startswith("noisewise ")]
+
+
+@pytest.mark.parametrize("line", sorted(set(_COMMANDS)))
+def test_a_documented_command_works(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, shlex.split(line, comments=True)[1:]).exit_code == 0
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_the_two_commands_of_the_readme_are_in_the_makefile(target: str) -> None:
+    assert re.search(rf"^make {target}\b", "".join(_blocks(ROOT / "README.md", "bash")), re.MULTILINE)
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_every_loss_has_a_page_and_stands_in_the_list(hooks: ModuleType) -> None:
+    pages = hooks.loss_pages()
+    assert sorted(pages) == sorted(["losses/index.md", *(f"losses/{name}.md" for name in available())])
+    for name in available():
+        assert f"[{name}]({name}.md)" in pages["losses/index.md"]
+        page = pages[f"losses/{name}.md"]
+        assert all(f"## {section}" in page for section in ("Formula", "Example", "Reference"))
+
+
+def test_the_losses_the_readme_names_exist() -> None:
+    rows = [line.split("|")[2] for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert named and named <= set(available())
+
+
+def test_every_public_name_is_in_the_reference_and_documented(hooks: ModuleType) -> None:
+    reference = hooks.reference_page()
+    for module_name in hooks.public_modules():
+        module = importlib.import_module(f"noisewise.{module_name}")
+        assert module.__doc__
+        for name in hooks.public_names(module_name):
+            assert f"::: noisewise.{module_name}.{name}\n" in reference
+            thing = getattr(module, name)
+            assert not callable(thing) or thing.__doc__, f"noisewise.{module_name}.{name} needs a docstring"
+    listed = {name for module_name in hooks.public_modules() for name in (module_name, *hooks.public_names(module_name))}
+    assert set(noisewise.__all__) <= listed
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert f"\nversion: {noisewise.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("losses/"):  # made when the documentation is built
+            assert (page.parent / target).exists(), target

@@ -1,0 +1,89 @@
+"""Pictures: what they show is what the losses are, and they are refused before any work."""
+
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from noisewise import draw
+from noisewise.curriculum import expected_margin
+from noisewise.draw._sample import sample
+from noisewise.errors import InputError
+
+
+def test_curves_follow_their_closed_forms() -> None:
+    picture = sample(["ce", "mae", "0.5*ce + 0.5*mae"], 10)
+    ce, mae, both = picture.lines
+    p = picture.p
+    np.testing.assert_allclose(ce.emphasis, 1 - p, atol=1e-12)
+    np.testing.assert_allclose(ce.value, np.log1p(np.exp(-picture.d)), rtol=1e-9)
+    np.testing.assert_allclose(mae.emphasis, 2 * p * (1 - p), atol=1e-12)
+    np.testing.assert_allclose(both.emphasis, (ce.emphasis + mae.emphasis) / 2, atol=1e-12)
+    assert (ce.focus, ce.focus_margin, mae.focus, mae.focus_margin) == (0.0, None, 0.5, 0.0)
+
+
+def test_a_scaled_loss_is_drawn_for_the_given_number_of_classes() -> None:
+    ten, hundred = (sample(["scaled(mae, tau=2)"], classes) for classes in (10, 100))
+    for picture, classes in ((ten, 10), (hundred, 100)):
+        scale = 2 / abs(expected_margin(classes))
+        np.testing.assert_allclose(picture.lines[0].emphasis, 0.5 / np.cosh(scale * picture.d / 2) ** 2, atol=1e-9)
+
+
+@pytest.mark.parametrize(("classes", "expected"), [(2, 0.0), (10, -2.617), (100, -5.084)])  # simulated by others
+def test_the_shape_behind_is_where_margins_start(classes: int, expected: float) -> None:
+    picture = sample(["ce"], classes)
+    middles = (picture.start_d.edges[1:] + picture.start_d.edges[:-1]) / 2
+    mean = float((middles * picture.start_d.heights).sum() / picture.start_d.heights.sum())
+    assert mean == pytest.approx(expected, abs=0.03)
+    assert picture.start_d.heights.max() == 1
+
+
+@pytest.mark.parametrize("name", ["curves.html", "curves.png", "curves.svg"])
+def test_every_kind_of_file_is_written(tmp_path: Path, name: str) -> None:
+    written = draw.curves(["ce", "imae(T=8)"], tmp_path / name)
+    content = written.read_bytes()
+    if name.endswith("png"):
+        assert content.startswith(b"\x89PNG")
+    elif name.endswith("svg"):
+        words = "".join(ElementTree.fromstring(content).itertext())
+        assert all(word in words for word in ("imae(T=8)", "gradient norm", "loss value", "emphasis", "10 classes"))
+    else:
+        page = content.decode()
+        assert all(word in page for word in ("imae(T=8)", "gradient norm", "loss value", "emphasis", "10 classes"))
+        assert 'src="http' not in page, "the page must open offline"
+
+
+def test_more_losses_than_colours_stay_apart() -> None:
+    lines = sample([f"gce(q={q / 10})" for q in range(1, 11)], 10).lines
+    assert len({(line.colour, line.dash) for line in lines}) == 10
+
+
+def test_loss_values_without_an_end_do_not_flatten_the_panel() -> None:
+    low, high = sample(["ce"], 10).value_range(over_p=True)
+    assert low <= 0 and high == pytest.approx(-math.log(0.01), rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("specs", "output", "sentence"),
+    [
+        (["ce", "nce"], "a.html", "function of p alone .* Got 'nce'"),
+        (["imae(normalise='batch')"], "a.html", "function of p alone"),
+        ([], "a.html", "nothing to draw"),
+        (["ce"], "a.pdf", "ends in .html, .png, .svg"),
+        (["ce"], "nowhere/a.html", "nowhere' does not exist"),
+        (["ce"], "folder.html", "cannot be written"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_work(tmp_path: Path, specs: list[str], output: str, sentence: str) -> None:
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(InputError, match=sentence):
+        draw.curves(specs, tmp_path / output)
+    assert not list(tmp_path.glob("a.*"))
+
+
+def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"needs matplotlib. Run pip install 'noisewise\[figures\]'"):
+        draw.check_output(tmp_path / "a.png")

@@ -1,0 +1,43 @@
+"""What starting up costs, in a fresh process."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+_HEAVY = {"typer", "rich", "plotly", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib", "PIL", "safetensors"}
+
+
+def _fresh(code: str) -> dict[str, object]:
+    """What a fresh process prints, as JSON on its last line."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def test_importing_noisewise_loads_torch_and_numpy_only() -> None:
+    found = _fresh("""
+import json, sys, time
+import torch, numpy
+before, start = set(sys.modules), time.process_time()
+import noisewise
+seconds = time.process_time() - start
+print(json.dumps({"new": sorted({name.split(".")[0] for name in set(sys.modules) - before}), "seconds": seconds}))
+""")
+    packages = {name for name in found["new"] if name not in sys.stdlib_module_names}  # type: ignore[attr-defined]
+    assert packages <= {"noisewise", "torch", "numpy"}
+    assert found["seconds"] < 1.0  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("argument", "allowed"), [("--help", {"typer", "rich"}), ("losses", {"typer", "rich"})])
+def test_a_command_loads_only_what_it_needs(argument: str, allowed: set[str]) -> None:
+    found = _fresh(f"""
+import json, sys
+from noisewise.cli import app
+try:
+    app([{argument!r}])
+except SystemExit:
+    pass
+print(json.dumps({{"loaded": sorted({{name.split(".")[0] for name in sys.modules}})}}))
+""")
+    assert set(found["loaded"]) & _HEAVY <= allowed  # type: ignore[call-overload]
