@@ -30,6 +30,7 @@ def test_the_gpu_gives_what_the_cpu_gives(spec, dtype):
         torch.testing.assert_close(gpu, cpu, rtol=tolerance, atol=tolerance * float(cpu.abs().max()) + 1e-7)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("spec", EVERY)
 def test_it_waits_for_nothing_and_can_be_captured(spec):
     scores, target = (tensor.cuda() for tensor in examples(10, torch.float32))

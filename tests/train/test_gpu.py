@@ -41,6 +41,7 @@ def test_the_same_seed_gives_the_same_bits_alone_and_in_company(tmp_path):
         same_bits(folder, tmp_path / "apart" / folder.name)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_nothing_is_read_back_within_an_epoch(tmp_path, monkeypatch):
     replayed = []
     original = _Training._epoch

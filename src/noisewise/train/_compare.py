@@ -1,4 +1,4 @@
-"""Many runs: every loss on every noise with every seed, several at a time, sharing one copy of the data.
+"""Many runs: every loss on every noise with every seed, several at a time, sharing one copy of the data in memory.
 
 Each run is trained by a worker process exactly as `fit` would train it alone, so how many run at once changes nothing in the
 results. Runs that are finished are not trained again, and one that was interrupted goes on.
@@ -11,7 +11,7 @@ import os
 import queue
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from noisewise import losses
 from noisewise.data import available, read
 from noisewise.errors import InputError
 from noisewise.train._fit import train
+from noisewise.train._mps import gpu_for_many
 from noisewise.train._run import Run
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import called
@@ -86,9 +87,10 @@ def compare(
     train_set = read(data)
     if test is None and isinstance(data, str) and data.partition("(")[0].strip() in available():
         test = read(data, split="test")
-    shared = [part if part is None else part.to(device) for part in (train_set, None if test is None else read(test))]
-    jobs = jobs or (RUNS_ON_A_GPU if device.type == "cuda" else os.cpu_count() or 1)
-    failures = _work(tasks, model, shared, min(jobs, len(tasks)), watch or (lambda progress: None))
+    shared = [train_set, None if test is None else read(test)]
+    jobs = min(jobs or (RUNS_ON_A_GPU if device.type == "cuda" else os.cpu_count() or 1), len(tasks))
+    with gpu_for_many() if device.type == "cuda" and jobs > 1 else nullcontext():
+        failures = _work(tasks, model, shared, jobs, watch or (lambda progress: None))
     if failures:
         place, why = next(iter(failures.items()))
         raise InputError(f"{len(failures)} of {len(tasks)} runs failed; the first, {tasks[place].settings.loss}: {why}")

@@ -332,7 +332,7 @@ class _Training:
                 f"Training stopped: {reason}. The checkpoint before epoch {epoch} is kept in {str(self.folder.path)!r}; "
                 "try a smaller learning rate, clip=…, or a loss with saturation."
             )
-        seen = float(tally.seen)
+        seen = float((tally.predictions >= 0).sum())
         pull, eta = tally.pull.tolist(), tally.eta.tolist()
         groups = ("clean", "noisy") if self.data.train.true_labels is not None else ("all",)
         emphasis = {group: {"pull": pull[position], "eta": eta[position]} for position, group in enumerate(groups)}
@@ -340,8 +340,8 @@ class _Training:
             "epoch": epoch,
             "step": step,
             "lr": lr,
-            "train_loss": float(tally.loss) / seen,
-            "mean_emphasis": float(tally.emphasis) / seen,
+            "train_loss": self.step.mean_loss(),
+            "mean_emphasis": float(tally.emphasis.sum()) / seen,
             "emphasis": emphasis,
         }
 

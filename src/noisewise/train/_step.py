@@ -6,6 +6,7 @@ until the epoch ends. This module must not know epochs, files or evaluation.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from noisewise.data import Augmentation, Dataset
-from noisewise.losses import Accumulation, Loss
+from noisewise.losses import Accumulation, Loss, MarginLoss
 from noisewise.losses._normalising import Normalising
-from noisewise.margin import margin
+from noisewise.margin import margin, margin_of
 from noisewise.train._optimisers import Updater
 
 
@@ -43,13 +44,12 @@ class Tally:
     """What an epoch's steps add up, on the device.
 
     Args:
-        margins: of every example when its turn came, float32; NaN before.
+        margins: of every example when its turn came; NaN before.
         predictions: the class with the highest score then; −1 before.
         pull: Σ η w over right and over wrong labels, where w is half the L1 norm of ∂L/∂scores and η the learning rate.
         eta: Σ η over the same.
-        emphasis: Σ w over all.
-        loss: Σ loss.
-        seen: how many examples.
+        emphasis: Σ w over the same.
+        loss: Σ loss, where it does not follow from the margins.
         bad_step: the first step whose loss was not finite, or −1.
         worst: the largest |score| so far.
     """
@@ -60,7 +60,6 @@ class Tally:
     eta: Tensor
     emphasis: Tensor
     loss: Tensor
-    seen: Tensor
     bad_step: Tensor
     worst: Tensor
 
@@ -71,7 +70,7 @@ class Tally:
 
         whole = torch.full((number,), -1, dtype=torch.int64, device=device)
         nan = torch.full((number,), torch.nan, device=device)
-        return cls(nan, whole, zeros(2), zeros(2), zeros(), zeros(), zeros(), whole.new_full((), -1), zeros())
+        return cls(nan, whole, zeros(2), zeros(2), zeros(2), zeros(), whole.new_full((), -1), zeros())
 
     def clear(self) -> None:
         for name, value in vars(self).items():
@@ -83,7 +82,7 @@ class Tally:
         for value in (self.margins, self.predictions, self.bad_step, self.worst):
             dist.all_reduce(value, dist.ReduceOp.MAX)
         self.margins.masked_fill_(self.margins == -torch.inf, torch.nan)
-        for value in (self.pull, self.eta, self.emphasis, self.loss, self.seen):
+        for value in (self.pull, self.eta, self.emphasis, self.loss):
             dist.all_reduce(value)
 
 
@@ -115,7 +114,12 @@ class Step:
         device = data.labels.device
         self.tally = Tally.of(len(data), device)
         self.number = torch.zeros((), dtype=torch.int64, device=device)
-        self.wrong = data.wrong if data.wrong is not None else torch.zeros_like(data.labels, dtype=torch.bool)
+        wrong = data.wrong if data.wrong is not None else torch.zeros_like(data.labels, dtype=torch.bool)
+        self.groups = torch.stack([~wrong, wrong]).double()
+        # A loss of the margin alone needs no automatic differentiation: its emphasis is its gradient, its value follows later.
+        self.by_emphasis = (
+            isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin and not (loss.contract or loss.couples)
+        )
         self.world = dist.get_world_size() if dist.is_initialized() else 1
 
     def __call__(self, index: Tensor, inputs: Tensor | None = None, whole: int | None = None) -> None:
@@ -142,27 +146,50 @@ class Step:
     def _part(self, index: Tensor, inputs: Tensor, whole: int) -> None:
         labels = self.data.labels[index]
         scores = self.scorer(self.prepare(inputs))
-        leaf = scores.detach().requires_grad_()
-        value = self.loss(leaf, labels)
-        (pull,) = torch.autograd.grad(value, leaf)
+        leaf = scores.detach()
+        margins, emphasis, gradient = (self._by_emphasis if self.by_emphasis else self._by_differentiation)(leaf, labels)
         # A mean over this part counts for its share of the batch; data parallelism divides by the number of processes.
-        scores.backward(pull * (len(index) * self.world / whole))
-        self._note(index, labels, leaf.detach(), value.detach(), pull.detach() * len(index))
+        scores.backward(gradient * (self.world / whole))
+        self._note(index, leaf, margins, emphasis)
 
     @torch.no_grad()
-    def _note(self, index: Tensor, labels: Tensor, scores: Tensor, value: Tensor, pull: Tensor) -> None:
-        tally, wrong, eta = self.tally, self.wrong[index].double(), self.updater.lr.double()
-        emphasis = 0.5 * pull.abs().sum(1).double()
-        tally.margins[index] = margin(scores, labels)
+    def _by_emphasis(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Margins, emphases and ∂(sum of losses)/∂scores, from the emphasis in closed form."""
+        label = labels.unsqueeze(1)
+        margins, pull = margin_of(scores, label, 1)
+        emphasis = self.loss.emphasis(margins)  # type: ignore[operator]
+        gradient = pull * (emphasis / pull.sum(1, keepdim=True)).nan_to_num(0.0, 0.0)
+        return margins.squeeze(1), emphasis.squeeze(1), gradient.scatter_(1, label, -emphasis)
+
+    def _by_differentiation(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same for any loss."""
+        leaf = scores.requires_grad_()
+        value = self.loss(leaf, labels)
+        (gradient,) = torch.autograd.grad(value, leaf)
+        with torch.no_grad():
+            gradient = gradient * len(labels)
+            self.tally.loss += value.double() * len(labels)
+            return margin(leaf, labels) + 0 * value, 0.5 * gradient.abs().sum(1), gradient  # a margin of NaN where the loss is
+
+    @torch.no_grad()
+    def _note(self, index: Tensor, scores: Tensor, margins: Tensor, emphasis: Tensor) -> None:
+        tally, eta, groups = self.tally, self.updater.lr.double(), self.groups[:, index]
+        sums = groups @ emphasis.double()
+        tally.margins[index] = margins
         tally.predictions[index] = scores.argmax(1)
-        tally.pull += eta * torch.stack([(emphasis * (1 - wrong)).sum(), (emphasis * wrong).sum()])
-        tally.eta += eta * torch.stack([(1 - wrong).sum(), wrong.sum()])
-        tally.emphasis += emphasis.sum()
-        tally.loss += value.double() * len(index)
-        tally.seen += len(index)
-        broken = ~torch.isfinite(value) & (tally.bad_step < 0)
+        tally.emphasis += sums
+        tally.pull += eta * sums
+        tally.eta += eta * groups.sum(1)
+        broken = ~torch.isfinite(margins.sum()) & (tally.bad_step < 0)
         tally.bad_step.copy_(torch.where(broken, self.number, tally.bad_step))
-        tally.worst.copy_(torch.maximum(tally.worst, scores.abs().nan_to_num(nan=0.0).amax().double()))
+        tally.worst.copy_(torch.fmax(tally.worst, scores.abs().amax().double()))
+
+    def mean_loss(self) -> float:
+        """The mean loss of the examples seen since the tally was cleared."""
+        seen = self.tally.margins[~self.tally.margins.isnan()]
+        if not self.by_emphasis:
+            return float(self.tally.loss) / max(1, len(seen))
+        return float(self.loss.value(seen).double().mean())  # type: ignore[operator]
 
 
 class GraphedStep:
@@ -192,15 +219,18 @@ class GraphedStep:
         seeds = [generator.get_state() for generator in self._generators]
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        with torch.cuda.stream(side), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that gradients were first made on another stream, which is what is meant here
             for _ in range(3):
                 self._step(held)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, pool=self._pool):
-            self._step(held)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.cuda.graph(graph, pool=self._pool):
+                self._step(held)
         self._pool = self._pool or graph.pool()
         for tensor, value in zip(self._state(), kept, strict=True):
             tensor.copy_(value)

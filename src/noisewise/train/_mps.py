@@ -1,0 +1,37 @@
+"""One GPU for many processes: NVIDIA's multi-process service, which lets their kernels run side by side.
+
+Without it the processes of a comparison take turns on the GPU and gain nothing from being many. The service is started for the
+length of a block, with a folder of its own, and only if nobody else has set one up.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_CONTROL = "nvidia-cuda-mps-control"
+_PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
+
+
+@contextmanager
+def gpu_for_many() -> Iterator[bool]:
+    """Processes started inside the block share the GPU; gives whether the service could be started."""
+    if _PIPES in os.environ or shutil.which(_CONTROL) is None:
+        yield False
+        return
+    with tempfile.TemporaryDirectory(prefix="noisewise-mps-") as folder:
+        set_up = {_PIPES: folder, _LOGS: folder}
+        started = subprocess.run([_CONTROL, "-d"], env={**os.environ, **set_up}, capture_output=True, check=False).returncode == 0
+        if started:
+            os.environ.update(set_up)
+        try:
+            yield started
+        finally:
+            if started:
+                subprocess.run([_CONTROL], input=b"quit\n", env={**os.environ, **set_up}, capture_output=True, check=False)
+                for name in set_up:
+                    del os.environ[name]
