@@ -1,6 +1,8 @@
 """Images per second of the engine beside a plain eager loop, in one run on one GPU.
 
-    python benchmarks/train.py [--models resnet20 resnet56] [--runs 1 8 16] [--json out.json]
+    python benchmarks/train.py [--models resnet20 resnet56] [--runs 1 8 16] [--epochs 8] [--json out.json] [--write]
+
+``--write`` puts the table into benchmarks/RESULTS.md; ``--json`` keeps the numbers, and ``--read`` writes the table from them.
 
 The plain loop is what published code does, with the data already on the GPU: eager float32, torch.optim.SGD, one batch after
 the other. The engine is `noisewise.fit` and `noisewise.compare` as a user calls them, record of margins and all. Data are
@@ -11,15 +13,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from noisewise import compare, models
 from noisewise.data import Dataset, augmentations
+from results import write_section
 
 
 def images(number: int = 50_000) -> Dataset:
@@ -81,7 +87,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--read", type=Path)
+    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    if options.read:
+        report(json.loads(options.read.read_text()))
+        return
     data = images()
     rows = []
     for name in options.models:
@@ -96,8 +107,23 @@ def main() -> None:
                 f"({found['whole']:,.0f} from start to end)",
                 flush=True,
             )
+    command = shlex.join(["python", "benchmarks/train.py", *sys.argv[1:]])
+    result = {"command": command, "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
     if options.json:
-        options.json.write_text(json.dumps({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}, indent=1))
+        options.json.write_text(json.dumps(result, indent=1))
+    if options.write:
+        report(result)
+
+
+def report(result: dict[str, Any]) -> None:
+    """Put the table into the page of results."""
+    lines = [f"`{result['command']}`, {result['gpu']}, torch {result['torch']}.", ""]
+    lines += ["| model | | images/s | beside the eager loop | from start to end |", "|---|---|---|---|---|"]
+    for row in result["rows"]:
+        what = row["what"] if row["what"] != "noisewise" else f"noisewise, {row['runs']} at once"
+        whole = f"{row['whole']:,.0f}" if "whole" in row else ""
+        lines.append(f"| {row['model']} | {what} | {row['steady']:,.0f} | {row['ratio']:.1f} × | {whole} |")
+    write_section("Training on a GPU", lines)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from noisewise.data._dataset import Dataset
+from noisewise.data._decoder import to_rgb
 from noisewise.errors import InputError
 
 _MEMORY = 32 << 30
@@ -34,11 +35,9 @@ def decode(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
 
     try:
         with Image.open(path) as image:
-            rgb = image.convert("RGB")
+            rgb = to_rgb(image, size)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"The image {str(path)!r} cannot be read: {error}. Replace the file or leave it out of the list.") from error
-    if size is not None and rgb.size != (size[1], size[0]):
-        rgb = rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous()
 
 
