@@ -18,7 +18,7 @@ from typing import Any
 from noisewise import Run, compare
 from results import write_section
 
-LOSSES = ["imae(T=8)", "gr(beta=8, lam=0.5)", "ce", "mae", "gce(q=0.7)"]
+LOSSES = ["imae(T=8)", "imae(T=8, saturation=5e-9)", "imae(T=8, saturation=0)", "gr(beta=8, lam=0.5)", "ce", "mae", "gce(q=0.7)"]
 
 
 def train(steps: int, folder: Path) -> list[Run]:
@@ -57,7 +57,7 @@ def main() -> None:
     found = [{**run.dynamics.summary(), "seconds": sum(line["seconds"] for line in run.metrics)} for run in runs]
     origin = runs[0].provenance
     command = shlex.join(["python", "benchmarks/saturation.py", *sys.argv[1:]])
-    lines = [f"`{command}`, {origin['device']}, torch {origin['torch']}, five runs at once.", "", *table(found)]
+    lines = [f"`{command}`, {origin['device']}, torch {origin['torch']}, all runs at once.", "", *table(found)]
     print("\n".join(lines))
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))

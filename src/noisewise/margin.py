@@ -27,7 +27,6 @@ from torch import Tensor
 
 from noisewise.errors import InputError, must
 
-
 Parts = tuple[Tensor, Tensor, Tensor]
 """A margin, the pull of each other class up to one factor (0 at the label), and the sum of the pulls."""
 

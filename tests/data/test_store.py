@@ -550,8 +550,14 @@ def test_client_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pyte
         deliver(NpmPackage("tiny", pick({})), tmp_path)
 
 
-def test_progress_bars_show_what_is_under_way(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_bars_show_what_is_under_way_on_a_terminal_alone(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes standard error for a terminal
     with progress_bars() as progress:
         progress("images.tar.gz", 512, None)
         progress("images.tar.gz", 2048, 2048)
-    assert "images.tar.gz" in capsys.readouterr().err
+    assert ("images.tar.gz" in capsys.readouterr().err) == terminal

@@ -1,5 +1,9 @@
 """One run over two processes is the run of one process with the same batches."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +21,19 @@ def worker(rank: int, meet: str, folder: str, loss: str) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=2)
     fit("mlp(hidden=(32,))", clusters(), test=clusters(seed=1), loss=loss, folder=folder, **SETTINGS)
     torch.distributed.destroy_process_group()
+
+
+def test_torchrun_trains_from_the_command_line(tmp_path):
+    common = ["train", "--data", "digits", "--model", "mlp(hidden=(16,))", "--epochs", "2", "--device", "cpu"]
+    one = [sys.executable, "-m", "noisewise", *common, "-o", str(tmp_path / "one")]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    two = [*launcher, "-m", "noisewise", *common, "-o", str(tmp_path / "two")]
+    for command in (one, two):
+        subprocess.run(command, check=True, capture_output=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    first, second = Run(tmp_path / "one"), Run(tmp_path / "two")
+    assert second.state == "finished"
+    for name, value in first.model().state_dict().items():
+        torch.testing.assert_close(second.model().state_dict()[name], value, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("loss", ["ce", "imae(T=8, normalise='batch')"])

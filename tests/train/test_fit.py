@@ -173,6 +173,17 @@ def test_early_stopping_watches_a_noisy_share(tmp_path):
     assert max(watched) == watched[-4] and len(np.load(tmp_path / "run/labels/given.npy")) == 140
 
 
+def test_a_test_set_is_numbered_as_the_training_set_is(tmp_path):
+    inputs, labels = clusters()
+    names = [("ant", "bee", "cat")[label] for label in labels.tolist()]
+    kept = [position for position, name in enumerate(names) if name != "ant"]  # alone, "bee" would be class 0
+    test = (inputs[kept], [names[position] for position in kept])
+    run = fit("mlp(hidden=(32,))", (inputs, names), test=test, folder=tmp_path / "run", **FAST)
+    assert run.metrics[-1]["test_accuracy"] > 0.9
+    with pytest.raises(InputError, match="The test set has a class 'dog' that the training set has not"):
+        fit("mlp", (inputs, names), test=(inputs[:2], ["dog", "cat"]), folder=tmp_path / "other", **FAST)
+
+
 def test_your_own_module_and_a_dataloader(tmp_path):
     inputs, labels = clusters()
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, labels), batch_size=10, shuffle=True)

@@ -15,7 +15,7 @@ def silent(what: str, done: int, total: int | None) -> None:
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """Show one bar on standard error for each thing under way.
+    """Show one bar on standard error for each thing under way; nothing where that is no terminal.
 
     Example:
         >>> from noisewise.data._progress import progress_bars
@@ -27,7 +27,8 @@ def progress_bars() -> Iterator[Progress]:
     from rich.progress import Progress as Bars
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True)) as bars:
+    console = Console(stderr=True)
+    with Bars(*columns, console=console, disable=not console.is_terminal) as bars:
         tasks = {}
 
         def show(what: str, done: int, total: int | None) -> None:

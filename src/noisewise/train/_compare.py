@@ -10,6 +10,7 @@ import itertools
 import os
 import queue
 import re
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -20,13 +21,13 @@ import torch
 import torch.multiprocessing as multiprocessing
 
 from noisewise import losses
-from noisewise.data import available, read
 from noisewise.errors import InputError
 from noisewise.train._fit import train
+from noisewise.train._folder import RunFolder, mark_interrupted
 from noisewise.train._mps import gpu_for_many
 from noisewise.train._run import Run
 from noisewise.train._settings import Settings, check_model
-from noisewise.train._sources import called
+from noisewise.train._sources import called, read_both
 
 RUNS_ON_A_GPU = 8
 
@@ -84,10 +85,7 @@ def compare(
     """
     tasks = plan(model, called(data), loss=loss, noise=noise, seed=seed, folder=folder, **settings)
     device = tasks[0].settings.place()
-    train_set = read(data)
-    if test is None and isinstance(data, str) and data.partition("(")[0].strip() in available():
-        test = read(data, split="test")
-    shared = [train_set, None if test is None else read(test)]
+    shared = list(read_both(data, test))
     jobs = min(jobs or (RUNS_ON_A_GPU if device.type == "cuda" else os.cpu_count() or 1), len(tasks))
     with gpu_for_many() if device.type == "cuda" and jobs > 1 else nullcontext():
         failures = _work(tasks, model, shared, jobs, watch or (lambda progress: None))
@@ -157,6 +155,10 @@ def _work(tasks: list[Task], model: str, shared: list[Any], jobs: int, watch: Ca
         for worker in workers:
             with suppress(ProcessLookupError):
                 worker.terminate()
+        for worker in workers:
+            worker.join(timeout=10)
+        for task in tasks:
+            mark_interrupted(RunFolder(task.folder))
         raise
     finally:
         for worker in workers:
@@ -176,6 +178,7 @@ def _bury(dead: list[Any], running: dict[int, int], ended: set[int], failures: d
 
 
 def _worker(tasks: list[Task], model: str, shared: list[Any], todo: Any, news: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the keyboard is for the process that compares
     torch.set_num_threads(1)
     train_set, test_set = shared
     while (place := todo.get()) is not None:

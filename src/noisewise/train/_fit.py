@@ -33,6 +33,7 @@ from noisewise.train._folder import FORMAT, RunFolder
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
+from noisewise.train._processes import joined, wait_for_all
 from noisewise.train._run import Run, is_ours
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
@@ -108,7 +109,9 @@ def train(
         _same(target, settings, origin)
         if target.read_json("status.json")["state"] == "finished":
             return Run(target.path)
-    _Training(settings, model, sources, target, origin, told, watch).run()
+    with joined(settings.place()):
+        _Training(settings, model, sources, target, origin, told, watch).run()
+        wait_for_all()
     return Run(target.path)
 
 
@@ -169,6 +172,7 @@ class _Training:
         self._check_scores(classes)
         if self.rank == 0:
             self._open(origin, classes)
+        wait_for_all()
         self.per_epoch = math.ceil(len(self.data.train) / settings.batch_size)
         self.total = settings.steps if settings.steps is not None else (settings.epochs or 0) * self.per_epoch
         self.epochs = math.ceil(self.total / self.per_epoch)
@@ -236,6 +240,7 @@ class _Training:
         state = "failed"
         try:
             done, best, waited = self._resume()
+            wait_for_all()
             stop = False
             for epoch in range(done + 1, self.epochs + 1):
                 line = self._epoch(epoch)
@@ -266,9 +271,11 @@ class _Training:
             self.model.load_state_dict(_under("model.", tensors))
             self.updater.load(_under("updater.", tensors))
             self.step.number.fill_(notes["step"])
+            wait_for_all()
             if self.rank == 0:
                 self.folder.forget_after(notes["epoch"])
             return notes["epoch"], notes["best"], notes["waited"]
+        wait_for_all()
         if self.rank == 0:
             self.folder.forget_after(0)
             if not is_ours(self.model):

@@ -30,6 +30,12 @@ FORMAT = 1
 KEPT_CHECKPOINTS = 2
 
 
+def mark_interrupted(folder: RunFolder) -> None:
+    """Say of a run that was under way that it was stopped."""
+    if folder.exists() and (status := folder.read_json("status.json"))["state"] == "running":
+        folder.write_json("status.json", {**status, "state": "interrupted", "reason": "stopped by the user"})
+
+
 class RunFolder:
     """Reads and writes the files of one run."""
 

@@ -17,6 +17,7 @@ from noisewise.data import augmentations
 from noisewise.errors import InputError, must, unknown
 from noisewise.noise import registry as noises
 from noisewise.train._optimisers import registry as optimisers
+from noisewise.train._processes import own_gpu
 from noisewise.train._schedules import registry as schedules
 
 _WHOLE = {"epochs": 1, "steps": 1, "seed": 0, "batch_size": 1, "accumulate": 1, "patience": 1, "evaluate_every": 1, "checkpoint_every": 1}
@@ -134,14 +135,14 @@ class Settings:
     def place(self) -> torch.device:
         """The device asked for."""
         if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            return own_gpu() if torch.cuda.is_available() else torch.device("cpu")
         try:
             device = torch.device(self.device)
         except RuntimeError:
             raise must("device", "a run", "auto, cpu, cuda or cuda:0", self.device) from None
         if device.type == "cuda" and not torch.cuda.is_available():
             raise must("device", "a run", "one this machine has (there is no CUDA device here)", self.device)
-        return device
+        return own_gpu() if device == torch.device("cuda") else device
 
     def half(self, device: torch.device) -> bool:
         """Whether the body of the model computes in bfloat16."""

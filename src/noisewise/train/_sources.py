@@ -6,7 +6,7 @@ import hashlib
 import platform
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 import noisewise
 from noisewise.data import Dataset, Stream, available, read, split
+from noisewise.errors import InputError
 from noisewise.noise import Corruption
 from noisewise.train._settings import Settings
 
@@ -44,11 +45,7 @@ class Sources:
 
 def gather(data: Any, test: Any, settings: Settings) -> Sources:
     """Read the data, corrupt the training labels, set the validation share apart."""
-    train = read(data)
-    if test is None and isinstance(data, str) and data.partition("(")[0].strip() in available():
-        test = read(data, split="test")
-    elif test is not None:
-        test = read(test)
+    train, test = read_both(data, test)
     corruption = None
     if settings.noise != "none":
         corruption = train.corruption(settings.noise, seed=settings.seed)
@@ -57,6 +54,26 @@ def gather(data: Any, test: Any, settings: Settings) -> Sources:
     if settings.validation > 0:
         validation, train = split(train, settings.validation, seed=settings.seed)
     return Sources(train, validation, test, corruption)
+
+
+def read_both(data: Any, test: Any) -> tuple[Dataset, Dataset | None]:
+    """Training and test set, with the same classes; an official data set brings its own test set."""
+    train = read(data)
+    if test is None and isinstance(data, str) and data.partition("(")[0].strip() in available():
+        test = read(data, split="test")
+    return train, None if test is None else _with_classes(read(test), train.classes)
+
+
+def _with_classes(test: Dataset, classes: tuple[str, ...]) -> Dataset:
+    """The test set with its labels numbered as the training set's classes are; it may lack some of them."""
+    if test.classes == classes:
+        return test
+    for name in test.classes:
+        if name not in classes:
+            raise InputError(f"The test set has a class {name!r} that the training set has not. Its classes are {', '.join(classes[:20])}.")
+    numbers = torch.tensor([classes.index(name) for name in test.classes], device=test.labels.device)
+    true_labels = None if test.true_labels is None else numbers[test.true_labels]
+    return replace(test, labels=numbers[test.labels], true_labels=true_labels, classes=classes, human={})
 
 
 def called(data: Any) -> str:

@@ -1,0 +1,101 @@
+"""The app the commands belong to, and what they all share: the one sentence when something is wrong, JSON, warnings."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import noisewise
+from noisewise.errors import InputError, unknown
+
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has carried it under several names
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print plain data for machines.")]
+
+
+class OneSentence(TyperGroup):
+    """Ends every wrong input with exit code 2 and one sentence on stderr."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        try:
+            sys.exit(super().main(args, prog_name, complete_var, False, windows_expand_args, **extra))
+        except InputError as error:
+            sentence = str(error)
+        except _UsageError as error:
+            sentence = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+        except (typer.Abort, KeyboardInterrupt):
+            sys.exit(130)
+        say(sentence)
+        sys.exit(2)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            raise unknown("command", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=OneSentence, add_completion=False, rich_markup_mode="rich", help="Train classifiers on labels you cannot fully trust."
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"noisewise {noisewise.__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def say(sentence: str) -> None:
+    """Tell the user something that is no result."""
+    print(f"noisewise: {sentence}", file=sys.stderr)
+
+
+def print_json(data: Any) -> None:
+    print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+@contextmanager
+def spoken_warnings() -> Iterator[None]:
+    """Say warnings as the one line they are, without the file and line of the code that gave them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", category=noisewise.train.Underfitting)
+        warnings.showwarning = lambda message, *_, **__: say(str(message))
+        yield
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Let Ctrl-C end the command with a word on how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("interrupted; run the same command again and it goes on from the last checkpoint.")
+        raise typer.Exit(130) from None

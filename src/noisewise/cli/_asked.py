@@ -1,0 +1,147 @@
+"""What a training command was asked: an option for every setting, made from `Settings` itself, and a TOML file that can hold them.
+
+A setting that is added to the engine is an option and a key of the file at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+from rich.markup import escape
+
+from noisewise.data import available, read
+from noisewise.errors import InputError, must, unknown
+from noisewise.train import Settings
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+Config = Annotated[
+    Path | None, typer.Option(help="A TOML file of settings; options given here override it.", metavar="FILE.toml", show_default=False)
+]
+
+_ENTRY = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)$", re.MULTILINE)
+"""An entry of the Args of a docstring: a name and what it means."""
+
+_IN_WORDS = {str: "text", int: "a whole number"}
+
+_READING: dict[str, tuple[Any, str, str]] = {
+    "test": (str, "--test", "What to test on: a path, or a data set's name; an official data set brings its own."),
+    "label": (str, "--label", "The column of labels."),
+    "true_label": (str, "--true-label", "The column of labels known to be right."),
+    "id": (str, "--id", "The column that names every example."),
+    "image": (str, "--image", "The column of image paths."),
+    "features": (list[str], "--feature", "A column of numbers to learn from; may be repeated. By default all that have no other part."),
+    "size": (int, "--size", "The side to resize images to."),
+}
+
+
+def with_settings(*several: str) -> Callable[[Command], Command]:
+    """Give a command, which takes ``**given``, an option for every setting of a run and for reading the user's own data.
+
+    Args:
+        *several: the settings that may be given more than once.
+    """
+
+    def give(command: Command) -> Command:
+        own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.kind is not one.VAR_KEYWORD]
+        parameters = [*own, *_setting_options(several), *_reading_options()]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        return command
+
+    return give
+
+
+def _setting_options(several: tuple[str, ...]) -> list[inspect.Parameter]:
+    meanings, kinds = dict(_ENTRY.findall(inspect.getdoc(Settings) or "")), get_type_hints(Settings)
+    made = []
+    for field in fields(Settings):
+        kind, meaning = kinds[field.name], meanings[field.name]
+        if field.name in several:
+            kind, meaning = list[kind], f"{meaning.rstrip('.')}; may be repeated."  # type: ignore[valid-type]
+        shown = f" Default: {field.default}." if isinstance(field.default, str | int | float) else ""
+        made.append(_option(field.name, kind, None, (meaning[:1].upper() + meaning[1:]).replace("`", "") + shown, "Settings"))
+    return made
+
+
+def _reading_options() -> list[inspect.Parameter]:
+    return [_option(name, kind, flag, meaning, "Your own data") for name, (kind, flag, meaning) in _READING.items()]
+
+
+def _option(name: str, kind: Any, flag: str | None, meaning: str, panel: str) -> inspect.Parameter:
+    """An option that is None unless it is given, so that what was given can be told from defaults."""
+    option = typer.Option(*filter(None, [flag]), help=escape(meaning), rich_help_panel=panel, show_default=False)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a training command was asked.
+
+    Args:
+        settings: the settings that were given, by name.
+        reading: the options of the reader of the user's own data.
+        test: what to test on, or None.
+    """
+
+    settings: dict[str, Any]
+    reading: dict[str, Any]
+    test: str | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], config: Path | None) -> Asked:
+        """Put the options together with the file, which they override."""
+        options = {name: value for name, value in given.items() if value not in (None, [])}
+        written = {} if config is None else _read(config, given)
+        if options.keys() & {"epochs", "steps"}:  # two ways to say how long: a new word on one unsays the other
+            written = {name: value for name, value in written.items() if name not in ("epochs", "steps")}
+        asked = {**written, **options}
+        reading = {name: asked.pop(name) for name in _READING if name in asked}
+        return cls(asked, reading, reading.pop("test", None))
+
+    @property
+    def others(self) -> dict[str, Any]:
+        """The settings but for data and model."""
+        return {name: value for name, value in self.settings.items() if name not in ("data", "model")}
+
+    def sources(self) -> tuple[Any, Any]:
+        """What `fit` takes as data and test: the user's own are read here, where their options are known."""
+        data, test = self.settings["data"], self.test
+        if not self.reading and test is None:
+            return data, None
+        if test is None and _is_official(data):
+            test = data
+        train = read(data, **self.reading)
+        if test is None:
+            return train, None
+        beside: dict[str, Any] = {"split": "test"} if _is_official(test) else {"classes": train.classes}
+        return train, read(test, **self.reading, **beside)
+
+
+def _is_official(data: str) -> bool:
+    return data.partition("(")[0].strip() in available()
+
+
+def _read(config: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        written = tomllib.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"The settings file {str(config)!r} cannot be read ({error}). Give a TOML file.") from None
+    kinds = {**get_type_hints(Settings), **{name: kind for name, (kind, _, _) in _READING.items()}}
+    for name, value in written.items():
+        if name not in known:
+            raise unknown("setting", name, known)
+        if kinds[name] in _IN_WORDS and not all(isinstance(one, kinds[name]) for one in as_list(value)):
+            raise must(name, str(config), _IN_WORDS[kinds[name]], value)
+    return written | {"features": as_list(written["features"])} if "features" in written else written
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

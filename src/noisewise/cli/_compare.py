@@ -1,0 +1,175 @@
+"""The command that trains many runs, what is shown while they train, and the table of their results."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from noisewise.cli._app import AsJson, app, print_json, resumable, say
+from noisewise.cli._asked import Asked, Config, as_list, with_settings
+from noisewise.errors import must
+
+if TYPE_CHECKING:
+    from noisewise.train._compare import Progress
+
+_ACCURACIES = {"final": "test\naccuracy", "best": "best", "clean_subset": "clean\nsubset", "noisy_subset": "noisy\nsubset"}
+_MEASURES = (*_ACCURACIES, "snr")
+_CAPTION = (
+    "Accuracies in %, ± the standard deviation over seeds. Test accuracy: at the end of training; best: of any epoch. Clean and noisy "
+    "subset: training examples with right and with wrong labels, predicted as labelled. Snr: mean emphasis of right over wrong labels."
+)
+
+
+@app.command()
+@with_settings("loss", "noise", "seed")
+def compare(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where the run folders go, one for every run.")] = Path("runs"),
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="How many runs at a time; by default one per processor, or eight on a GPU.", min=1, show_default=False),
+    ] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+    **given: Any,
+) -> None:
+    """Train every loss on every noise with every seed. The same command again redoes nothing that is finished."""
+    from noisewise import data, train
+    from noisewise.dynamics import underfitting
+    from noisewise.train._compare import plan
+
+    asked = Asked.of(given, config)
+    grid = {name: as_list(asked.settings.pop(name, default)) for name, default in (("loss", []), ("noise", "none"), ("seed", 0))}
+    if not grid["loss"]:
+        raise must("loss", "compare", "given, once or more", None)
+    train.Settings.of(asked.settings)
+    tasks = plan(asked.settings["model"], asked.settings["data"], **grid, folder=output, **asked.others)
+    source, test = asked.sources()
+    classes = len(data.read(source).classes)
+    for line in filter(None, (underfitting(loss, classes) for loss in grid["loss"])):
+        say(line)
+    rows = [(task.settings.loss, task.settings.noise, task.settings.seed) for task in tasks]
+    with resumable(), shown(rows) as watch:
+        runs = train.compare(asked.settings["model"], source, test=test, folder=output, jobs=jobs, watch=watch, **grid, **asked.others)
+    summaries = [{"folder": str(run.path), **run.dynamics.summary()} for run in runs]
+    results = _results(summaries)
+    if as_json:
+        print_json({"results": results, "runs": summaries})
+    else:
+        _show(results)
+        print(f"{len(runs)} runs in {output}")
+
+
+class Board:
+    """What every run of a comparison is doing, as a table that renders anew each time it is looked at.
+
+    Args:
+        rows: loss, noise and seed of every run.
+    """
+
+    def __init__(self, rows: Sequence[tuple[str, str, int]]) -> None:
+        self.rows = rows
+        self.states = ["waiting"] * len(rows)
+        self.shares = [0.0] * len(rows)
+
+    def take(self, news: Progress) -> bool:
+        """Note how far a run is; return whether its state changed."""
+        before, self.states[news.place] = self.states[news.place], news.state
+        self.shares[news.place] = 1.0 if news.state == "finished" else news.step / max(1, news.steps)
+        return news.state != before
+
+    @property
+    def finished(self) -> str:
+        return f"{self.states.count('finished')} of {len(self.rows)} finished"
+
+    def line(self, place: int) -> str:
+        loss, noise, seed = self.rows[place]
+        return f"{loss}, {noise}, seed {seed}: {self.states[place]} ({self.finished})"
+
+    def __rich__(self) -> Table:
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, title=self.finished, title_justify="left")
+        for column in ("loss", "noise", "seed", "", "state"):
+            table.add_column(column, overflow="fold", min_width=len("finished") if column == "state" else None)
+        for (loss, noise, seed), state, share in zip(self.rows, self.states, self.shares, strict=True):
+            table.add_row(Text(loss), Text(noise), str(seed), ProgressBar(1.0, share, width=20), Text(state))
+        return table
+
+
+@contextmanager
+def shown(rows: Sequence[tuple[str, str, int]]) -> Iterator[Any]:
+    """Show a comparison on stderr: a live table, or a line for every change where stderr is no terminal.
+
+    Warnings of the worker processes are not shown: they would come once per run, across the table.
+    """
+    board, console = Board(rows), Console(stderr=True)
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore::UserWarning")))
+    try:
+        if console.is_terminal:
+            with Live(board, console=console):
+                yield board.take
+        else:
+
+            def tell(news: Progress) -> None:
+                if board.take(news):
+                    console.out(board.line(news.place), highlight=False)
+
+            yield tell
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
+
+
+def _results(summaries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and standard deviation over seeds, for every noise and loss in the order they were asked for."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for summary in summaries:
+        groups.setdefault((summary["loss"], summary["noise"]), []).append(summary)
+    return [
+        {"loss": loss, "noise": noise, "seeds": [one["seed"] for one in group]}
+        | {name: _spread([one[name] for one in group]) for name in _MEASURES}
+        for (loss, noise), group in groups.items()
+    ]
+
+
+def _spread(values: list[float | None]) -> dict[str, float | None] | None:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return {"mean": statistics.fmean(known), "standard_deviation": statistics.stdev(known) if len(known) > 1 else None}
+
+
+def _show(results: list[dict[str, Any]]) -> None:
+    console = Console()
+    for noise in dict.fromkeys(row["noise"] for row in results):
+        rows = [row for row in results if row["noise"] == noise]
+        seeds = rows[0]["seeds"]
+        title = Text(f"noise {noise}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}")
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+        table.add_column("loss", overflow="fold", vertical="bottom")
+        for column in (*_ACCURACIES.values(), "snr"):
+            table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
+        for row in rows:
+            table.add_row(Text(row["loss"]), *(_cell(row[name], 100 if name in _ACCURACIES else 1) for name in _MEASURES))
+        console.print(table, highlight=False)
+    console.print(Text(_CAPTION, style="dim italic"))
+
+
+def _cell(spread: dict[str, float | None] | None, scale: int) -> str:
+    if spread is None:
+        return "–"
+    digits = 1 if scale == 100 else 2
+    return " ± ".join(f"{scale * value:.{digits}f}" for value in spread.values() if value is not None)

@@ -1,0 +1,109 @@
+"""The commands about losses themselves: what each is, and how it pulls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from noisewise.cli._app import AsJson, app, print_json
+
+_SPREAD = "the variance of ‖∂L/∂s‖₁, twice the emphasis, over uniform p"
+_CAPTION = (
+    "With default hyper-parameters, or an example's where one is required. "
+    f"Focus: the p of the largest emphasis. Spread: {_SPREAD}. –: not a function of p alone.\n"
+    'One loss in full: noisewise losses imae, or noisewise losses "gce(q=0.5)".'
+)
+
+
+@app.command()
+def losses(
+    spec: Annotated[str | None, typer.Argument(help='One loss to show in full, like imae or "gce(q=0.5)".')] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List every loss, or show one in full."""
+    from noisewise import describe
+
+    if spec is None:
+        rows = describe.table()
+        if as_json:
+            print_json([describe.as_data(*row) for row in rows])
+        else:
+            _show_table(rows)
+        return
+    described, figures = describe.one(spec)
+    if as_json:
+        print_json(describe.as_data(described, figures))
+    else:
+        _show_loss(described, figures)
+
+
+def _figure(number: float | None) -> str:
+    return "–" if number is None else f"{number:.3g}"
+
+
+def _show_table(rows: list[tuple[Any, Any]]) -> None:
+    console = Console()
+    shown = {
+        "loss": [row.name for row, _ in rows],
+        "value": [row.value for row, _ in rows],
+        "emphasis w": [row.emphasis for row, _ in rows],
+        "where": [row.constraints for row, _ in rows],
+        "focus": [_figure(figures.focus) for _, figures in rows],
+        "spread": [_figure(figures.spread) for _, figures in rows],
+        "reference": [row.reference for row, _ in rows],
+    }
+    for column, least_width in (("reference", 150), ("where", 110)):
+        if console.width < least_width:
+            del shown[column]
+    table = Table(box=SIMPLE_HEAD, leading=1, pad_edge=False, caption_justify="left", caption=_CAPTION)
+    for column in shown:
+        short = column in ("loss", "focus", "spread")
+        table.add_column(column, no_wrap=short, overflow="fold", style="bold" if column == "loss" else "")
+    for cells in zip(*shown.values(), strict=True):
+        table.add_row(*map(Text, cells))
+    console.print(table)
+
+
+def _show_loss(described: Any, figures: Any) -> None:
+    console = Console()
+    console.print(Text(f"{described.name}: {described.summary}", style="bold"))
+    for paragraph in described.details:
+        console.print(Text(paragraph))
+    _section(console, "Formula", *described.formula)
+    _section(console, "Hyper-parameters", *map(_parameter, described.parameters))
+    _section(console, f"Figures of {figures.spec}", f"focus  {_figure(figures.focus)}", f"spread {_figure(figures.spread)} ({_SPREAD})")
+    _section(console, "Example", f">>> from noisewise.losses import {described.title}", *described.example.splitlines())
+    _section(console, "Specs", *described.specs)
+    _section(console, "Reference", described.reference)
+
+
+def _section(console: Console, heading: str, *lines: str) -> None:
+    if lines:
+        console.print(Text(f"\n{heading}", style="bold"))
+        console.print(Padding(Text("\n".join(lines)), (0, 0, 0, 2)))
+
+
+def _parameter(parameter: Any) -> str:
+    default = "must be given" if parameter.default is None else f"default {parameter.default}"
+    return f"{parameter.name} ({', '.join(filter(None, (default, parameter.requirement)))}): {parameter.meaning}"
+
+
+@app.command()
+def curves(
+    specs: Annotated[
+        list[str], typer.Argument(help='Losses, like ce "imae(T=8)" "0.3*ce + 0.7*mae".', metavar="LOSS...", show_default=False)
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="A .html, .png or .svg file.")] = Path("curves.html"),
+    classes: Annotated[int, typer.Option(help="The number of classes, which decides where margins start.")] = 10,
+) -> None:
+    """Draw emphasis, loss value and gradient norm over p and over the margin."""
+    from noisewise import draw
+
+    print(f"Wrote {draw.curves(specs, output, classes=classes)}")

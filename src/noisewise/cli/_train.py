@@ -1,0 +1,59 @@
+"""The command that trains one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from noisewise.cli._app import app, percent, resumable, say, spoken_warnings
+from noisewise.cli._asked import Asked, Config, with_settings
+
+
+@app.command()
+@with_settings()
+def train(
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The run folder; by default runs/ and a name of its own.", show_default=False)
+    ] = None,
+    config: Config = None,
+    logger: Annotated[
+        list[str] | None, typer.Option(help="Where numbers go too, like tensorboard; may be repeated.", show_default=False)
+    ] = None,
+    **given: Any,
+) -> None:
+    """Train one run. The same command again goes on where it stopped."""
+    from noisewise.train import Settings, fit
+
+    asked = Asked.of(given, config)
+    settings = Settings.of(asked.settings)
+    data, test = asked.sources()
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    first: list[int] = []
+    with resumable(), spoken_warnings(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(settings.loss, total=None)
+
+        def watch(step: int, steps: int) -> None:
+            if not first:
+                first.append(step)
+                if step > 1:
+                    say(f"goes on after step {step - 1} of {steps}.")
+            progress.update(bar, completed=step, total=steps)
+
+        run = fit(settings.model, data, test=test, folder=output, loggers=logger or (), watch=watch, **asked.others)
+    if not first:
+        say("this run is finished already; nothing was trained.")
+    print(f"{_results(run.dynamics.summary())}\n{run.path}")
+
+
+def _results(summary: dict[str, Any]) -> str:
+    parts = [f"given labels learned {percent(summary['fitting'])}"]
+    if summary["noisy_subset"] is not None:
+        parts = [f"right labels learned {percent(summary['clean_subset'])}, wrong labels learned {percent(summary['noisy_subset'])}"]
+    if summary["final"] is not None:
+        parts.insert(0, f"test accuracy {percent(summary['final'])} (best {percent(summary['best'])}, epoch {summary['best_epoch']})")
+    return ", ".join(parts)

@@ -1,0 +1,173 @@
+"""The command line as a user meets it: what it prints, what it writes, and the one sentence when something is wrong."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import noisewise
+from noisewise import data, demo
+from noisewise.cli import app
+from noisewise.losses import available
+
+run = CliRunner().invoke
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_losses_lists_every_loss_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = run(app, ["losses"]).stdout
+    first_words = {line.split()[0] for line in printed.splitlines() if line.startswith(" ") and line.strip()}
+    assert set(available()) <= first_words
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "the variance of ‖∂L/∂s‖₁" in _words(printed)
+
+
+def test_a_wide_terminal_shows_constraints_and_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    printed = run(app, ["losses"]).stdout
+    assert "q in (0, 1]" in printed and "reference" in printed
+
+
+def test_losses_as_json_say_everything_the_table_says() -> None:
+    rows = {row["name"]: row for row in json.loads(run(app, ["losses", "--json"]).stdout)}
+    assert sorted(rows) == available()
+    assert rows["mae"]["focus"] == 0.5
+    assert rows["mae"]["spread"] == pytest.approx(4 / 45)
+    assert rows["gce"]["parameters"] == [{"name": "q", "default": "0.7", "requirement": "in (0, 1]", "meaning": "how far towards MAE."}]
+    assert rows["nce"]["focus"] is None
+    assert all(row["value"] and row["emphasis"] and row["reference"] and row["example"] for row in rows.values())
+
+
+def test_one_loss_is_shown_in_full_with_the_figures_of_its_settings() -> None:
+    printed = _words(run(app, ["losses", "gce(q=0.5)"]).stdout)
+    assert "l(p) = (1 − p^q) / q" in printed
+    assert "q (default 0.7, in (0, 1])" in printed
+    assert "Figures of gce(q=0.5) focus 0.333" in printed
+    assert "NeurIPS 2018" in printed and ">>> GCE(q=0.7)" in printed
+
+
+@pytest.mark.parametrize("name", available())
+def test_every_loss_can_be_shown(name: str) -> None:
+    shown = run(app, ["losses", name])
+    assert shown.exit_code == 0 and shown.stdout.startswith(f"{name}: ")
+
+
+def test_curves_writes_the_file_it_names(tmp_path: Path) -> None:
+    done = run(app, ["curves", "ce", "imae(T=8)", "-o", str(tmp_path / "c.html"), "--classes", "100"])
+    assert done.exit_code == 0 and str(tmp_path / "c.html") in done.stdout.replace("\n", "")
+    assert "100 classes" in (tmp_path / "c.html").read_text(encoding="utf-8")
+
+
+def test_data_list_says_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "mars").mkdir()
+    rows = {row["name"]: row for row in json.loads(run(app, ["data", "list", "--json"]).stdout)}
+    assert sorted(rows) == data.available()
+    assert {name for name, row in rows.items() if row["present"]} == {"digits", "mars"}
+    printed = run(app, ["data", "list"]).stdout
+    last_words = {
+        line.split()[0]: line.split()[-1] for line in printed.splitlines() if line.startswith(tuple(f" {name} " for name in rows))
+    }
+    assert (last_words["digits"], last_words["cifar10"], last_words["webvision"]) == ("yes", "no", "request")
+    assert max(map(len, printed.splitlines())) <= 80 and "CC BY 4.0" in printed
+    elsewhere = json.loads(run(app, ["data", "list", "--json", "--root", str(tmp_path / "empty")]).stdout)
+    assert [row["name"] for row in elsewhere if row["present"]] == ["digits"]
+
+
+def test_data_get_says_where_the_files_are(tmp_path: Path) -> None:
+    (tmp_path / "PKU-Reid").mkdir()
+    assert run(app, ["data", "get", "pku_reid", "--root", str(tmp_path)]).stdout == f"pku_reid is in\n  {tmp_path / 'PKU-Reid'}\n"
+    assert "Nothing to fetch" in run(app, ["data", "get", "digits"]).stdout
+
+
+@pytest.fixture(scope="module")
+def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("demo") / "out"
+    done = run(app, ["demo", "--folder", str(folder)])
+    assert done.exit_code == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_demo_keeps_the_order_of_the_papers(demonstrated: tuple[Path, str]) -> None:
+    folder, printed = demonstrated
+    written = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert (folder / "curves.html").exists()
+    by_loss = {result.pop("loss"): result for result in written["results"]}
+    assert list(by_loss) == list(demo.LOSSES)
+    assert f"{100 * by_loss['ce']['test']:.1f} %" in printed and str(folder / "runs") in printed.replace("\n", "")
+    plain = by_loss.pop("ce")
+    assert plain["noisy_subset"] > 0.9, "cross-entropy learns nearly all wrong labels by heart"
+    for robust in by_loss.values():
+        assert robust["test"] > plain["test"] + 0.1
+        assert robust["noisy_subset"] < plain["noisy_subset"] / 3
+        assert robust["clean_subset"] > 0.9
+        assert robust["errors_found"] > plain["errors_found"]
+
+
+def test_the_demo_counts_label_errors_as_its_record_does(demonstrated: tuple[Path, str]) -> None:
+    folder, _ = demonstrated
+    written = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    for result in written["results"]:
+        files = folder / result["folder"]
+        wrong = np.load(files / "labels/given.npy") != np.load(files / "labels/true.npy")
+        assert wrong.sum() == written["corrupted"]
+        margins = np.mean([np.load(file).astype(np.float64) for file in files.glob("record/training/margins-*.npy")], axis=0)
+        limit = np.sort(margins)[wrong.sum()]
+        assert result["errors_found"] == pytest.approx((wrong & (margins < limit)).sum() / wrong.sum(), abs=0.005)  # ties
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["losses", "gce(q=2)"], "The 'q' parameter of GCE must be in (0, 1]. Got 2 instead."),
+        (["losses", "imea"], "There is no loss named 'imea'. Did you mean 'imae' or 'mse' or 'mae'?"),
+        (["losses", "imae("], "The loss spec 'imae(' cannot be read."),
+        (["data", "gte", "mnist"], "There is no command named 'gte'. Did you mean 'get'?"),
+        (["data", "get", "mnst"], "There is no data set named 'mnst'. Did you mean 'mnist'"),
+        (["data", "get", "mars", "--root", "empty"], "The data set 'mars' cannot be fetched. Ask for it at"),
+        (["loses"], "There is no command named 'loses'. Did you mean 'losses'?"),
+        (["losses", "--jsn"], "No such option: --jsn"),
+        (["curves"], "Missing argument 'LOSS...'."),
+        (["curves", "ce", "--classes", "many"], "Invalid value for '--classes'"),
+        (["curves", "ce", "--classes", "1"], "must be a whole number in [2, inf). Got 1 instead."),
+        (["curves", "nce", "-o", "a.html"], "Got 'nce'; leave it out."),
+        (["curves", "ce", "-o", "nowhere/a.html"], "does not exist."),
+        (["curves", "ce", "-o", "a.pdf"], "ends in .html, .png, .svg"),
+        (["demo", "--folder", "taken/out"], "The folder 'taken/out' cannot be written."),
+        (["demo", "--seed", "-1"], "The 'seed' parameter of demo must be a whole number"),
+    ],
+)
+def test_wrong_input_ends_in_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("taken").write_text("a file where a folder should be", encoding="utf-8")
+    failed = run(app, arguments)
+    assert failed.exit_code == 2
+    assert failed.stdout == ""
+    assert failed.stderr.startswith("noisewise: ") and failed.stderr.count("\n") == 1
+    assert sentence in failed.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_as_a_module_it_is_the_same_command() -> None:
+    command = [sys.executable, "-m", "noisewise"]
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
+    assert version == f"noisewise {noisewise.__version__}\n"
+    failed = subprocess.run([*command, "losses", "imea"], capture_output=True, text=True, check=False)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr == "noisewise: There is no loss named 'imea'. Did you mean 'imae' or 'mse' or 'mae'?\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_names_the_commands(arguments: list[str]) -> None:
+    printed = run(app, arguments)
+    assert printed.exit_code == 0
+    assert all(command in printed.stdout for command in ("losses", "curves", "demo", "data", "train", "compare"))

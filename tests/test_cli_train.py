@@ -1,0 +1,235 @@
+"""Training from the command line: what is asked reaches the engine, what is printed is what the run folders hold."""
+
+import dataclasses
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from noisewise.cli import app
+from noisewise.train import Settings
+
+run = CliRunner().invoke
+DIGITS = ["--data", "digits", "--model", "mlp(hidden=(16,))", "--device", "cpu"]
+
+
+def _train(*arguments: object) -> Any:
+    done = run(app, ["train", *map(str, arguments)])
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "settings.json").read_text(encoding="utf-8")))
+
+
+def _written(folder: Path) -> int:
+    return (folder / "model.safetensors").stat().st_mtime_ns
+
+
+def _table(path: Path, number: int, kinds: tuple[str, ...] = ("ape", "bee", "cow"), seed: int = 0) -> Path:
+    """Rows of three kinds of animals that two columns tell apart."""
+    rng = np.random.default_rng(seed)
+    places = {"ape": (0, 0), "bee": (8, 0), "cow": (0, 8)}
+    rows = [(kind, *(rng.normal(places[kind]) + 0)) for kind in rng.choice(kinds, number)]
+    path.write_text("kind,length,height,noise\n" + "".join(f"{kind},{x},{y},{rng.normal()}\n" for kind, x, y in rows), encoding="utf-8")
+    return path
+
+
+def test_every_setting_is_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for command in ("train", "compare"):
+        printed = run(app, [command, "--help"]).stdout
+        for field in dataclasses.fields(Settings):
+            assert f"--{field.name.replace('_', '-')} " in printed, field.name
+        assert "Default: sgd(lr=0.1, momentum=0.9)." in printed
+
+
+def test_every_option_reaches_the_engine(tmp_path: Path) -> None:
+    asked = {
+        "loss": "gce(q=0.5)",
+        "noise": "symmetric(0.2)",
+        "steps": 9,
+        "seed": 3,
+        "batch_size": 200,
+        "optimiser": "adam(lr=0.01)",
+        "schedule": "constant",
+        "weight_decay": 0.01,
+        "clip": 2.5,
+        "accumulate": 2,
+        "augment": "crop(1)",
+        "validation": 0.25,
+        "patience": 4,
+        "evaluate_every": 2,
+        "checkpoint_every": 3,
+        "precision": "float32",
+    }
+    options = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", value)]
+    _train(*DIGITS, *options, "--no-normalise", "--no-clean-pass", "-o", tmp_path / "run")
+    assert {**_settings(tmp_path / "run"), **asked, "normalise": False, "clean_pass": False} == _settings(tmp_path / "run")
+
+
+def test_the_last_lines_are_the_results_and_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    log = tmp_path / "log.jsonl"
+    done = _train(*DIGITS, "--noise", "symmetric(0.4)", "--epochs", 3, "-o", folder, "--logger", f"jsonl('{log}')")
+    given, true = (np.load(folder / f"labels/{name}.npy") for name in ("given", "true"))
+    fits = np.load(folder / "record/clean/predictions-00003.npy") == given
+    tested = [json.loads(line)["test_accuracy"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert done.stdout.splitlines() == [
+        f"test accuracy {100 * tested[-1]:.1f} % (best {100 * max(tested):.1f} %, epoch {1 + int(np.argmax(tested))}), "
+        f"right labels learned {100 * fits[given == true].mean():.1f} %, wrong labels learned {100 * fits[given != true].mean():.1f} %",
+        str(folder),
+    ]
+    assert done.stderr == ""
+    assert tested[-1] == [json.loads(line) for line in log.read_text().splitlines() if "test_accuracy" in line][-1]["test_accuracy"]
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = _train(*DIGITS, "--epochs", 1)
+    (folder,) = Path("runs").iterdir()
+    before = _written(folder)
+    again = _train(*DIGITS, "--epochs", 1)
+    assert again.stdout == first.stdout and _written(folder) == before
+    assert again.stderr == "noisewise: this run is finished already; nothing was trained.\n"
+
+
+def test_options_override_the_settings_file(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(
+        'data = "digits"\nmodel = "linear"\nloss = "mae"\nepochs = 5\nbatch_size = 300\nnormalise = false\n', encoding="utf-8"
+    )
+    _train("--config", config, "--loss", "gce(q=0.7)", "--steps", 2, "-o", tmp_path / "run")
+    found = _settings(tmp_path / "run")
+    assert (found["data"], found["model"], found["loss"], found["batch_size"]) == ("digits", "linear", "gce(q=0.7)", 300)
+    assert (found["epochs"], found["steps"], found["normalise"]) == (None, 2, False)
+
+
+def test_own_data_are_read_with_their_options(tmp_path: Path) -> None:
+    train, test = _table(tmp_path / "animals.csv", 300), _table(tmp_path / "more.csv", 100, kinds=("bee", "cow"), seed=1)
+    own = ["--data", train, "--test", test, "--label", "kind", "--feature", "length", "--feature", "height", "--model", "linear"]
+    done = _train(*own, "--epochs", 5, "--batch-size", 30, "-o", tmp_path / "run")
+    assert json.loads((tmp_path / "run/classes.json").read_text()) == ["ape", "bee", "cow"]
+    tested = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])["test_accuracy"]
+    assert tested > 0.95, "a test file without apes still calls its classes bee and cow"
+    assert done.stdout.startswith(f"test accuracy {100 * tested:.1f} %")
+
+
+def test_a_loss_that_will_hardly_learn_is_named_in_one_line(tmp_path: Path) -> None:
+    done = _train(*DIGITS, "--loss", "0.001*nce", "--steps", 1, "-o", tmp_path / "run")
+    assert done.stderr.startswith("noisewise: 0.001*nce starts at") and done.stderr.count("\n") == 1
+
+
+def _interrupted(arguments: list[str], begun: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own and press Ctrl-C once a file is there."""
+    process = subprocess.Popen([sys.executable, "-m", "noisewise", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    limit = time.monotonic() + 60
+    while not begun.exists() and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    asked = ["train", *DIGITS, "--epochs", "150", "--no-clean-pass", "--evaluate-every", "50", "-o", str(folder)]
+    stopped = _interrupted(asked, folder / "checkpoints/epoch-00003.safetensors")
+    assert (stopped.returncode, stopped.stdout) == (130, "")
+    assert stopped.stderr == "noisewise: interrupted; run the same command again and it goes on from the last checkpoint.\n"
+    done = int(json.loads((folder / "status.json").read_text())["step"])
+    again = run(app, asked)
+    assert again.exit_code == 0 and again.stderr == f"noisewise: goes on after step {done} of 1800.\n"
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 150
+
+
+def test_compare_tells_of_every_run_and_redoes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    asked = ["compare", *DIGITS, "--noise", "symmetric(0.4)", "--seed", "0", "--seed", "1", "--epochs", "2", "--jobs", "2"]
+    asked += ["--loss", "ce", "--loss", "0.001*nce", "-o", str(tmp_path)]
+    first = run(app, asked)
+    assert first.exit_code == 0
+    lines = first.stderr.splitlines()
+    assert lines[0].startswith("noisewise: 0.001*nce starts at") and "Warning" not in first.stderr
+    assert sum(": finished (" in line for line in lines) == 4 and lines[-1].endswith("(4 of 4 finished)")
+    before = {folder: _written(folder) for folder in tmp_path.iterdir()}
+    again = run(app, [*asked, "--json"])
+    assert {folder: _written(folder) for folder in tmp_path.iterdir()} == before
+    found = json.loads(again.stdout)
+    assert [(row["loss"], row["noise"], row["seeds"]) for row in found["results"]] == [
+        ("ce", "symmetric(0.4)", [0, 1]),
+        ("0.001*nce", "symmetric(0.4)", [0, 1]),
+    ]
+    assert {Path(one["folder"]) for one in found["runs"]} == set(before)
+    for row in found["results"]:
+        folders = [Path(one["folder"]) for one in found["runs"] if one["loss"] == row["loss"]]
+        tested = [json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["test_accuracy"] for folder in folders]
+        mean, deviation = statistics.fmean(tested), statistics.stdev(tested)
+        assert row["final"] == {"mean": pytest.approx(mean), "standard_deviation": pytest.approx(deviation)}
+        assert f" {row['loss']} " in first.stdout and f" {100 * mean:.1f} ± {100 * deviation:.1f} " in first.stdout
+    table = [line for line in first.stdout.splitlines() if " runs in " not in line]
+    assert max(map(len, table)) <= 80 and "noise symmetric(0.4), seeds 0, 1" in first.stdout
+
+
+def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
+    config = tmp_path / "both.toml"
+    config.write_text('loss = ["ce", "mae"]\nseed = 7\nepochs = 5000\n', encoding="utf-8")
+    asked = ["compare", *DIGITS, "--config", str(config), "--jobs", "1", "-o", str(tmp_path / "runs")]
+    stopped = _interrupted(asked, tmp_path / "runs/none-ce-seed7/metrics.jsonl")
+    assert (stopped.returncode, stopped.stdout) == (130, "")
+    assert stopped.stderr.splitlines()[-1] == "noisewise: interrupted; run the same command again and it goes on from the last checkpoint."
+    assert _settings(tmp_path / "runs/none-ce-seed7")["epochs"] == 5000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "--model", "mlp"], "The 'data' parameter of a run must be given."),
+        (["train", "--data", "digits", "--epochs", "1"], "The 'model' parameter of a run must be given."),
+        (["train", *DIGITS], "A run needs either epochs or steps."),
+        (["train", *DIGITS, "--epochs", "1", "--loss", "imea"], "There is no loss named 'imea'. Did you mean 'imae'"),
+        (["train", *DIGITS, "--epochs", "1", "--noise", "symetric(0.4)"], "There is no noise named 'symetric'. Did you mean 'symmetric'"),
+        (["train", "--data", "digit", "--model", "mlp", "--epochs", "1"], "There is no data set named 'digit'. Did you mean 'digits'?"),
+        (["train", "--data", "digits", "--model", "mpl", "--epochs", "1"], "There is no model named 'mpl'. Did you mean 'mlp'?"),
+        (
+            ["train", *DIGITS, "--epochs", "1", "--logger", "tensorbord"],
+            "There is no logger named 'tensorbord'. Did you mean 'tensorboard'?",
+        ),
+        (["train", *DIGITS, "--epochs", "0"], "The 'epochs' parameter of a run must be a whole number in [1, inf). Got 0 instead."),
+        (["train", *DIGITS, "--epochs", "many"], "Invalid value for '--epochs'"),
+        (["train", *DIGITS, "--epoch", "1"], "No such option: --epoch"),
+        (["train", *DIGITS, "--epochs", "1", "--label", "kind"], "'label'. The options it takes: split, root."),
+        (["train", "--data", "animals.csv", "--label", "knd", "--model", "mlp", "--epochs", "1"], "named 'knd'. Did you mean 'kind'?"),
+        (["train", "--config", "typo.toml"], "There is no setting named 'lose'. Did you mean 'loss'"),
+        (["train", "--config", "number.toml"], "The 'loss' parameter of number.toml must be text. Got 5 instead."),
+        (["train", "--config", "text.toml"], "The 'size' parameter of text.toml must be a whole number. Got '32' instead."),
+        (["train", "--config", "broken.toml"], "The settings file 'broken.toml' cannot be read"),
+        (["train", "--config", "missing.toml"], "The settings file 'missing.toml' cannot be read"),
+        (["compare", *DIGITS, "--epochs", "1"], "The 'loss' parameter of compare must be given, once or more."),
+        (["compare", "--model", "mlp", "--loss", "ce", "--epochs", "1"], "The 'data' parameter of a run must be given."),
+        (["compare", *DIGITS, "--epochs", "1", "--loss", "ce", "--loss", "gec"], "There is no loss named 'gec'. Did you mean 'gce'"),
+        (["compare", *DIGITS, "--epochs", "1", "--loss", "ce", "--loss", "ce"], "Two runs of the comparison are the same."),
+        (["compare", *DIGITS, "--epochs", "1", "--loss", "ce", "--jobs", "0"], "Invalid value for '--jobs'"),
+    ],
+)
+def test_wrong_input_ends_in_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _table(tmp_path / "animals.csv", 20)
+    for name, text in (("typo", 'lose = "ce"'), ("number", "loss = 5"), ("text", 'size = "32"'), ("broken", "loss = ce")):
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    before = sorted(tmp_path.iterdir())
+    failed = run(app, arguments)
+    assert failed.exit_code == 2
+    assert failed.stdout == ""
+    assert failed.stderr.startswith("noisewise: ") and failed.stderr.count("\n") == 1
+    assert sentence in failed.stderr
+    assert sorted(tmp_path.iterdir()) == before
