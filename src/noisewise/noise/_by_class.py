@@ -1,0 +1,190 @@
+"""Noises that look at the class of an example alone."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisewise.errors import InputError, must, unknown
+from noisewise.noise._rule import ClassNoise, DirectedNoise, Examples, Noise, onto
+from noisewise.noise._stream import Floats, Stream
+from noisewise.spec import setting
+
+CLASS_MAPS: Mapping[str, Mapping[int, int]] = {
+    "cifar10": {9: 1, 2: 0, 4: 7, 3: 5, 5: 3},  # truck → automobile, bird → airplane, deer → horse, cat ↔ dog
+    "mnist": {7: 1, 2: 7, 5: 6, 6: 5, 3: 8},
+}
+
+
+class NoNoise(Noise, name="none"):
+    """The labels as they are.
+
+    Example:
+        >>> from noisewise.noise import corrupt
+        >>> int(corrupt([0, 1, 2], "none").mask.sum())
+        0
+    """
+
+    def corrupt(self, examples: Examples, stream: Stream) -> tuple[Examples, Floats | None]:
+        return examples, np.eye(examples.num_classes)
+
+
+class Symmetric(DirectedNoise, name="symmetric"):
+    """With probability `rate`, uniformly one of the OTHER classes.
+
+    T[i, i] = 1 − r,  T[i, j] = r / (k − 1).
+
+    Example:
+        >>> from noisewise.noise import corrupt
+        >>> corrupt([0, 1, 2], "symmetric(0.3)").asked
+        tensor([[0.7000, 0.1500, 0.1500],
+                [0.1500, 0.7000, 0.1500],
+                [0.1500, 0.1500, 0.7000]], dtype=torch.float64)
+
+    Reference:
+        Wang et al., IMAE for Noise-Robust Learning, 2019; van Rooyen et al., Learning with Symmetric Label Noise, NeurIPS 2015.
+    """
+
+    def directions(self, examples: Examples, stream: Stream) -> Floats:
+        return (1 - np.eye(examples.num_classes)) / (examples.num_classes - 1)
+
+
+class SymmetricInclusive(DirectedNoise, name="symmetric_inclusive"):
+    """With probability `rate`, uniformly one of ALL classes, so that the real rate is r (k − 1) / k.
+
+    T[i, i] = 1 − r + r / k,  T[i, j] = r / k.
+
+    Example:
+        >>> from noisewise.noise import corrupt
+        >>> corrupt([0, 1], "symmetric_inclusive(0.4)").asked
+        tensor([[0.8000, 0.2000],
+                [0.2000, 0.8000]], dtype=torch.float64)
+
+    Reference:
+        Li et al., DivideMix, ICLR 2020; Liu et al., Early-Learning Regularization, NeurIPS 2020.
+    """
+
+    def directions(self, examples: Examples, stream: Stream) -> Floats:
+        return np.full((examples.num_classes,) * 2, 1 / examples.num_classes)
+
+
+class Pair(DirectedNoise, name="pair"):
+    """With probability `rate`, the next class: y → y + 1 mod k.
+
+    Example:
+        >>> from noisewise.noise import corrupt
+        >>> corrupt([0, 1, 2], "pair(1)").labels
+        tensor([1, 2, 0])
+
+    Reference:
+        Han et al., Co-teaching, NeurIPS 2018.
+    """
+
+    def directions(self, examples: Examples, stream: Stream) -> Floats:
+        return onto(np.roll(np.arange(examples.num_classes), -1))
+
+
+def _class_map(value: Any) -> str | dict[int, int]:
+    if isinstance(value, str):
+        if value not in CLASS_MAPS:
+            raise unknown("class map", value, CLASS_MAPS)
+        return value
+    requirement = f"{' or '.join(CLASS_MAPS)}, or a dictionary from classes to other classes, like {{9: 1, 2: 0}}"
+    try:
+        pairs = {operator.index(source): operator.index(target) for source, target in dict(value).items()}
+    except (TypeError, ValueError):
+        raise must("map", "ClassMap", requirement, value) from None
+    if not pairs or any(source == target or min(source, target) < 0 for source, target in pairs.items()):
+        raise must("map", "ClassMap", requirement, value)
+    return pairs
+
+
+class ClassMap(DirectedNoise, name="class_map"):
+    """With probability `rate`, the class that the map names; classes not in the map keep their labels.
+
+    Args:
+        map: "cifar10" (truck → automobile, bird → airplane, deer → horse, cat ↔ dog), "mnist" (7 → 1, 2 → 7, 5 ↔ 6, 3 → 8), or a
+            dictionary.
+
+    Example:
+        >>> from noisewise.noise import corrupt
+        >>> corrupt([0, 1, 2, 9], "class_map(1, {2: 0, 9: 1})", num_classes=10).labels
+        tensor([0, 1, 0, 1])
+
+    Reference:
+        Patrini et al., Making Deep Neural Networks Robust to Label Noise: a Loss Correction Approach, CVPR 2017.
+    """
+
+    rate: float = setting(bounds="[0, 1]")
+    map: str | dict[int, int] = setting(check=_class_map)
+
+    def check(self, examples: Examples) -> None:
+        if isinstance(self.map, str):
+            if examples.num_classes != 10:
+                raise must("num_classes", f"the {self.map} class map", "10", examples.num_classes)
+        elif (highest := max(max(pair) for pair in self.map.items())) >= examples.num_classes:
+            raise must("map", "ClassMap", f"between classes below {examples.num_classes}, the number of classes", highest)
+
+    def directions(self, examples: Examples, stream: Stream) -> Floats:
+        pairs = CLASS_MAPS[self.map] if isinstance(self.map, str) else self.map
+        targets = np.arange(examples.num_classes)
+        targets[list(pairs)] = list(pairs.values())
+        return onto(targets)
+
+
+def _row_stochastic(value: Any) -> tuple[tuple[float, ...], ...]:
+    requirement = "a square matrix of probabilities whose rows sum to one, as nested sequences or a .npy, .csv or .json file"
+    try:
+        matrix = np.asarray(_read(Path(value)) if isinstance(value, str | Path) else value, dtype=np.float64)
+    except (OSError, TypeError, ValueError) as error:
+        raise InputError(f"{must('values', 'Matrix', requirement, value)} ({error})") from None
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 2:
+        raise must("values", "Matrix", requirement, f"shape {matrix.shape}")
+    if not (matrix >= 0).all():
+        raise must("values", "Matrix", requirement, float(matrix.min()))
+    sums = matrix.sum(axis=1)
+    if (worst := np.abs(sums - 1)).max() > 1e-6:
+        raise must("values", "Matrix", requirement, f"row {worst.argmax()} with sum {sums[worst.argmax()]:g}")
+    return tuple(map(tuple, matrix.tolist()))
+
+
+def _read(path: Path) -> Any:
+    match path.suffix:
+        case ".npy":
+            return np.load(path, allow_pickle=False)
+        case ".csv":
+            return np.loadtxt(path, delimiter=",")
+        case ".json":
+            return json.loads(path.read_text(encoding="utf-8"))
+    raise ValueError(f"{path.name} does not end in .npy, .csv or .json")
+
+
+class Matrix(ClassNoise, name="matrix"):
+    """Any noise of the class alone, by its transition matrix T[i, j] = P(given j | true i).
+
+    A file is read when the noise is made, and its repr holds the numbers: what a run was asked for does not change with a file.
+
+    Args:
+        values: nested sequences, or the path of a .npy, .csv or .json file.
+
+    Example:
+        >>> from noisewise.noise import corrupt
+        >>> corrupt([0, 0, 1, 1], "matrix(((0, 1), (0, 1)))").labels
+        tensor([1, 1, 1, 1])
+    """
+
+    values: tuple[tuple[float, ...], ...] = setting(check=_row_stochastic)
+
+    def check(self, examples: Examples) -> None:
+        if len(self.values) != examples.num_classes:
+            raise must(
+                "values", "Matrix", f"shaped like the {examples.num_classes} classes (say num_classes=…)", f"{len(self.values)} rows"
+            )
+
+    def transition(self, examples: Examples, stream: Stream) -> Floats:
+        return np.array(self.values)

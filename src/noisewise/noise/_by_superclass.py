@@ -1,0 +1,120 @@
+"""Noises that stay inside the superclass of an example: CIFAR-100's twenty, or those given."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noisewise.errors import must
+from noisewise.noise._rule import DirectedNoise, Examples, Whole, onto
+from noisewise.noise._stream import Floats, Stream
+
+CIFAR100_SUPERCLASSES: tuple[int, ...] = (
+    *(4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11),
+    *(6, 11, 5, 10, 7, 6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5),
+    *(5, 19, 8, 8, 15, 13, 14, 17, 18, 10, 16, 4, 17, 4, 2, 0, 17, 4, 18, 17),
+    *(10, 3, 2, 12, 12, 16, 12, 1, 9, 19, 2, 10, 0, 1, 16, 12, 9, 13, 15, 13),
+    *(16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13),
+)
+"""The official coarse label of each of CIFAR-100's fine labels."""
+
+
+class SuperclassNoise(DirectedNoise):
+    """A noise inside the superclasses. A class alone in its superclass keeps its labels."""
+
+    def superclasses(self, examples: Examples) -> Whole:
+        if examples.superclasses is not None:
+            return examples.superclasses
+        if examples.num_classes == len(CIFAR100_SUPERCLASSES):
+            return np.array(CIFAR100_SUPERCLASSES)
+        raise must("superclasses", self.name, f"given, one for each of the {examples.num_classes} classes", None)
+
+    def check(self, examples: Examples) -> None:
+        self.superclasses(examples)
+
+    def members(self, examples: Examples) -> list[Whole]:
+        """The classes of every superclass."""
+        superclasses = self.superclasses(examples)
+        return [np.flatnonzero(superclasses == superclass) for superclass in np.unique(superclasses)]
+
+
+class SuperclassCircular(SuperclassNoise, name="superclass_circular"):
+    """With probability `rate`, the next class of the same superclass, the last one going to the first.
+
+    Superclasses are those given, or CIFAR-100's where there are 100 classes and none are given.
+
+    Example:
+        >>> from noisewise.noise import corrupt
+        >>> corrupt([0, 1, 2, 3], "superclass_circular(1)", superclasses=[0, 1, 0, 1]).labels
+        tensor([2, 3, 0, 1])
+
+    Reference:
+        Ou and Zhang, A Curriculum View of Robust Loss Functions, 2023; after Patrini et al., CVPR 2017.
+    """
+
+    def directions(self, examples: Examples, stream: Stream) -> Floats:
+        targets = np.arange(examples.num_classes)
+        for members in self.members(examples):
+            targets[members] = np.roll(members, -1)
+        return onto(targets)
+
+
+class SuperclassCircularLegacy(SuperclassCircular, name="superclass_circular_legacy"):
+    """With probability `rate`, the next class within a block of five consecutive labels.
+
+    What most published code does for CIFAR-100, whose labels are in alphabetical order: only 6 of the 100 flips stay inside the
+    true superclass (apple → aquarium_fish → baby …). For comparison with those numbers only.
+
+    Example:
+        >>> from noisewise.noise import corrupt
+        >>> corrupt([0, 3, 4], "superclass_circular_legacy(1)", num_classes=100).labels
+        tensor([1, 4, 0])
+
+    Reference:
+        The published code of Patrini et al., CVPR 2017, and of Ma et al., Normalized Loss Functions, ICML 2020.
+    """
+
+    def superclasses(self, examples: Examples) -> Whole:
+        if examples.num_classes % 5:
+            raise must("num_classes", self.name, "a multiple of 5", examples.num_classes)
+        return np.arange(examples.num_classes) // 5
+
+
+class SuperclassUniform(SuperclassNoise, name="superclass_uniform"):
+    """With probability `rate`, uniformly one of the other classes of the same superclass.
+
+    Example:
+        >>> from noisewise.noise import corrupt
+        >>> corrupt([0, 1, 2], "superclass_uniform(0.4)", superclasses=[0, 0, 0]).asked[0]
+        tensor([0.6000, 0.2000, 0.2000], dtype=torch.float64)
+
+    Reference:
+        Robust Discriminative Representation Learning via Gradient Rescaling: an Emphasis Regularisation Perspective, appendix D, 2019.
+    """
+
+    def directions(self, examples: Examples, stream: Stream) -> Floats:
+        matrix = np.eye(examples.num_classes)
+        for members in self.members(examples):
+            if len(members) > 1:
+                matrix[np.ix_(members, members)] = (1 - np.eye(len(members))) / (len(members) - 1)
+        return matrix
+
+
+class SuperclassSwap(SuperclassNoise, name="superclass_swap"):
+    """Two random classes of every superclass, chosen by the seed, are flipped to each other with probability `rate`.
+
+    Example:
+        >>> from noisewise.noise import corrupt
+        >>> corrupt([0, 1, 2, 3], "superclass_swap(1)", superclasses=[0, 1, 0, 1]).labels
+        tensor([2, 3, 0, 1])
+
+    Reference:
+        Wang et al., IMAE for Noise-Robust Learning, table 4, 2019.
+    """
+
+    def directions(self, examples: Examples, stream: Stream) -> Floats:
+        targets = np.arange(examples.num_classes)
+        draws = stream.uniform(examples.num_classes)
+        for members in self.members(examples):
+            two = members[np.argsort(draws[members], kind="stable")[:2]]
+            targets[two] = two[::-1]
+        return onto(targets)

@@ -1,0 +1,140 @@
+"""The one function that applies a noise, and what it returns."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noisewise.errors import must
+from noisewise.noise._rule import Examples, Flags, Noise, registry
+from noisewise.noise._stream import Stream
+from noisewise.transition import as_labels, counted
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Corruption:
+    """What `corrupt` made.
+
+    Args:
+        labels: the labels after the noise, int64 (N,).
+        mask: which examples are not what their label says: the label was changed or the input replaced, (N,).
+        asked: the transition matrix the noise stands for, float64, or None where it depends on more than the class.
+        realised: the transition matrix that came out, float64; the identity's row for a class with no example.
+        digest: SHA-256 of labels, mask, replaced inputs, noise and seed.
+        noise: the spec of the noise; the registry reads it back.
+        seed: the seed.
+        inputs: the inputs, where the noise replaced some; otherwise None.
+    """
+
+    labels: Tensor
+    mask: Tensor
+    asked: Tensor | None
+    realised: Tensor
+    digest: str
+    noise: str
+    seed: int
+    inputs: Tensor | None = None
+
+    @property
+    def rate(self) -> float:
+        """The share of the examples that were changed."""
+        return float(self.mask.double().mean())
+
+    def __repr__(self) -> str:
+        return f"Corruption({self.noise}, seed {self.seed}: {int(self.mask.sum())} of {len(self.mask)} changed, {self.digest[:12]})"
+
+
+def corrupt(
+    labels: Any,
+    noise: str | Noise,
+    *,
+    num_classes: int | None = None,
+    seed: int = 0,
+    inputs: Tensor | None = None,
+    superclasses: Sequence[int] | None = None,
+    human: Mapping[str, Any] | None = None,
+    other_inputs: Tensor | None = None,
+) -> Corruption:
+    """Corrupt labels with a named noise.
+
+    Args:
+        labels: the true labels: a tensor, an array or a list of whole numbers, (N,).
+        noise: a spec such as ``"symmetric(0.4)"`` or ``"pair(0.2, flips='exact') + open_set(0.1)"``, or a `Noise`.
+        num_classes: the number of classes; by default the number of `superclasses`, or else the largest label plus one.
+        seed: any whole number. The same labels, noise and seed give the same result on every platform.
+        inputs: the inputs, (N, …), for the noises that look at them.
+        superclasses: the superclass of every class, for the superclass noises; CIFAR-100's by default where there are 100 classes.
+        human: people's labels for the same examples by name, for ``"human(…)"``.
+        other_inputs: another data set's inputs, (M, …), for ``"open_set(…, source='other')"``.
+
+    Returns:
+        The labels, what was changed, both transition matrices and a digest; see `Corruption`.
+
+    Example:
+        >>> corrupt(torch.arange(1000) % 10, "symmetric(0.4, flips='exact')", seed=1)
+        Corruption(symmetric(0.4, flips='exact'), seed 1: 400 of 1000 changed, 96071e4a1dae)
+    """
+    rule = registry.get(noise)
+    if not isinstance(rule, Noise):
+        raise must("noise", "corrupt", 'a noise or its spec, like "symmetric(0.4)"', noise)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise must("seed", "corrupt", "a whole number", seed)
+    examples = _examples(labels, num_classes, inputs, superclasses, human or {}, other_inputs)
+    for part in rule.parts:
+        part.check(examples)
+    true = examples.labels
+    matrices = []
+    for position, part in enumerate(rule.parts):
+        examples, matrix = part.corrupt(examples, Stream(int(seed), f"{position}/{part!r}"))
+        matrices.append(matrix)
+    known = [matrix for matrix in matrices if matrix is not None]
+    mask = (examples.labels != true) | examples.replaced
+    device = labels.device if isinstance(labels, Tensor) else "cpu"
+    return Corruption(
+        labels=torch.from_numpy(examples.labels).to(device),
+        mask=torch.from_numpy(mask).to(device),
+        asked=torch.from_numpy(functools.reduce(np.matmul, known)) if len(known) == len(matrices) else None,
+        realised=counted(true, examples.labels, examples.num_classes),
+        digest=_digest(examples, mask, repr(rule), int(seed)),
+        noise=repr(rule),
+        seed=int(seed),
+        inputs=examples.inputs if examples.replaced.any() else None,
+    )
+
+
+def _examples(
+    labels: Any,
+    num_classes: int | None,
+    inputs: Tensor | None,
+    superclasses: Sequence[int] | None,
+    human: Mapping[str, Any],
+    other_inputs: Tensor | None,
+) -> Examples:
+    groups = None if superclasses is None else as_labels(superclasses, what="superclasses", owner="corrupt").numpy()
+    if num_classes is None:
+        num_classes = int(as_labels(labels, owner="corrupt").max()) + 1 if groups is None else len(groups)
+    if isinstance(num_classes, bool) or not isinstance(num_classes, int | np.integer) or num_classes < 2:
+        raise must("num_classes", "corrupt", "a whole number of at least 2", num_classes)
+    if groups is not None and len(groups) != num_classes:
+        raise must("superclasses", "corrupt", f"one for each of the {num_classes} classes", f"{len(groups)} of them")
+    true = as_labels(labels, owner="corrupt", num_classes=int(num_classes)).numpy()
+    if inputs is not None and (not isinstance(inputs, Tensor) or inputs.shape[:1] != true.shape):
+        raise must("inputs", "corrupt", f"a tensor of one input for each of the {len(true)} labels", getattr(inputs, "shape", inputs))
+    return Examples(true, int(num_classes), inputs, np.zeros(len(true), dtype=bool), groups, human, other_inputs)
+
+
+def _digest(examples: Examples, mask: Flags, noise: str, seed: int) -> str:
+    digest = hashlib.sha256(examples.labels.astype("<i8").tobytes())
+    digest.update(mask.tobytes())
+    digest.update(f"{noise}/{seed}".encode())
+    if examples.inputs is not None and examples.replaced.any():
+        replaced = examples.inputs[torch.from_numpy(examples.replaced)].cpu().contiguous()
+        digest.update(replaced.view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,178 @@
+"""What a noise is: a rule that corrupts labels, and the kinds of rule there are. The rules themselves are in the modules beside.
+
+Matrices are row-stochastic, with the true label first: ``T[i, j] = P(given label j | true label i)``. This module must not know
+any particular noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from noisewise.errors import must
+from noisewise.noise._stream import Floats, Stream
+from noisewise.spec import Named, Registry, setting
+
+Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+registry: Registry[Noise] = Registry("noise")
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """What a noise may look at: the labels so far, and what else is known of the examples.
+
+    Args:
+        labels: int64 (N,).
+        num_classes: the number of classes.
+        inputs: (N, …), or None.
+        replaced: whose inputs are no longer their own, (N,).
+        superclasses: the superclass of every class, or None.
+        human: people's labels for the same examples, by name.
+        other_inputs: inputs of another data set, (M, …), or None.
+    """
+
+    labels: Whole
+    num_classes: int
+    inputs: Tensor | None
+    replaced: Flags
+    superclasses: Whole | None = None
+    human: Mapping[str, Any] = field(default_factory=dict)
+    other_inputs: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class Noise(Named, registry=registry):
+    """A rule that corrupts labels. Noises add: ``symmetric(0.4) + open_set(0.1)`` does one, then the other."""
+
+    replaces_all: ClassVar[bool] = False
+    """Whether it gives every label anew, so that nothing can come before it."""
+
+    def check(self, examples: Examples) -> None:
+        """Raise `InputError` if the rule lacks something it needs; called before anything is changed."""
+
+    def corrupt(self, examples: Examples, stream: Stream) -> tuple[Examples, Floats | None]:
+        """The examples after the rule, and its transition matrix, or None where that depends on more than the class."""
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> tuple[Noise, ...]:
+        """The rules it is a sum of, in order."""
+        return (self,)
+
+    def __add__(self, other: Noise) -> Noise:
+        return Sum(self.parts + other.parts) if isinstance(other, Noise) else NotImplemented
+
+
+def _human_first(parts: tuple[Noise, ...]) -> tuple[Noise, ...]:
+    if any(part.replaces_all for part in parts[1:]):
+        raise must("parts", "a sum of noises", "such that human labels come first, because they replace all labels", parts)
+    return parts
+
+
+class Sum(Noise):
+    """Noises one after the other."""
+
+    terms: tuple[Noise, ...] = setting(check=_human_first)
+
+    @property
+    def parts(self) -> tuple[Noise, ...]:
+        return self.terms
+
+    def __repr__(self) -> str:
+        return " + ".join(map(repr, self.terms))
+
+
+class Flipping(Noise):
+    """A noise that changes each example with some probability.
+
+    Args:
+        flips: "independent": every example is changed with its probability, on its own. "exact": exactly as many examples are
+            changed as are expected to be, rounded: round(r · n), where n counts the examples that the rule can change.
+    """
+
+    flips: str = setting(default="independent", choices=("independent", "exact"), kw_only=True)
+
+    def choose(self, probability: Floats, draws: Floats, expected: float) -> Flags:
+        """Which examples change: those whose draw is below their probability, or the `expected` number that come nearest to it."""
+        if self.flips == "independent":
+            return draws < probability
+        distance = np.divide(draws, probability, out=np.full_like(draws, np.inf), where=probability > 0)
+        number = round(round(expected, 6))  # a sum of probabilities carries rounding errors: a half must still be a half
+        chosen = np.zeros(len(draws), dtype=bool)
+        chosen[np.argsort(distance, kind="stable")[:number]] = True
+        return chosen
+
+
+class ClassNoise(Flipping):
+    """A noise that looks at the class alone, and so is its transition matrix. Write `transition`.
+
+    Two numbers are drawn for one example after the other: whether it flips, and where to. Under independent flips, then, the
+    examples that follow an example do not matter to it.
+    """
+
+    def transition(self, examples: Examples, stream: Stream) -> Floats:
+        """T[i, j] = P(given j | true i), shaped (num_classes, num_classes)."""
+        raise NotImplementedError
+
+    def corrupt(self, examples: Examples, stream: Stream) -> tuple[Examples, Floats | None]:
+        matrix = self.transition(examples, stream)
+        draws = stream.uniform(len(examples), 2)
+        # A class with nowhere to go stays, though rounding may have left its diagonal a hair below one.
+        leaves = (matrix - np.diag(matrix.diagonal())).any(axis=1)
+        leaving = np.where(leaves, 1 - matrix.diagonal(), 0.0)[examples.labels]
+        flipped = np.flatnonzero(self.choose(leaving, draws[:, 0], float(leaving.sum())))
+        labels = examples.labels.copy()
+        labels[flipped] = _draw_other(matrix, labels[flipped], draws[flipped, 1])
+        return replace(examples, labels=labels), matrix
+
+
+def _draw_other(matrix: Floats, labels: Whole, draws: Floats) -> Whole:
+    """A label from each label's row of the matrix, given that it is another one."""
+    result = np.empty_like(labels)
+    order = np.argsort(labels, kind="stable")
+    edges = np.searchsorted(labels[order], np.arange(len(matrix) + 1))
+    for label in np.unique(labels):
+        row = matrix[label].copy()
+        row[label] = 0
+        here = order[edges[label] : edges[label + 1]]
+        result[here] = np.searchsorted(cumulative(row), draws[here], side="right")
+    return result
+
+
+def cumulative(weights: Floats) -> Floats:
+    """Sums from the left over the last dimension, ending in exactly 1, so that no draw falls behind the last or into a zero."""
+    sums = np.cumsum(weights, axis=-1)
+    return sums / sums[..., -1:]
+
+
+class DirectedNoise(ClassNoise):
+    """A noise that with probability `rate` moves a label in a direction of its class. Write `directions`.
+
+    T = (1 − rate) · I + rate · D.
+
+    Args:
+        rate: the probability, in [0, 1].
+    """
+
+    rate: float = setting(bounds="[0, 1]")
+
+    def directions(self, examples: Examples, stream: Stream) -> Floats:
+        """D[i, j]: where the labels of class i go, row-stochastic; the identity for a class that stays."""
+        raise NotImplementedError
+
+    def transition(self, examples: Examples, stream: Stream) -> Floats:
+        return (1 - self.rate) * np.eye(examples.num_classes) + self.rate * self.directions(examples, stream)
+
+
+def onto(targets: Whole) -> Floats:
+    """The directions of a rule that sends every class to one class."""
+    return np.eye(len(targets))[targets]
