@@ -166,6 +166,7 @@ def test_it_compiles_as_one_graph(spec):
         torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 @pytest.mark.parametrize("spec", ["ce", "imae(T=8)", "0.3*nce + 0.7*mae"])
 def test_it_compiles_to_machine_code(spec):
     torch._dynamo.reset()
