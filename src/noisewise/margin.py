@@ -95,6 +95,13 @@ class _Margin(torch.autograd.Function):
         return grad, None, None
 
 
+def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """`function.apply(*args)` without binding default arguments first, which takes as long as the arithmetic of a small batch."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)  # type: ignore[no-untyped-call]
+    return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
+
+
 def _class_dim(scores: Tensor) -> int:
     return 1 if scores.dim() > 1 else 0
 
@@ -124,7 +131,7 @@ def margin(scores: Tensor, target: Tensor) -> Tensor:
 
 def margin_of(scores: Tensor, label: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Margins of unchecked labels that keep their class dimension, and the softmax over the other classes times some factor."""
-    found, pull, _ = _Margin.apply(at_least_float(scores), label, dim)  # type: ignore[no-untyped-call]
+    found, pull, _ = applied(_Margin, at_least_float(scores), label, dim)
     return found, pull
 
 

@@ -83,7 +83,7 @@ class Potential:
         integral[:, 1:] = -half[:, None] * powers / np.arange(1, _NODES + 1)
         self._anchor(integral, -middle / half, int(np.searchsorted(low, 0.0, side="right")) - 1)
         self._left, self._right = (float(value) for value in ends)
-        self._columns = torch.from_numpy(np.stack([middle, 1 / half, *integral.T]))
+        self._rows = torch.from_numpy(np.column_stack([middle, 1 / half, integral]))
         self._edges = torch.from_numpy(np.append(low[1:], np.inf))
         first = _first_cells(low[1:])
         self._first = None if first is None else torch.from_numpy(first)
@@ -101,14 +101,14 @@ class Potential:
             integral[cell, 0] = integral[cell + 1, 0] + falls[cell + 1] - rises[cell]
 
     def __call__(self, margin: Tensor) -> Tensor:
-        columns, edges, first = self._on(margin.device, margin.dtype)
+        rows, edges, first = self._on(margin.device, margin.dtype)
         inside = margin.clamp(-REACH, REACH)
         if first is None:
             cell = torch.bucketize(inside, edges[:-1])
         else:  # ten times as fast; a margin that rounds into the next bin is a hair beyond its cell, where the polynomial still holds
             cell = _take(first, _place(inside).nan_to_num(0.0).long())
             cell = cell + (inside >= _take(edges, cell))
-        middle, scale, *powers = (_take(column, cell) for column in columns)
+        middle, scale, *powers = _take(rows, cell).unbind(-1)
         step = (inside - middle) * scale
         value = powers[-1]
         for power in powers[-2::-1]:
@@ -121,7 +121,7 @@ class Potential:
         key = device, dtype
         if key not in self._placed:
             first = None if self._first is None else self._first.to(device)
-            self._placed[key] = self._columns.to(device, dtype), self._edges.to(device, dtype), first
+            self._placed[key] = self._rows.to(device, dtype), self._edges.to(device, dtype), first
         return self._placed[key]
 
 
@@ -137,4 +137,4 @@ def _first_cells(edges: Array) -> NDArray[np.int64] | None:
 
 
 def _take(values: Tensor, where: Tensor) -> Tensor:
-    return values.index_select(0, where.reshape(-1)).view(where.shape)
+    return values.index_select(0, where.reshape(-1)).view(where.shape + values.shape[1:])

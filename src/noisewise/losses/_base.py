@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from noisewise.errors import InputError, must
-from noisewise.margin import at_least_float, check_labels, check_scores, check_some, margin_of, margins
+from noisewise.margin import applied, at_least_float, check_labels, check_scores, check_some, margin_of, margins
 from noisewise.potential import Potential
 from noisewise.spec import Named, Registry, setting
 
@@ -254,7 +254,7 @@ class MarginLoss(Loss):
         """The loss at margin `d` among so many classes; it differentiates to minus the emphasis, to any order."""
         if type(self).emphasis is MarginLoss.emphasis:
             return self.value(d)
-        return _Descent.apply(d, self)  # type: ignore[no-untyped-call, no-any-return]
+        return applied(_Descent, d, self)  # type: ignore[no-any-return]
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
         return self.of_margin(margin_of(scores, target.unsqueeze(1), 1)[0].squeeze(1), scores.shape[1])
