@@ -53,6 +53,11 @@ def test_the_margins_training_starts_from(classes, printed, simulated, used):
     assert abs(printed + used) < 0.12  # what the curriculum paper measured and used
 
 
+def test_with_two_classes_margins_start_at_zero():
+    drawn = simulated_margins(2, samples=40_000)
+    assert expected_margin(2) == 0.0 and abs(float(drawn.mean())) < 5 * float(drawn.std()) / 200
+
+
 def test_nce_stays_below_its_bound_and_the_printed_one_does_not_hold():
     scores, target = batch(4000, 10, std=3)
     found = noisewise.emphasis(NCE(), scores, target, norm="l1").numpy()

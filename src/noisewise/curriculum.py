@@ -27,7 +27,7 @@ def expected_margin(classes: int, std: float = 1.0) -> float:
     """The mean margin before training, when scores are independent N(μ, std²).
 
     Formula:
-        E[Δ] ≈ −log(k − 1) − std²/2 + (exp(std²) − 1) / (2 (k − 1))
+        E[Δ] ≈ −log(k − 1) − std²/2 + (exp(std²) − 1) / (2 (k − 1)),  and 0 for k = 2
 
     Example:
         >>> round(expected_margin(10), 3), round(expected_margin(100), 3)
@@ -38,6 +38,8 @@ def expected_margin(classes: int, std: float = 1.0) -> float:
     """
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
         raise must("classes", "expected_margin", "a whole number in [2, inf)", classes)
+    if classes == 2:
+        return 0.0  # one score less another of the same distribution; the approximation is for more of them
     return -math.log(classes - 1) - std**2 / 2 + math.expm1(std**2) / (2 * (classes - 1))
 
 

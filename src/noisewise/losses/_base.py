@@ -56,7 +56,6 @@ class Loss(Named, nn.Module, registry=registry):
         label_smoothing: between 0 and 1: the share of the target that is spread over all classes.
     """
 
-    formula: ClassVar[str]
     examples: ClassVar[tuple[str, ...]] = ()
 
     weight: Tensor | None = setting(default=None, check=_class_weight, kw_only=True)
