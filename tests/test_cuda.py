@@ -60,6 +60,7 @@ def test_it_waits_for_nothing_and_can_be_captured(spec):
         torch.testing.assert_close(value, loss(scores.detach(), target))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 def test_a_compiled_loss_matches():
     scores, target = (tensor.cuda() for tensor in examples(100, torch.float32))
     for spec in ("imae(T=8)", "gce(q=0.7)"):
