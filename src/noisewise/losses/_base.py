@@ -18,8 +18,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from noisewise.checks import check_labels, check_scores, check_some
 from noisewise.errors import InputError, must
-from noisewise.margin import applied, at_least_float, check_labels, check_scores, check_some, margin_of, margins
+from noisewise.exact import applied, at_least_float, margin_of
+from noisewise.margin import margins
 from noisewise.potential import Potential
 from noisewise.spec import Named, Registry, setting
 

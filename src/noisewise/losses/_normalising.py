@@ -17,8 +17,8 @@ from torch import Tensor
 
 from noisewise import curve
 from noisewise.errors import InputError
+from noisewise.exact import margin_of
 from noisewise.losses._base import MarginLoss, registry
-from noisewise.margin import margin_of
 
 NORMALISATIONS = ("none", "maximum", "integral", "batch")
 

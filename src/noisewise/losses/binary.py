@@ -3,9 +3,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from noisewise.checks import check_floating, check_some
 from noisewise.errors import InputError, must
+from noisewise.exact import at_least_float, can_look
 from noisewise.losses._base import Loss, MarginLoss, inner_loss
-from noisewise.margin import at_least_float, can_look, check_floating, check_some
 from noisewise.spec import setting
 
 

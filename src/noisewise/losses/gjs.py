@@ -4,9 +4,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from noisewise.checks import check_scores
 from noisewise.errors import InputError
+from noisewise.exact import at_least_float
 from noisewise.losses.js import JS
-from noisewise.margin import at_least_float, check_scores
 from noisewise.spec import setting
 
 

@@ -1,8 +1,9 @@
 import torch
 from torch import Tensor
 
+from noisewise.exact import margin_of
 from noisewise.losses._base import Loss
-from noisewise.margin import margin_of, margins
+from noisewise.margin import margins
 
 
 class MSE(Loss, name="mse"):

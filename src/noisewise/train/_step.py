@@ -16,9 +16,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from noisewise.data import Augmentation, Dataset
+from noisewise.exact import margin_of
 from noisewise.losses import Accumulation, Loss, MarginLoss
 from noisewise.losses._normalising import Normalising
-from noisewise.margin import margin, margin_of
+from noisewise.margin import margin
 from noisewise.train._optimisers import Updater
 
 

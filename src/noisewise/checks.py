@@ -1,0 +1,74 @@
+"""What scores and labels must look like, said in one sentence before any work."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from noisewise.errors import InputError
+from noisewise.exact import can_look
+
+
+def class_dim(scores: Tensor) -> int:
+    """Which dimension of the scores holds the classes."""
+    return 1 if scores.dim() > 1 else 0
+
+
+def check_floating(scores: Tensor, owner: str) -> None:
+    """Refuse scores that are not a floating-point tensor."""
+    if not isinstance(scores, Tensor) or not scores.is_floating_point():
+        got = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
+        raise InputError(f"The scores given to {owner} must be a floating-point tensor. Got {got} instead.")
+
+
+def check_some(scores: Tensor, owner: str) -> None:
+    """Refuse an empty batch, which has no mean."""
+    if scores.numel() == 0:
+        raise InputError(f"The batch given to {owner} must hold an example to have a mean. Got scores of shape {tuple(scores.shape)}.")
+
+
+def check_scores(scores: Tensor, owner: str) -> None:
+    """Refuse scores that are not a floating-point tensor with at least two classes."""
+    check_floating(scores, owner)
+    if scores.dim() == 0 or scores.shape[class_dim(scores)] < 2:
+        raise InputError(
+            f"The scores given to {owner} must have at least two classes, shaped (C,), (N, C) or (N, C, d1, …). "
+            f"Got shape {tuple(scores.shape)} instead; for one score per label wrap the loss in binary(…)."
+        )
+
+
+def check_labels(scores: Tensor, target: Tensor, owner: str, ignore_index: int | None = None) -> bool:
+    """Refuse labels of the wrong shape, type or range; say whether some of them may have to be ignored.
+
+    The range is looked at only where that costs no device synchronisation: on the CPU, in eager mode. Elsewhere a label
+    out of range fails inside torch's own gather, as it does for `nn.CrossEntropyLoss`.
+    """
+    dim = class_dim(scores)
+    expected = scores.shape[:dim] + scores.shape[dim + 1 :]
+    if not isinstance(target, Tensor) or target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        got = target.dtype if isinstance(target, Tensor) else type(target).__name__
+        raise InputError(
+            f"The target given to {owner} must be a tensor of class indices (integers) shaped {tuple(expected)}, "
+            f"or where the loss takes them class probabilities shaped {tuple(scores.shape)}. Got {got} instead."
+        )
+    if target.shape != expected:
+        raise InputError(
+            f"The target given to {owner} must have the shape of the scores without their class dimension, {tuple(expected)}. "
+            f"Got {tuple(target.shape)} instead."
+        )
+    if not can_look(target) or target.numel() == 0:
+        return ignore_index is not None
+    classes = scores.shape[dim]
+    low, high = (int(bound) for bound in torch.aminmax(target))
+    if low >= 0 and high < classes and (ignore_index is None or not low <= ignore_index <= high):
+        return False
+    wrong = (target < 0) | (target >= classes)
+    if ignore_index is not None:
+        wrong &= target != ignore_index
+    if wrong.any():
+        excepted = "" if ignore_index is None else f" or the ignore_index {ignore_index}"
+        raise InputError(
+            f"The target given to {owner} must hold class indices from 0 to {classes - 1}{excepted}. "
+            f"Got {int(target[wrong].flatten()[0])} instead."
+        )
+    return ignore_index is not None

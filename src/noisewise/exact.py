@@ -1,0 +1,106 @@
+"""How a margin is computed: exactly in every precision, in one pass where that is possible, differentiable to any order.
+
+`(p_j − y_j) / (1 − p_y)` is 0/0 as soon as `p_y` rounds to one, so nothing here subtracts a probability from one: 1 − p_y is the
+sum of the other probabilities, or is never formed at all. This module knows scores and labels, not losses.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Parts = tuple[Tensor, Tensor, Tensor]
+"""A margin, the pull of each other class up to one factor (0 at the label), and the sum of the pulls."""
+
+
+def _from_scores(scores: Tensor, label: Tensor, dim: int) -> Parts:
+    """Mask the label, then exp(s − highest) of the others: exact for any scores."""
+    others = scores.scatter(dim, label, -torch.inf)
+    highest = others.amax(dim, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    pull = others.sub_(highest).exp_()
+    total = pull.sum(dim, keepdim=True)
+    return (scores.gather(dim, label) - highest) - total.log(), pull, total
+
+
+def _from_softmax(scores: Tensor, label: Tensor) -> Parts:
+    """The same from torch's fused softmax, which is exact until it underflows; the rows where it does are done from the scores.
+
+    1 − p_y is the sum of the other probabilities, so nothing cancels, and log p_y − log(1 − p_y) is the margin.
+    """
+    pull = scores.softmax(1)
+    own = pull.gather(1, label)
+    total = pull.scatter_(1, label, torch.zeros_like(own)).sum(1, keepdim=True)
+    found = (own / total).log()
+    least = {torch.float32: 1e-25, torch.float64: 1e-200}[scores.dtype]
+    nearer = torch.minimum(own, total)
+    if scores.numel() and not float(nearer.amin()) > least:  # written so that NaN is far too
+        far = ~(nearer > least).squeeze(1)
+        for whole, part in zip((found, pull, total), _from_scores(scores[far], label[far], 1), strict=True):
+            whole[far] = part
+    return found, pull, total
+
+
+class _Margin(torch.autograd.Function):
+    """Margin of one label per example, with what its backward needs.
+
+    The pulls are known up to a factor that counts as a constant here, so their derivatives are short; only ratios of them are
+    ever used, and those do not depend on it. That keeps double backward exact.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(scores: Tensor, label: Tensor, dim: int) -> Parts:
+        if dim == 1 and scores.dim() == 2 and can_look(scores, label):
+            return _from_softmax(scores, label)
+        return _from_scores(scores, label, dim)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Parts) -> None:
+        _, label, ctx.dim = inputs
+        ctx.save_for_backward(label, *output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None]:
+        label, pull, total = ctx.saved_tensors
+        by_margin, by_pull, by_total = grads
+        # A sum of no pulls, where every other score is −inf, has nothing to share out.
+        parts = [None if by_margin is None else -by_margin / torch.where(total == 0, 1.0, total), by_pull, by_total]
+        given = [part for part in parts if part is not None]
+        if not given:
+            return None, None, None
+        grad = pull * functools.reduce(operator.add, given)
+        if by_margin is not None:
+            in_place = can_look(grad, label, by_margin)
+            grad = grad.scatter_(ctx.dim, label, by_margin) if in_place else grad.scatter(ctx.dim, label, by_margin)
+        return grad, None, None
+
+
+def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """`function.apply(*args)` without binding default arguments first, which takes as long as the arithmetic of a small batch."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)  # type: ignore[no-untyped-call]
+    return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
+
+
+def margin_of(scores: Tensor, label: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Margins of unchecked labels that keep their class dimension, and the softmax over the other classes times some factor."""
+    found, pull, _ = applied(_Margin, at_least_float(scores), label, dim)
+    return found, pull
+
+
+def at_least_float(scores: Tensor) -> Tensor:
+    """Scores in float32 or better: half-precision scores are widened, once, before any arithmetic."""
+    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+
+
+def can_look(*tensors: Tensor) -> bool:
+    """Whether looking at values costs nothing: on the CPU, outside torch.compile and torch.func transforms."""
+    return not torch.compiler.is_compiling() and all(
+        tensor.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors
+    )
