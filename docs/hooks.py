@@ -73,7 +73,7 @@ def _page(described: describe.Description) -> str:
             lines.append(f"| `{one.name}` | {default} | {_cell(one.requirement)} | {_cell(one.meaning)} |")
         lines.append("")
     lines += ["Every loss also takes `weight`, `ignore_index`, `reduction` and `label_smoothing`, as `torch.nn.CrossEntropyLoss` does.", ""]
-    lines += ["## Example", "", *_fenced("pycon", f">>> from noisewise.losses import {described.title}", *described.example.splitlines())]
+    lines += ["## Example", "", *_fenced("pycon", *described.session)]
     measured = [figures for figures in map(describe.measure, described.specs) if figures.focus is not None]
     if measured:
         lines += ["## Figures", "", "| spec | focus | spread |", "|---|---|---|"]

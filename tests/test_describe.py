@@ -1,6 +1,7 @@
 """What every loss says of itself: a newcomer's loss fails here until its docstring is whole."""
 
 import dataclasses
+import doctest
 
 import pytest
 
@@ -70,3 +71,10 @@ def test_a_sum_has_no_description() -> None:
 def test_descriptions_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         describe.describe("ce").name = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", available())
+def test_the_example_runs_as_it_is_shown(name: str) -> None:
+    shown = "\n".join(describe.describe(name).session)
+    example = doctest.DocTestParser().get_doctest(shown, {}, name, None, None)
+    assert doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE).run(example).failed == 0

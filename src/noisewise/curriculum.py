@@ -132,6 +132,7 @@ class Scaled(_Moved, name="scaled"):
         classes: the number of classes; by default that of the scores.
 
     Example:
+        >>> from noisewise.curriculum import expected_margin
         >>> Scaled("mae", tau=2.0, classes=100).emphasis(torch.tensor(expected_margin(100)))  # MAE's at Δ = −2
         tensor(0.2100)
 
@@ -171,6 +172,7 @@ class Shifted(_Moved, name="shifted"):
         classes: the number of classes; by default that of the scores.
 
     Example:
+        >>> from noisewise.curriculum import expected_margin
         >>> Shifted("mae", tau=2.0, classes=100).emphasis(torch.tensor(expected_margin(100)))  # MAE's at Δ = −2
         tensor(0.2100)
 
@@ -248,6 +250,7 @@ class Scheduled(MarginLoss, name="scheduled"):
         shape: "linear", "cosine" (slow, fast, slow) or "step" (start, then end from the middle on).
 
     Example:
+        >>> from noisewise.curriculum import advance
         >>> loss = Scheduled("imae", "T", 0.5, 8)
         >>> advance(loss, 0.5)
         >>> loss.loss.T

@@ -48,6 +48,13 @@ class Description:
     specs: tuple[str, ...]
 
     @property
+    def session(self) -> tuple[str, ...]:
+        """The example as one would type it, imports and all."""
+        module = registry[self.name].__module__
+        public = "noisewise.losses" if module.startswith("noisewise.losses.") else module
+        return ">>> import torch", f">>> from {public} import {self.title}", *self.example.splitlines()
+
+    @property
     def value(self) -> str:
         """The formula of the loss itself."""
         return "\n".join(line for line in self.formula if not line.startswith("w"))

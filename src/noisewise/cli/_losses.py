@@ -79,7 +79,7 @@ def _show_loss(described: Any, figures: Any) -> None:
     _section(console, "Formula", *described.formula)
     _section(console, "Hyper-parameters", *map(_parameter, described.parameters))
     _section(console, f"Figures of {figures.spec}", f"focus  {_figure(figures.focus)}", f"spread {_figure(figures.spread)} ({_SPREAD})")
-    _section(console, "Example", f">>> from noisewise.losses import {described.title}", *described.example.splitlines())
+    _section(console, "Example", *described.session)
     _section(console, "Specs", *described.specs)
     _section(console, "Reference", described.reference)
 
