@@ -290,7 +290,7 @@ def test_sums_and_multiples_are_linear(first, second):
     torch.testing.assert_close(nested(scores, target), 1.15 * a(scores, target) + b(scores, target))
 
 
-def test_ddp_accepts_a_model_that_contains_its_loss():
+def test_a_model_may_contain_its_loss():
     class WithLoss(torch.nn.Module):
         def __init__(self):
             super().__init__()

@@ -16,11 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import noisewise
 from noisewise import InputError, fit
-from noisewise.data import Dataset, load
+from noisewise.data import Dataset, Stream, load, read
 from noisewise.train import Run, Underfitting
 
 QUICK = {"epochs": 3, "batch_size": 64, "optimiser": "sgd(lr=0.1, momentum=0.9)", "device": "cpu"}
@@ -195,10 +196,30 @@ def test_your_own_module_and_a_dataloader(tmp_path):
     torch.testing.assert_close(run.predict(inputs, into=fresh), run.predict(inputs, into=module))
 
 
-def test_images_are_augmented_and_streams_train(tmp_path):
-    data = load("digits")
-    run = fit("cnn4", data.take(torch.arange(256)), augment="crop(1)", folder=tmp_path / "memory", **{**QUICK, "epochs": 1})
-    assert run.metrics[0]["train_loss"] < 3
+def test_augmentation_changes_what_is_trained_on(tmp_path):
+    data = load("digits").take(torch.arange(256))
+    plain, again, cropped = (
+        fit("cnn4", data, augment=augment, folder=tmp_path / name, **{**QUICK, "epochs": 1})
+        for name, augment in (("plain", "none"), ("again", "none"), ("cropped", "crop(1)"))
+    )
+    same_bits(plain.path, again.path)
+    assert cropped.metrics[0]["train_loss"] != plain.metrics[0]["train_loss"]
+
+
+def test_a_stream_from_disk_trains_like_the_same_images_in_memory(tmp_path):
+    digits = load("digits").take(torch.arange(120))
+    for position, (image, label) in enumerate(zip(digits.inputs, digits.labels.tolist(), strict=True)):
+        path = tmp_path / "images" / f"digit{label}" / f"{position:04d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[0].numpy()).save(path)
+    settings = {**QUICK, "epochs": 2, "batch_size": 32, "normalise": False}
+    runs = []
+    for name, memory in (("memory", 4.0), ("stream", 0.0)):
+        data = read(tmp_path / "images", size=8, memory=memory)
+        assert isinstance(data, Stream) == (name == "stream")
+        runs.append(fit("cnn4", data, folder=tmp_path / name, **settings))
+    same_bits(runs[0].path, runs[1].path)
+    assert fit("cnn4", data, folder=tmp_path / "scaled", **{**settings, "normalise": True}).state == "finished"
 
 
 def test_unfinished_records_hold_nothing_after_the_checkpoint(tmp_path):
@@ -362,8 +383,12 @@ def test_an_underfitting_loss_is_announced_with_its_cure(tmp_path):
 
 
 def test_a_scheduled_hyper_parameter_moves_during_training(tmp_path):
-    fit("mlp", clusters(), loss="scheduled(imae, 'T', 0.5, 8)", folder=tmp_path / "run", **QUICK)
-    assert len(Run(tmp_path / "run").metrics) == 3
+    for name, loss in (("moving", "scheduled(imae, 'T', 0.5, 8)"), ("fixed", "imae(T=0.5)")):
+        fit("mlp", clusters(), loss=loss, folder=tmp_path / name, **QUICK)
+    read_record = "record/clean/margins-{:05d}.npy".format
+    margins = {(name, epoch): np.load(tmp_path / name / read_record(epoch)) for name in ("moving", "fixed") for epoch in (1, 2)}
+    assert (margins["moving", 1] == margins["fixed", 1]).all()  # both start at T = 0.5
+    assert (margins["moving", 2] != margins["fixed", 2]).any()
 
 
 MISTAKES = {
