@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ def worker(rank: int, meet: str, folder: str, loss: str) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=2)
     fit("mlp(hidden=(32,))", clusters(), test=clusters(seed=1), loss=loss, folder=folder, **SETTINGS)
     torch.distributed.destroy_process_group()
+    left = [thread for thread in Path("/proc/self/task").glob("*/comm") if "gloo" in thread.read_text()]
+    assert not left, "threads of a process group that outlive it abort the interpreter at its end, now and then"
 
 
 def test_torchrun_trains_from_the_command_line(tmp_path):

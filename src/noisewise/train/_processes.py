@@ -9,6 +9,10 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
+# Its functions keep, as default argument, the group that exists when it is first imported. Imported by the first data-parallel
+# model it would keep this run's group, whose threads then outlive the interpreter: once in a few hundred runs that aborts.
+import torch.distributed.nn
+
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
