@@ -108,7 +108,7 @@ def test_subset_accuracies_by_hand(tiny):
     assert tiny.clean_subset == {1: 1 / 2, 2: 2 / 3, 3: 2 / 3}
     assert tiny.noisy_subset == {1: 0.0, 2: 0.0, 3: 1.0}
     assert tiny.validation == {1: 2 / 3, 2: 3 / 4, 3: 2 / 4}
-    assert tiny.hybrid == pytest.approx({2: (8 + 2) / 13, 3: (7 + 2) / 13})
+    assert tiny.hybrid == pytest.approx({2: (8 + 3) / 14, 3: (7 + 2) / 14})
 
 
 def test_the_clean_record_is_preferred_and_only_its_epochs_are_evaluated(tmp_path):
@@ -118,7 +118,7 @@ def test_the_clean_record_is_preferred_and_only_its_epochs_are_evaluated(tmp_pat
     assert run.clean_subset == {2: 1.0}
     assert run.noisy_subset == {2: 0.0}
     assert run.validation == {2: 1.0}
-    assert run.hybrid == pytest.approx({2: 11 / 13})
+    assert run.hybrid == pytest.approx({2: 12 / 14})
     assert run.first_fit.tolist() == [1, 2, 3, 3]  # still from the training steps
 
 
@@ -458,6 +458,40 @@ def test_a_long_record_is_read_in_the_memory_of_a_few_epochs(tmp_path):
         tracemalloc.stop()
     assert peak < 0.4 * whole
     assert peak < 110 * number  # a dozen float64 columns, however many epochs there are
+
+
+def test_margin_quantiles_are_numpys_over_all_epochs(random_run):
+    folder, _, _, training = random_run
+    seen = np.concatenate([margins[~np.isnan(margins)] for _, margins, _ in training]).astype(np.float64)
+    shares = [0.0, 0.001, 0.25, 0.5, 0.999, 1.0]
+    np.testing.assert_array_equal(Dynamics(folder).margin_quantiles(shares), np.quantile(seen, shares, method="inverted_cdf"))
+
+
+def test_without_a_margin_there_is_no_quantile_and_no_share_beyond_one(tmp_path):
+    run = Dynamics(write_run(tmp_path / "run", [0, 1]))
+    assert np.isnan(run.margin_quantiles([0.5])).all()
+    with pytest.raises(InputError, match="'shares' parameter of margin_quantiles must be in"):
+        run.margin_quantiles([99.9])
+
+
+def test_the_emphasis_curve_is_that_of_the_loss_in_that_epoch(tmp_path, random_run):
+    _, labels, _, training = random_run
+    asked = {"training": training, "classes": 4, "epochs": 6}
+    margins = np.linspace(-8, 8, 33)
+    p = 1 / (1 + np.exp(-margins))
+    run = Dynamics(write_run(tmp_path / "scheduled", labels, loss="scheduled(imae(saturation=0), 'T', 0.0, 10.0)", **asked))
+    for epoch, strength in ((1, 0.0), (4, 6.0), (6, 10.0), (2, 2.0)):
+        np.testing.assert_allclose(run.emphasis_curve(epoch, margins), np.exp(strength * p * (1 - p)) / 2, rtol=1e-9)
+    with pytest.raises(InputError, match=r"has epochs 1 to 6\. Got epoch 7 instead"):
+        run.emphasis_curve(7, margins)
+    assert Dynamics(write_run(tmp_path / "nce", labels, loss="nce", **asked)).emphasis_curve(1, margins) is None
+
+
+def test_the_emphasis_curve_of_a_loss_normalised_over_the_batch_has_a_mean_of_one(tmp_path, random_run):
+    _, labels, _, training = random_run
+    run = Dynamics(write_run(tmp_path / "run", labels, training=training, classes=4, loss="gr(beta=4.0, lam=1.0, normalise='batch')"))
+    for epoch, margins, _ in training:
+        assert run.emphasis_curve(epoch, margins[~np.isnan(margins)].astype(np.float64)).mean() == pytest.approx(1, rel=1e-9)
 
 
 def draw(rng, number, rate, low, high):

@@ -1,13 +1,16 @@
 """Dynamics: what happened during training, read off a run folder.
 
-`Record` reads the margins and predictions of every training example, one epoch at a time. `Dynamics` turns them into the
-papers' quantities. `split_estimate` guesses which labels are wrong where the truth is not known. `underfitting` says before
-training that a loss will hardly start. Nothing here knows the engine: a run from another machine is read the same way.
+`find_runs` finds run folders. `Record` reads the margins and predictions of every training example, one epoch at a time.
+`Dynamics` turns them into the papers' quantities. `split_estimate` guesses which labels are wrong where the truth is not known.
+`underfitting` says before training that a loss will hardly start. Nothing here knows the engine: a run from another machine is
+read the same way.
 """
 
 from noisewise.dynamics._dynamics import Dynamics, Histograms
 from noisewise.dynamics._estimate import Estimate, split_estimate
+from noisewise.dynamics._found import find_runs
 from noisewise.dynamics._record import Epoch, Record
+from noisewise.dynamics._seeds import Spread, over_seeds
 from noisewise.dynamics._underfitting import underfitting
 
-__all__ = ["Dynamics", "Epoch", "Estimate", "Histograms", "Record", "split_estimate", "underfitting"]
+__all__ = ["Dynamics", "Epoch", "Estimate", "Histograms", "Record", "Spread", "find_runs", "over_seeds", "split_estimate", "underfitting"]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from noisewise import curve
-from noisewise.curriculum import advance
+from noisewise.curriculum import Scheduled, advance
 from noisewise.dynamics._estimate import Estimate, split_estimate
 from noisewise.dynamics._record import Flags, Floats, Halves, Record, Whole
 from noisewise.dynamics._slope import emphasis_among
@@ -133,11 +133,14 @@ class Dynamics:
 
     @property
     def hybrid(self) -> Curve:
-        """Accuracy on the test set and the clean training subset together, weighted by their sizes (IMAE, table 6)."""
-        test, clean = self.test, self._tallies["clean"]
+        """Accuracy on the test set and the training set together, against true labels, weighted by their sizes (IMAE, table 6).
+
+        The paper's words say "clean training set"; its numbers agree with the whole training set and its true labels.
+        """
+        test, trained = self.test, self._tallies["true"]
         number = self.record.provenance["data"]["test"]["examples"] if test else 0
-        together = (epoch for epoch in clean if epoch in test)
-        return {epoch: (test[epoch] * number + clean[epoch].right) / (number + clean[epoch].seen) for epoch in together}
+        together = (epoch for epoch in trained if epoch in test)
+        return {epoch: (test[epoch] * number + trained[epoch].right) / (number + trained[epoch].seen) for epoch in together}
 
     @property
     def alpha(self) -> Curve:
@@ -176,7 +179,14 @@ class Dynamics:
         """The p on which the run's loss put most emphasis in each epoch, for a loss of the margin alone."""
         if self._margin_loss is None:
             return {}
-        return {epoch: curve.peak(self._emphasis_in(epoch))[0] for epoch in self.record.epochs()}
+        peaks: dict[float, float] = {}
+        found = Curve()
+        for epoch in self.record.epochs():
+            progress = self._progress(epoch)
+            if progress not in peaks:
+                peaks[progress] = curve.peak(self._emphasis_in(epoch))[0]
+            found[epoch] = peaks[progress]
+        return found
 
     @cached_property
     def spread(self) -> Curve:
@@ -187,7 +197,7 @@ class Dynamics:
         for epoch, margins, _ in self.record.stream():
             counts = _counts(margins)
             if counts.any():
-                pulls = self._emphasis_in(epoch)(torch.from_numpy(_MARGINS)).numpy()
+                pulls = self._pulls(epoch, _MARGINS)
                 mean = np.average(pulls, weights=counts)
                 size = mean if loss.couples else 1.0  # a loss normalised over the batch has a mean of 1
                 found[epoch] = float(np.average(((pulls - mean) / size) ** 2, weights=counts))
@@ -215,6 +225,39 @@ class Dynamics:
                 rows[group].append(binned.astype(np.int64))
         empty = np.zeros((0, len(edges) - 1), dtype=np.int64)
         return Histograms(edges, tuple(epochs), {group: np.stack(counts) if counts else empty for group, counts in rows.items()})
+
+    def margin_quantiles(self, shares: Sequence[float], of: str = "training") -> Floats:
+        """The margins that such shares of all examples of all epochs reach at most; NaN where nothing was seen.
+
+        Args:
+            shares: from 0 to 1.
+            of: the record, "training" or "clean".
+        """
+        wanted = np.asarray(shares, dtype=np.float64)
+        if not ((wanted >= 0) & (wanted <= 1)).all():
+            raise must("shares", "margin_quantiles", "in [0, 1]", shares)
+        order = np.argsort(_MARGINS)
+        counts = np.zeros(len(_MARGINS), dtype=np.int64)
+        for _, margins, _ in self.record.stream(of):
+            counts += _counts(margins)
+        reached = counts[order].cumsum()
+        if not reached[-1]:
+            return np.full(wanted.shape, np.nan)
+        found: Floats = _MARGINS[order][np.searchsorted(reached, np.maximum(wanted * reached[-1], 1))]
+        return found
+
+    def emphasis_curve(self, epoch: int, margins: Sequence[float] | Floats) -> Floats | None:
+        """How hard the run's loss pulled at some margins in an epoch; None for a loss that is not of the margin alone.
+
+        A loss normalised over the batch is given the size it had on average: a mean of 1 over the margins of the epoch.
+        """
+        loss, seen = self._margin_loss, self.record.margins(epoch)
+        if loss is None:
+            return None
+        size = 1.0
+        if loss.couples and not np.isnan(seen).all():
+            size = float(np.average(self._pulls(epoch, _MARGINS), weights=_counts(seen)))
+        return self._pulls(epoch, np.asarray(margins, dtype=np.float64)) / size
 
     @property
     def forgetting(self) -> Whole:
@@ -319,13 +362,31 @@ class Dynamics:
         loss = get(self.record.settings["loss"])
         return loss if isinstance(loss, MarginLoss) and loss.weight is None and loss.label_smoothing == 0 else None
 
-    def _emphasis_in(self, epoch: int) -> curve.Curve:
-        """The emphasis of that loss in an epoch: schedules go from 0 in the first epoch to 1 in the last one planned."""
-        settings, loss = self.record.settings, self._margin_loss
-        assert loss is not None
+    def _progress(self, epoch: int) -> float:
+        """How far schedules inside the loss are: from 0 in the first epoch to 1 in the last one planned; 0 where there are none."""
+        loss, settings = self._margin_loss, self.record.settings
+        if loss is None or not any(isinstance(part, Scheduled) for part in loss.modules()):
+            return 0.0
         planned = settings.get("epochs") or math.ceil(settings["steps"] / math.ceil(len(self.record.given) / settings["batch_size"]))
-        advance(loss, min(1.0, (epoch - 1) / max(1, planned - 1)))
+        return float(min(1.0, (epoch - 1) / max(1, planned - 1)))
+
+    def _emphasis_in(self, epoch: int) -> curve.Curve:
+        """The emphasis of that loss in an epoch."""
+        loss = self._margin_loss
+        assert loss is not None
+        advance(loss, self._progress(epoch))
         return lambda d: emphasis_among(loss, d, len(self.record.classes))
+
+    @cached_property
+    def _curves(self) -> dict[tuple[float, bytes], Floats]:
+        return {}
+
+    def _pulls(self, epoch: int, margins: Floats) -> Floats:
+        """The emphasis at some margins in an epoch, worked out once for all epochs in which the loss is the same."""
+        asked = (self._progress(epoch), margins.tobytes())
+        if asked not in self._curves:
+            self._curves[asked] = self._emphasis_in(epoch)(torch.from_numpy(margins)).numpy()
+        return self._curves[asked]
 
     def _edges(self, bins: int | Sequence[float], of: str) -> Floats:
         if not isinstance(bins, int):

@@ -135,23 +135,26 @@ class Record:
 
     def margins(self, epoch: int, of: str = "training") -> Halves:
         """The margin of every example, memory-mapped; NaN where it was not seen."""
-        return self._array(self._name("margins", epoch, of), np.float16, self.given.shape)
+        return self._read("margins", self._known(epoch, of), of)
 
     def predictions(self, epoch: int, of: str = "training") -> NDArray[Any]:
         """The predicted class of every example, memory-mapped; −1 where it was not seen."""
-        return self._array(self._name("predictions", epoch, of), np.integer, self.given.shape)
+        return self._read("predictions", self._known(epoch, of), of)
 
     def stream(self, of: str = "training") -> Iterator[Epoch]:
         """Every epoch in turn; drop one before taking the next, and memory stays that of one."""
         for epoch in self.epochs(of):
-            yield Epoch(epoch, self.margins(epoch, of), self.predictions(epoch, of))
+            yield Epoch(epoch, *(self._read(kind, epoch, of) for kind in ("margins", "predictions")))
 
-    def _name(self, kind: str, epoch: int, of: str) -> str:
+    def _read(self, kind: str, epoch: int, of: str) -> NDArray[Any]:
+        return self._array(f"record/{of}/{kind}-{epoch:05d}.npy", np.float16 if kind == "margins" else np.integer, self.given.shape)
+
+    def _known(self, epoch: int, of: str) -> int:
         known = self.epochs(of)
         if epoch not in known:
             has = f"epochs {known[0]} to {known[-1]}" if known else "no epoch"
             raise InputError(f"The {of} record in {str(self.folder)!r} has {has}. Got epoch {epoch!r} instead.")
-        return f"record/{of}/{kind}-{epoch:05d}.npy"
+        return epoch
 
     def _missing(self, name: str) -> InputError:
         return InputError(f"The run in {str(self.folder)!r} has no {name}. Copy the run folder again, or train it again.")
