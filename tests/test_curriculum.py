@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing as multiprocessing
 from mpmath import mp
 
 import noisewise
@@ -24,7 +23,9 @@ from noisewise.curriculum import (
     spread,
 )
 from noisewise.losses import CE, GCE, GR, IMAE, MAE, NCE, TCE, Accumulation, Focal
+from noisewise.train._processes import joined
 from registry import batch
+from two_processes import in_two_processes
 
 
 def spec_of(name: str, hyper: dict[str, object]) -> str:
@@ -225,22 +226,21 @@ def test_accumulation_refuses_losses_that_need_none():
         Accumulation(IMAE(normalise="batch")).divide([])
 
 
-def data_parallel_worker(rank: int, address: str, result: str) -> None:
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{address}", rank=rank, world_size=2)
-    torch.manual_seed(0)
-    layer = torch.nn.Linear(6, 5).double()
-    parallel = torch.nn.parallel.DistributedDataParallel(layer)
-    inputs, labels = torch.randn(16, 6, dtype=torch.float64), torch.randint(5, (16,))
-    half = slice(8 * rank, 8 * rank + 8)
-    IMAE(T=8, normalise="batch")(parallel(inputs[half]), labels[half]).backward()
-    if rank == 0:
-        torch.save(layer.weight.grad, result)
-    torch.distributed.destroy_process_group()
+def data_parallel_worker(result: str) -> None:
+    with joined(torch.device("cpu")):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(6, 5).double()
+        parallel = torch.nn.parallel.DistributedDataParallel(layer)
+        inputs, labels = torch.randn(16, 6, dtype=torch.float64), torch.randint(5, (16,))
+        rank = torch.distributed.get_rank()
+        half = slice(8 * rank, 8 * rank + 8)
+        IMAE(T=8, normalise="batch")(parallel(inputs[half]), labels[half]).backward()
+        if rank == 0:
+            torch.save(layer.weight.grad, result)
 
 
 def test_batch_normalisation_is_over_all_processes(tmp_path):
-    multiprocessing.spawn(data_parallel_worker, (str(tmp_path / "meet"), str(tmp_path / "gradient.pt")), nprocs=2)
+    in_two_processes(data_parallel_worker, str(tmp_path / "gradient.pt"))
     torch.manual_seed(0)
     layer = torch.nn.Linear(6, 5).double()
     inputs, labels = torch.randn(16, 6, dtype=torch.float64), torch.randint(5, (16,))

@@ -191,6 +191,13 @@ def test_it_compiles_to_machine_code():
     assert ended.returncode == 0, ended.stderr[-2000:]
 
 
+@pytest.mark.parametrize("spec", ["imae(T=8)", "gr(beta=8, lam=0.5)"])  # their values are looked up in tables made when first needed
+def test_a_loss_can_be_compiled_before_it_is_ever_called(spec):
+    loss, (scores, target) = build(spec), batch()
+    compiled = torch.compile(loss, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(scores, target), loss(scores, target))
+
+
 @pytest.mark.parametrize("spec", SEPARATE)
 def test_vmap_of_grad_gives_every_example_its_gradient(spec):
     loss = build(spec, reduction="sum")

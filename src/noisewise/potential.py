@@ -119,10 +119,12 @@ class Potential:
 
     def _on(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
         key = device, dtype
-        if key not in self._placed:
-            first = None if self._first is None else self._first.to(device)
-            self._placed[key] = self._rows.to(device, dtype), self._edges.to(device, dtype), first
-        return self._placed[key]
+        if key in self._placed:
+            return self._placed[key]
+        placed = self._rows.to(device, dtype), self._edges.to(device, dtype), None if self._first is None else self._first.to(device)
+        if not torch.compiler.is_compiling():  # what is made while a graph is traced belongs to the graph
+            self._placed[key] = placed
+        return placed
 
 
 def _place(margin: Tensor) -> Tensor:

@@ -8,20 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing as multiprocessing
 from test_fit import QUICK, clusters
 
 from noisewise import fit
 from noisewise.train import Run
+from two_processes import in_two_processes
 
 SETTINGS = {**QUICK, "noise": "symmetric(0.2)", "batch_size": 64, "epochs": 3}
 
 
-def worker(rank: int, meet: str, folder: str, loss: str) -> None:
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=2)
+def worker(folder: str, loss: str) -> None:
     fit("mlp(hidden=(32,))", clusters(), test=clusters(seed=1), loss=loss, folder=folder, **SETTINGS)
-    torch.distributed.destroy_process_group()
     left = [thread for thread in Path("/proc/self/task").glob("*/comm") if "gloo" in thread.read_text()]
     assert not left, "threads of a process group that outlive it abort the interpreter at its end, now and then"
 
@@ -41,7 +38,7 @@ def test_torchrun_trains_from_the_command_line(tmp_path):
 
 @pytest.mark.parametrize("loss", ["ce", "imae(T=8, normalise='batch')"])
 def test_two_processes_train_like_one(tmp_path, loss):
-    multiprocessing.spawn(worker, (str(tmp_path / "meet"), str(tmp_path / "two"), loss), nprocs=2)
+    in_two_processes(worker, str(tmp_path / "two"), loss)
     fit("mlp(hidden=(32,))", clusters(), test=clusters(seed=1), loss=loss, folder=tmp_path / "one", **SETTINGS)
     one, two = Run(tmp_path / "one"), Run(tmp_path / "two")
     for name, value in one.model().state_dict().items():

@@ -50,6 +50,16 @@ class Progress:
     steps: int = 0
 
 
+class Runs(list[Run]):
+    """The runs of a comparison."""
+
+    def report(self, output: str | os.PathLike[str] = "report.html", **options: Any) -> Path:
+        """Write one page about all of them; `options` are those of `noisewise.report.report`."""
+        from noisewise.report import report
+
+        return report([run.path for run in self], output, **{"data": self[0].data, **options})
+
+
 def compare(
     model: str,
     data: Any,
@@ -62,7 +72,7 @@ def compare(
     jobs: int | None = None,
     watch: Callable[[Progress], None] | None = None,
     **settings: Any,
-) -> list[Run]:
+) -> Runs:
     """Train every loss on every noise with every seed.
 
     Args:
@@ -78,21 +88,28 @@ def compare(
         **settings: everything else, as for `fit`.
 
     Returns:
-        The runs that finished, in the order of noise, loss and seed.
+        The runs, in the order of noise, loss and seed: a list that can also `report`.
 
     Raises:
         InputError: a setting is wrong (before any run starts), or runs failed (after the others finished).
     """
     tasks = plan(model, called(data), loss=loss, noise=noise, seed=seed, folder=folder, **settings)
+    return train_all(tasks, data, test=test, jobs=jobs, watch=watch)
+
+
+def train_all(
+    tasks: Sequence[Task], data: Any, *, test: Any = None, jobs: int | None = None, watch: Callable[[Progress], None] | None = None
+) -> Runs:
+    """Train any tasks on the same data, each with the model its settings name; see `compare`."""
     device = tasks[0].settings.place()
     shared = list(read_both(data, test))
     jobs = min(jobs or (RUNS_ON_A_GPU if device.type == "cuda" else os.cpu_count() or 1), len(tasks))
     with gpu_for_many() if device.type == "cuda" and jobs > 1 else nullcontext():
-        failures = _work(tasks, model, shared, jobs, watch or (lambda progress: None))
+        failures = _work(tasks, shared, jobs, watch or (lambda progress: None))
     if failures:
         place, why = next(iter(failures.items()))
         raise InputError(f"{len(failures)} of {len(tasks)} runs failed; the first, {tasks[place].settings.loss}: {why}")
-    return [Run(task.folder) for task in tasks]
+    return Runs(Run(task.folder, data=data) for task in tasks)
 
 
 def plan(
@@ -121,7 +138,7 @@ def plan(
     return tasks
 
 
-def _work(tasks: list[Task], model: str, shared: list[Any], jobs: int, watch: Callable[[Progress], None]) -> dict[int, str]:
+def _work(tasks: Sequence[Task], shared: list[Any], jobs: int, watch: Callable[[Progress], None]) -> dict[int, str]:
     """Train the tasks in worker processes; return why the failed ones failed."""
     context = multiprocessing.get_context("spawn")
     todo, news = context.Queue(), context.Queue()
@@ -130,7 +147,7 @@ def _work(tasks: list[Task], model: str, shared: list[Any], jobs: int, watch: Ca
         watch(Progress(place, "waiting"))
     for _ in range(jobs):
         todo.put(None)
-    workers = [context.Process(target=_worker, args=(tasks, model, shared, todo, news), daemon=True) for _ in range(jobs)]
+    workers = [context.Process(target=_worker, args=(tasks, shared, todo, news), daemon=True) for _ in range(jobs)]
     for worker in workers:
         worker.start()
     failures: dict[int, str] = {}
@@ -177,7 +194,7 @@ def _bury(dead: list[Any], running: dict[int, int], ended: set[int], failures: d
             watch(Progress(place, failures[place]))
 
 
-def _worker(tasks: list[Task], model: str, shared: list[Any], todo: Any, news: Any) -> None:
+def _worker(tasks: Sequence[Task], shared: list[Any], todo: Any, news: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the keyboard is for the process that compares
     torch.set_num_threads(1)
     train_set, test_set = shared
@@ -190,7 +207,7 @@ def _worker(tasks: list[Task], model: str, shared: list[Any], todo: Any, news: A
 
         try:
             news.put((os.getpid(), Progress(place, "running")))
-            train(task.settings, model, train_set, test_set, task.folder, watch=tell)
+            train(task.settings, task.settings.model, train_set, test_set, task.folder, watch=tell)
             news.put((os.getpid(), Progress(place, "finished")))
         except Exception as error:  # one run that fails must not end the others
             news.put((os.getpid(), Progress(place, f"{error}" if isinstance(error, InputError) else repr(error))))

@@ -108,11 +108,11 @@ def train(
     if target.exists():
         _same(target, settings, origin)
         if target.read_json("status.json")["state"] == "finished":
-            return Run(target.path)
+            return Run(target.path, data=data)
     with joined(settings.place()):
         _Training(settings, model, sources, target, origin, told, watch).run()
         wait_for_all()
-    return Run(target.path)
+    return Run(target.path, data=data)
 
 
 def _name(settings: Settings, origin: dict[str, Any]) -> str:

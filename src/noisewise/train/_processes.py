@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 
-# Its functions keep, as default argument, the group that exists when it is first imported. Imported by the first data-parallel
-# model it would keep this run's group, whose threads then outlive the interpreter: once in a few hundred runs that aborts.
-import torch.distributed.nn
+# Gloo's threads give back what their last work held after it is done, and need the interpreter's lock for that. Destroying the group
+# joins them with the lock held, so a thread that is late would wait for ever: seconds in which it can take the lock.
+_LETTING_GO = 0.5
 
 
 @contextmanager
@@ -20,10 +22,14 @@ def joined(device: torch.device) -> Iterator[None]:
     if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield
         return
+    # Its functions keep, as default argument, the group that exists when it is first imported. Imported by the first data-parallel
+    # model, it would keep this run's group, whose threads then outlive the interpreter: once in a few hundred runs that aborts.
+    importlib.import_module("torch.distributed.nn")
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield
     finally:
+        time.sleep(_LETTING_GO)
         dist.destroy_process_group()
 
 

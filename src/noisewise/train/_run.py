@@ -15,6 +15,7 @@ from noisewise.train._folder import RunFolder
 from noisewise.train._settings import Settings
 
 if TYPE_CHECKING:
+    from noisewise.audit import Audit
     from noisewise.dynamics import Dynamics
 
 
@@ -23,10 +24,12 @@ class Run:
 
     Args:
         folder: the run folder; it may come from another machine.
+        data: what it was trained on, where that is at hand; `report` shows examples from it.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, data: Any = None) -> None:
         self._folder = RunFolder(folder)
+        self.data = data
         written = self._folder.read_json("settings.json")
         written.pop("format", None)
         self.settings = Settings(**written)
@@ -59,6 +62,35 @@ class Run:
         from noisewise.dynamics import Dynamics
 
         return Dynamics(self.path)
+
+    def find_label_issues(self, *, score: str = "combined") -> Audit:
+        """Find out which labels look wrong, from the record the run left.
+
+        Args:
+            score: what to rank by; see `noisewise.audit.audit`.
+
+        Returns:
+            The audit: the doubtful labels, and what they should be.
+
+        Example:
+            >>> import tempfile
+            >>> from noisewise import fit
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     run = fit("mlp", "digits", noise="symmetric(0.2, flips='exact')", epochs=10, folder=folder, device="cpu")
+            ...     found = run.find_label_issues()
+            ...     wrong = run.dynamics.record.wrong
+            >>> bool(found.is_issue[wrong].mean() > 0.8), bool(wrong[found.is_issue].mean() > 0.9)
+            (True, True)
+        """
+        from noisewise.audit import audit
+
+        return audit(self, score=score)
+
+    def report(self, output: str | os.PathLike[str] = "report.html", **options: Any) -> Path:
+        """Write a page that shows what happened; `options` are those of `noisewise.report.report`."""
+        from noisewise.report import report
+
+        return report(self.path, output, **{"data": self.data, **options})
 
     def model(self, into: torch.nn.Module | None = None) -> torch.nn.Module:
         """The trained model, in eval mode.
