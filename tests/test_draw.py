@@ -40,12 +40,12 @@ def test_the_shape_behind_is_where_margins_start(classes: int, expected: float) 
     assert picture.start_d.heights.max() == 1
 
 
-@pytest.mark.parametrize("name", ["curves.html", "curves.png", "curves.svg"])
+@pytest.mark.parametrize("name", ["curves.html", "curves.svg", "curves.pdf", "curves.PNG"])
 def test_every_kind_of_file_is_written(tmp_path: Path, name: str) -> None:
     written = draw.curves(["ce", "imae(T=8)"], tmp_path / name)
     content = written.read_bytes()
-    if name.endswith("png"):
-        assert content.startswith(b"\x89PNG")
+    if name.endswith(("PNG", "pdf")):
+        assert content.startswith({"PNG": b"\x89PNG", "pdf": b"%PDF"}[name[-3:]])
     elif name.endswith("svg"):
         words = "".join(ElementTree.fromstring(content).itertext())
         assert all(word in words for word in ("imae(T=8)", "gradient norm", "loss value", "emphasis", "10 classes"))
@@ -58,6 +58,7 @@ def test_every_kind_of_file_is_written(tmp_path: Path, name: str) -> None:
 def test_more_losses_than_colours_stay_apart() -> None:
     lines = sample([f"gce(q={q / 10})" for q in range(1, 11)], 10).lines
     assert len({(line.colour, line.dash) for line in lines}) == 10
+    assert len({line.dash for line in lines[:8]}) == 8, "eight can be told apart without colours"
 
 
 def test_loss_values_without_an_end_do_not_flatten_the_panel() -> None:
@@ -71,7 +72,7 @@ def test_loss_values_without_an_end_do_not_flatten_the_panel() -> None:
         (["ce", "nce"], "a.html", "function of p alone .* Got 'nce'"),
         (["imae(normalise='batch')"], "a.html", "function of p alone"),
         ([], "a.html", "nothing to draw"),
-        (["ce"], "a.pdf", "ends in .html, .png, .svg"),
+        (["ce"], "a.jpg", "ends in .html, .svg, .pdf, .png"),
         (["ce"], "nowhere/a.html", "nowhere' does not exist"),
         (["ce"], "folder.html", "cannot be written"),
     ],
@@ -86,4 +87,5 @@ def test_what_cannot_be_drawn_is_refused_before_work(tmp_path: Path, specs: list
 def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"needs matplotlib. Run pip install 'noisewise\[figures\]'"):
-        draw.check_output(tmp_path / "a.png")
+        draw.curves(["ce"], tmp_path / "a.png")
+    assert draw.curves(["ce"], tmp_path / "a.html").exists(), "a page needs no library"

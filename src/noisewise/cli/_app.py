@@ -40,7 +40,8 @@ class OneSentence(TyperGroup):
             sentence = " ".join(error.format_message().split())  # type: ignore[attr-defined]
         except (typer.Abort, KeyboardInterrupt):
             sys.exit(130)
-        say(sentence)
+        if sentence:  # a group without a command has printed its help
+            say(sentence)
         sys.exit(2)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

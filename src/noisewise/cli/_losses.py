@@ -1,8 +1,7 @@
-"""The commands about losses themselves: what each is, and how it pulls."""
+"""The command about losses themselves: what each is, and how it pulls."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -93,17 +92,3 @@ def _section(console: Console, heading: str, *lines: str) -> None:
 def _parameter(parameter: Any) -> str:
     default = "must be given" if parameter.default is None else f"default {parameter.default}"
     return f"{parameter.name} ({', '.join(filter(None, (default, parameter.requirement)))}): {parameter.meaning}"
-
-
-@app.command()
-def curves(
-    specs: Annotated[
-        list[str], typer.Argument(help='Losses, like ce "imae(T=8)" "0.3*ce + 0.7*mae".', metavar="LOSS...", show_default=False)
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="A .html, .png or .svg file.")] = Path("curves.html"),
-    classes: Annotated[int, typer.Option(help="The number of classes, which decides where margins start.")] = 10,
-) -> None:
-    """Draw emphasis, loss value and gradient norm over p and over the margin."""
-    from noisewise import draw
-
-    print(f"Wrote {draw.curves(specs, output, classes=classes)}")

@@ -1,31 +1,40 @@
-"""Pictures of losses: emphasis, value and gradient norm as curves, over p and over the margin.
+"""Pictures of losses and of runs.
 
-``draw.curves(["ce", "imae(T=8)"], "curves.html")`` writes a page that opens offline; ``.png`` and ``.svg`` need matplotlib. What
-is drawn is worked out in `_sample`; `_page` and `_figure` only draw it. Nothing here knows any particular loss.
+``draw.curves(["ce", "imae(T=8)"], "curves.html")`` writes a page that opens offline; everything else is a figure for a paper, by
+matplotlib. What is drawn is worked out in `_sample`, `_history` and `_film`; `_page` and `_figure` only draw it. Nothing here knows
+any particular loss.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from os import PathLike
 from pathlib import Path
+from typing import TypeAlias
 
+from noisewise.draw._film import film
+from noisewise.draw._history import by_label, history, task_of
 from noisewise.draw._sample import sample
+from noisewise.dynamics import Dynamics, find_runs
 from noisewise.errors import InputError, must
+from noisewise.train import Run
 
-__all__ = ["check_output", "curves"]
+__all__ = ["check_output", "curves", "dynamics", "margins"]
 
-_DRAWN_BY = {".html": ("_page", "plotly", ""), ".png": ("_figure", "matplotlib", "figures"), ".svg": ("_figure", "matplotlib", "figures")}
+Runs: TypeAlias = str | PathLike[str] | Run | Dynamics
+
+_FIGURES = (".svg", ".pdf", ".png")
+_MOST_COLUMNS = 8
 
 
-def curves(specs: Sequence[str], output: str | Path, *, classes: int = 10) -> Path:
+def curves(specs: Sequence[str], output: str | PathLike[str], *, classes: int = 10) -> Path:
     """Draw losses over p and over the margin, with the margins training starts from behind them.
 
     Args:
         specs: spec strings of losses that are functions of p alone.
-        output: a file that ends in .html, .png or .svg.
+        output: a file that ends in .html, .svg, .pdf or .png.
         classes: the number of classes, which decides the margins before training.
 
     Returns:
@@ -37,22 +46,102 @@ def curves(specs: Sequence[str], output: str | Path, *, classes: int = 10) -> Pa
         >>> curves(["ce", "imae(T=8)"], f"{folder}/curves.html").name
         'curves.html'
     """
-    output = check_output(output)
-    importlib.import_module(f"noisewise.draw.{_DRAWN_BY[output.suffix.lower()][0]}").write(sample(specs, classes), output)
-    return output
+    file = check_output(output, (".html", *_FIGURES))
+    picture = sample(specs, classes)
+    if file.suffix.lower() == ".html":
+        from noisewise.draw._page import write
+    else:
+        from noisewise.draw._figure import write
+    write(picture, file)
+    return file
 
 
-def check_output(output: str | Path) -> Path:
-    """Refuse a picture file that cannot be written, before anything is worked out."""
-    output = Path(output)
-    _, library, extra = _DRAWN_BY.get(output.suffix.lower(), ("", "", ""))
-    if not library:
-        raise must("output", "curves", f"a file that ends in {', '.join(_DRAWN_BY)}", str(output))
-    folder = output.resolve().parent
+def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
+    """Draw what happened in training: accuracy on test data and on the clean and the noisy subset, α_t, and mean emphasis.
+
+    Args:
+        runs: runs, or folders of runs. Runs that differ in nothing but the seed become one line, ± one standard deviation shaded.
+        output: a file that ends in .svg, .pdf or .png.
+
+    Returns:
+        The file that was written.
+
+    Reference:
+        IMAE, figures 4 and 10; gradient rescaling, figure 2; a curriculum view of robust loss functions, figure 1.
+    """
+    from noisewise.draw._figure import write_dynamics
+
+    file = check_output(output, _FIGURES)
+    found = history(_read(runs))
+    if not found.lines:
+        raise InputError("There is nothing to draw: none of the runs has finished an epoch. Wait for one, or give other runs.")
+    write_dynamics(found, file)
+    return file
+
+
+def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs: Sequence[int] | None = None) -> Path:
+    """Draw how the margins of clean and noisy examples are distributed as training goes on, and how hard the loss pulls there.
+
+    Args:
+        runs: runs, or folders of runs. Of runs that differ in nothing but the seed the first is drawn.
+        output: a file that ends in .svg, .pdf or .png.
+        epochs: which, eight at most; by default the first, those after a quarter and a half, and the last.
+
+    Returns:
+        The file that was written.
+
+    Reference:
+        A curriculum view of robust loss functions, figure 3.
+    """
+    from noisewise.draw._figure import write_margins
+
+    file = check_output(output, _FIGURES)
+    if epochs is not None and not 1 <= len(epochs) <= _MOST_COLUMNS:
+        raise must("epochs", "margins", f"1 to {_MOST_COLUMNS} epochs", epochs)
+    given = _read(runs)
+    rows = []
+    for label, seeds in by_label(given).items():
+        run = seeds[0]
+        if run.record.epochs():
+            seed = f", seed {run.record.settings.get('seed')}" if len(seeds) > 1 else ""
+            rows.append((f"{label}{seed}", film(run, frames=_telling(run.record.epochs()) if epochs is None else epochs)))
+    if not rows:
+        raise InputError("There is nothing to draw: none of the runs has a recorded epoch. Wait for one, or give other runs.")
+    write_margins(task_of(given), rows, file)
+    return file
+
+
+def check_output(output: str | PathLike[str], endings: Sequence[str]) -> Path:
+    """Refuse a picture file that cannot be written, before anything is worked out.
+
+    Args:
+        output: the file.
+        endings: what its name may end in.
+    """
+    file = Path(output)
+    ending = file.suffix.lower()
+    if ending not in endings:
+        raise must("output", "a picture", f"a file that ends in {', '.join(endings)}", str(file))
+    folder = file.resolve().parent
     if not folder.is_dir():
         raise InputError(f"The folder {str(folder)!r} does not exist. Make it first, or give another output file.")
-    if output.is_dir() or not os.access(output if output.exists() else folder, os.W_OK):
-        raise InputError(f"The file {str(output)!r} cannot be written. Give another output file.")
-    if importlib.util.find_spec(library) is None:
-        raise InputError(f"Writing {output.name!r} needs {library}. Run pip install 'noisewise[{extra}]', or give a .html file.")
-    return output
+    if file.is_dir() or not os.access(file if file.exists() else folder, os.W_OK):
+        raise InputError(f"The file {str(file)!r} cannot be written. Give another output file.")
+    if ending in _FIGURES and importlib.util.find_spec("matplotlib") is None:
+        raise InputError(f"Writing {file.name!r} needs matplotlib. Run pip install 'noisewise[figures]'.")
+    return file
+
+
+def _read(runs: Runs | Iterable[Runs]) -> list[Dynamics]:
+    """Every run once, whatever it was given as."""
+    several = [runs] if isinstance(runs, str | PathLike | Run | Dynamics) else list(runs)
+    if not several:
+        raise InputError("There is nothing to draw. Give at least one run, or a folder of runs.")
+    paths = [one.path if isinstance(one, Run) else one.folder if isinstance(one, Dynamics) else one for one in several]
+    return [Dynamics(folder) for folder in find_runs(paths)]
+
+
+def _telling(epochs: Sequence[int]) -> tuple[int, ...]:
+    """The first epoch, those after a quarter and a half of the way, and the last."""
+    last = len(epochs) - 1
+    return tuple(dict.fromkeys(epochs[place] for place in (0, round(last / 4), round(last / 2), last)))

@@ -1,99 +1,169 @@
-"""A picture of losses as a file for papers and slides: .png or .svg, by matplotlib."""
+"""Figures for papers, by matplotlib: losses as curves, the dynamics of runs, the margins of runs. What they show is worked out before."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from noisewise.draw._film import Film
+from noisewise.draw._history import MEASURES, Course, History, Trained
+from noisewise.draw._paper import INK, add_legend, dashes, figure_in, wrapped
 from noisewise.draw._sample import Array, Line, Picture, Shape
 
-_INK, _FAINT, _BEHIND = "#222222", "#E6E6E6", "#C9CED6"
-_STROKES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+_BEHIND = "#C9CED6"
+_GROUPS: dict[str, dict[str, Any]] = {
+    "clean": {"facecolor": "#0072B255", "edgecolor": "#0072B2", "linestyle": "-"},
+    "noisy": {"facecolor": "#D55E0040", "edgecolor": "#D55E00", "linestyle": "--", "hatch": "//////"},
+    "all": {"facecolor": "#4B4B4B44", "edgecolor": "#4B4B4B", "linestyle": "-"},
+}
+_GROUP_WORDS = {"clean": "clean labels", "noisy": "noisy labels", "all": "all examples"}
+_ROUND = (1, 2, 5, 10)  # ticks are these times a power of ten
+_PULL = "emphasis w(Δ): how hard the loss pulls"
 
 
 def write(picture: Picture, output: Path) -> None:
-    """Draw the picture into the file."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    """Draw losses as curves: emphasis and value, over p and over the margin."""
+    from matplotlib.lines import Line2D
 
-    plain: dict[Any, Any] = {
-        "font.size": 10,
-        "axes.edgecolor": "#888888",
-        "axes.labelcolor": _INK,
-        "text.color": _INK,
-        "svg.fonttype": "none",
-    }
-    with rc_context(plain):
-        figure = Figure(figsize=(11, 7.4), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
+    with figure_in(output) as figure:
         (over_p, over_d), (value_p, value_d) = figure.subplots(2, 2, sharex="col")
         for axes, where, start in ((over_p, picture.p, picture.start_p), (over_d, picture.d, picture.start_d)):
-            _emphasis(axes, picture, where, start)
+            _start(axes, start)
+            _emphasis(axes, picture, where)
         for axes, where, start in ((value_p, picture.p, picture.start_p), (value_d, picture.d, picture.start_d)):
-            _value(axes, picture, where, start)
-        _words(over_p, over_d, value_p, value_d)
-        over_p.set_xlim(0, 1)
-        over_d.set_xlim(picture.d[0], picture.d[-1])
+            _start(axes, start)
+            for line in picture.lines:
+                axes.plot(where, line.value, **_stroke(line))
+            axes.set_ylim(*picture.value_range(over_p=where is picture.p))
+        over_p.set(xlim=(0, 1), title="over the probability of the label", ylabel="emphasis w: how hard it pulls")
+        over_d.set(xlim=(picture.d[0], picture.d[-1]), title="over the margin")
+        value_p.set(xlabel="p, the probability given to the label", ylabel="loss value")
+        value_d.set(xlabel="Δ, the margin of the label")
+        for axes in (over_p, over_d, value_p, value_d):
+            axes.locator_params(steps=_ROUND)
         figure.align_ylabels()
-        _legend(figure, over_p)
-        figure.savefig(output, dpi=160, facecolor="white")
+        entries: dict[str, Any] = {line.label: Line2D([], [], **_stroke(line)) for line in picture.lines}
+        entries["focus: pulls hardest here"] = Line2D([], [], **_focus("#777777"))
+        entries[f"examples before training, {picture.classes} classes"] = over_p.patches[0]
+        figure.set_figheight(4.5 + add_legend(figure, entries))
 
 
-def _legend(figure: Any, axes: Any) -> None:
-    """The losses first, then what stands behind them, in as many columns as the words leave room for."""
-    behind, *drawn = zip(*axes.get_legend_handles_labels(), strict=True)
-    handles, labels = zip(*drawn, behind, strict=True)
-    characters = [len(label) + 6 for label in labels]
-    columns = len(labels) if sum(characters) <= 140 else max(1, 140 // max(characters))
-    figure.legend(handles, labels, loc="outside upper left", ncols=columns, frameon=False)
+def _stroke(line: Line | Trained) -> dict[str, Any]:
+    return {"color": line.colour, "linestyle": dashes(line.dash)}
 
 
-def _words(over_p: Any, over_d: Any, value_p: Any, value_d: Any) -> None:
-    over_p.set_title("over the probability of the label", loc="left", fontsize=11)
-    over_d.set_title("over the margin", loc="left", fontsize=11)
-    over_p.set_ylabel("emphasis w: how hard it pulls")
-    value_p.set_ylabel("loss value")
-    value_p.set_xlabel("p, the probability given to the label")
-    value_d.set_xlabel("Δ, the margin of the label")
+def _focus(colour: str) -> dict[str, Any]:
+    return {"color": colour, "marker": "o", "linestyle": "none", "markeredgecolor": "white", "markersize": 5.5, "clip_on": False}
 
 
-def _start(axes: Any, picture: Picture, start: Shape) -> None:
+def _start(axes: Any, start: Shape) -> None:
     """The margins before training, behind everything, in units of the panel's height."""
-    axes.stairs(
-        0.55 * start.heights,
-        start.edges,
-        fill=True,
-        color=_BEHIND,
-        alpha=0.6,
-        zorder=0,
-        transform=axes.get_xaxis_transform(),
-        label=f"examples before training, {picture.classes} classes",
-    )
-    axes.grid(color=_FAINT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.stairs(0.55 * start.heights, start.edges, fill=True, color=_BEHIND, alpha=0.6, zorder=0, transform=axes.get_xaxis_transform())
 
 
-def _stroke(axes: Any, line: Line, where: Array, heights: Array) -> None:
-    axes.plot(where, heights, color=line.colour, linestyle=_STROKES[line.dash], linewidth=2, label=line.label)
-
-
-def _emphasis(axes: Any, picture: Picture, where: Array, start: Shape) -> None:
-    _start(axes, picture, start)
+def _emphasis(axes: Any, picture: Picture, where: Array) -> None:
     for line in picture.lines:
-        _stroke(axes, line, where, line.emphasis)
+        axes.plot(where, line.emphasis, **_stroke(line))
+    for line in picture.lines:
         place = line.focus if where is picture.p else line.focus_margin
         if place is not None:
-            axes.plot([place], [line.peak], "o", color=line.colour, markeredgecolor="white", markersize=8, clip_on=False, zorder=5)
-    axes.plot([], [], "o", color="#777777", markeredgecolor="white", markersize=8, label="focus: pulls hardest here")
+            axes.plot([place], [line.peak], zorder=5, **_focus(line.colour))
     axes.set_ylim(0, picture.emphasis_top)
     norm = axes.secondary_yaxis("right", functions=(lambda w: 2 * w, lambda norm: norm / 2))
+    norm.locator_params(axis="y", nbins=6, steps=_ROUND)
     norm.spines["right"].set_visible(False)
     norm.set_ylabel("gradient norm ‖∂L/∂s‖₁ = 2w")
 
 
-def _value(axes: Any, picture: Picture, where: Array, start: Shape) -> None:
-    _start(axes, picture, start)
-    for line in picture.lines:
-        _stroke(axes, line, where, line.value)
-    axes.set_ylim(*picture.value_range(over_p=where is picture.p))
+def write_dynamics(history: History, output: Path) -> None:
+    """Draw what happened in training: a panel for every measure, a line for every loss, ± one standard deviation shaded."""
+    from matplotlib.lines import Line2D
+
+    number = len(history.measures)
+    across = 2 if number in (2, 4) else min(3, number)
+    down = -(-number // across)
+    with figure_in(output) as figure:
+        panels = figure.subplots(down, across, squeeze=False).ravel()
+        for axes in panels[number:]:
+            axes.remove()
+        for place, name in enumerate(history.measures):
+            _measure(panels[place], history, name, f"({'abcdefgh'[place]}) ")
+            if place + across >= number:
+                panels[place].set_xlabel("iterations")
+        several = sorted({line.runs for line in history.lines if line.runs > 1})
+        seeds = f"mean ± s.d. over {' or '.join(map(str, several))} seeds" if several else ""
+        entries = {line.label: Line2D([], [], **_stroke(line)) for line in history.lines}
+        figure.set_figheight(0.1 + 1.75 * down + add_legend(figure, entries, "; ".join(filter(None, (history.task, seeds)))))
+
+
+def _measure(axes: Any, history: History, name: str, letter: str) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    measure = MEASURES[name]
+    scale = 100 if measure.is_share else 1
+    for line in history.lines:
+        if name in line.courses:
+            _course(axes, line, line.courses[name], scale)
+    axes.set_title(f"{letter}{measure.title}{' (%)' if measure.is_share else ''}")
+    axes.set_xlim(0, max(course.steps[-1] for line in history.lines for course in line.courses.values()))
+    axes.locator_params(steps=_ROUND)
+    axes.locator_params(axis="x", nbins=5, integer=True)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if measure.is_share:
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, -2), min(high, 102))
+    else:
+        axes.set_ylim(bottom=0)
+
+
+def _course(axes: Any, line: Trained, course: Course, scale: float) -> None:
+    axes.plot(course.steps, scale * course.mean, marker="o" if len(course.steps) == 1 else None, markersize=3, **_stroke(line))
+    if course.low is not None and course.high is not None:
+        axes.fill_between(course.steps, scale * course.low, scale * course.high, color=line.colour, alpha=0.16, linewidth=0)
+
+
+def write_margins(task: str, films: Sequence[tuple[str, Film]], output: Path) -> None:
+    """Draw how margins are distributed: a row for every film under its label, a column for every frame, the emphasis on top."""
+    down, across = len(films), max(len(film.epochs) for _, film in films)
+    with figure_in(output) as figure:
+        panels = figure.subplots(down, across, squeeze=False)
+        entries: dict[str, Any] = {}
+        for row, (label, film) in zip(panels, films, strict=True):
+            for axes in row[len(film.epochs) :]:
+                axes.remove()
+            lines = wrapped(label, weight="bold")
+            for frame, axes in enumerate(row[: len(film.epochs)]):
+                entries |= _frame(axes, film, frame)
+                axes.set_title("\n" * len(lines) + f"epoch {film.epochs[frame]}", loc="center")
+            # Room for it is made by the empty lines above the epochs; as a title, its width would push the panels apart.
+            above = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (0, 13), "va": "bottom"}
+            row[0].annotate("\n".join(lines), (0, 1), fontweight="bold", **above).set_in_layout(False)
+        for axes in panels[-1]:
+            axes.set_xlabel("margin Δ")
+        figure.set_figheight(0.2 + max(0.95, min(1.4, 8.2 / down)) * down + add_legend(figure, entries, task))
+
+
+def _frame(axes: Any, film: Film, frame: int) -> dict[str, Any]:
+    """Draw one epoch; return what was drawn by what it is called in the legend."""
+    drawn = {}
+    shares = {group: counts[frame] / max(1, counts[frame].sum()) for group, counts in film.counts.items()}
+    tallest = max(float(share.max()) for share in shares.values()) or 1.0
+    for group, share in shares.items():
+        if share.any():
+            drawn[_GROUP_WORDS[group]] = axes.stairs(share / tallest, film.edges, fill=True, linewidth=0.8, **_GROUPS[group])
+    axes.set(xlim=(film.edges[0], film.edges[-1]), ylim=(0, 1.12), yticks=[])
+    axes.locator_params(axis="x", nbins=5, steps=_ROUND)
+    pull = film.emphasis_in(frame)
+    if pull is not None and film.emphasis is not None:
+        above = axes.twinx()
+        (drawn[_PULL],) = above.plot(film.margins, pull, color=INK, linewidth=1.1)
+        above.set_ylim(0, 1.12 * np.max(film.emphasis))
+        above.grid(False)
+        last = frame == len(film.epochs) - 1
+        above.spines["right"].set_visible(last)
+        above.tick_params(right=last, labelright=last)
+        above.set_ylabel("w(Δ)" if last else "")
+    return drawn

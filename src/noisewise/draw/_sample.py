@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,19 +13,22 @@ from torch import Tensor
 
 from noisewise import curve
 from noisewise.curriculum import expected_margin, simulated_margins
+from noisewise.draw._look import look
+from noisewise.dynamics._slope import emphasis_among
 from noisewise.errors import InputError
 from noisewise.losses import MarginLoss, get
 
 Array = NDArray[np.float64]
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4B4B4B", "#7B3294")  # told apart by colour-blind eyes
-_DASHES = ("solid", "dash", "dot", "dashdot")
 _VISIBLE = 0.01  # the least p whose loss value must fit the panel: −log p has no end
 
 
 @dataclass(frozen=True)
 class Line:
-    """One loss: how it looks, its curves at the picture's margins, and where its emphasis peaks."""
+    """One loss: how it looks, its curves at the picture's margins, where its emphasis peaks, and how it varies.
+
+    The spread is the IMAE paper's: the variance of ‖∂L/∂s‖₁, twice the emphasis, when p is uniform.
+    """
 
     label: str
     colour: str
@@ -34,6 +37,12 @@ class Line:
     value: Array
     focus: float
     peak: float
+    spread: float
+
+    @property
+    def words(self) -> str:
+        """The loss with its focus and spread."""
+        return f"{self.label}: focus {self.focus:.2g}, spread {self.spread:.2g}"
 
     @property
     def focus_margin(self) -> float | None:
@@ -96,28 +105,21 @@ def sample(specs: Sequence[str], classes: int) -> Picture:
 
 
 def _line(spec: str, place: int, loss: MarginLoss, d: Tensor, classes: int) -> Line:
-    pull = _emphasis_among(loss, classes)
+    def pull(margins: Tensor) -> Tensor:
+        return emphasis_among(loss, margins, classes)
+
+    colour, dash = look(place)
     focus, peak = curve.peak(pull)
     return Line(
         label=spec,
-        colour=_COLOURS[place % len(_COLOURS)],
-        dash=_DASHES[place // len(_COLOURS) % len(_DASHES)],
+        colour=colour,
+        dash=dash,
         emphasis=pull(d).numpy(),
         value=loss.of_margin(d, classes).detach().numpy(),
         focus=focus,
         peak=peak,
+        spread=4 * curve.variance(pull),
     )
-
-
-def _emphasis_among(loss: MarginLoss, classes: int) -> Callable[[Tensor], Tensor]:
-    """The emphasis among so many classes, on which a scaled or shifted loss depends."""
-
-    def pull(d: Tensor) -> Tensor:
-        leaf = d.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(loss.of_margin(leaf, classes).sum(), leaf)
-        return -slope
-
-    return pull
 
 
 def _histogram(values: Array, low: float, high: float) -> Shape:

@@ -1,0 +1,58 @@
+"""The commands that draw figures for papers: of losses, and of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from noisewise.cli._app import OneSentence, app
+from noisewise.errors import must
+
+_group = typer.Typer(cls=OneSentence, no_args_is_help=True, help="Draw losses and runs, for papers and slides.")
+app.add_typer(_group, name="figure")
+
+_Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold them.", metavar="RUN...", show_default=False)]
+_Output = Annotated[Path, typer.Option("-o", "--output", help="A .svg, .pdf or .png file.")]
+
+
+@_group.command("curves")
+def _curves(
+    specs: Annotated[
+        list[str], typer.Argument(help='Losses, like ce "imae(T=8)" "0.3*ce + 0.7*mae".', metavar="LOSS...", show_default=False)
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="A .html, .svg, .pdf or .png file.")] = Path("curves.html"),
+    classes: Annotated[int, typer.Option(help="The number of classes, which decides where margins start.")] = 10,
+) -> None:
+    """Draw emphasis, loss value and gradient norm over p and over the margin."""
+    from noisewise import draw
+
+    print(f"Wrote {draw.curves(specs, output, classes=classes)}")
+
+
+@_group.command("dynamics")
+def _dynamics(runs: _Runs, output: _Output = Path("dynamics.svg")) -> None:
+    """Draw accuracies, α_t and mean emphasis over the iterations of runs."""
+    from noisewise import draw
+
+    print(f"Wrote {draw.dynamics(runs, output)}")
+
+
+@_group.command("margins")
+def _margins(
+    runs: _Runs,
+    output: _Output = Path("margins.svg"),
+    epochs: Annotated[str | None, typer.Option(help="Which epochs, like 1,10,100.", metavar="N,N,...", show_default=False)] = None,
+) -> None:
+    """Draw the margins of clean and noisy examples at some epochs of runs, and how hard the loss pulls there."""
+    from noisewise import draw
+
+    print(f"Wrote {draw.margins(runs, output, epochs=None if epochs is None else _numbers(epochs))}")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise must("epochs", "figure margins", "whole numbers with commas between them, like 1,10,100", text) from None

@@ -1,0 +1,149 @@
+"""What happened in some runs, as lines over iterations: one per loss, the mean over its seeds. It must not know how they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.draw._look import look
+from noisewise.draw._thin import thinned
+from noisewise.dynamics import Dynamics
+
+Array = NDArray[np.float64]
+
+_MOST_POINTS = 200
+_TASK = ("data", "model", "noise")
+# What a line is the mean over, and what says how a run was done rather than what was done.
+_NOT_TOLD = ("format", "loss", "seed", "accumulate", "clean_pass", "checkpoint_every", "compile", "device", "evaluate_every", "precision")
+
+
+class Measure(NamedTuple):
+    """A number that every epoch has: what it is called, whether it is a share, and how it is read off a run, by epoch."""
+
+    title: str
+    is_share: bool
+    read: Callable[[Dynamics], Mapping[int, float]]
+
+
+def _emphasis_of(group: str) -> Callable[[Dynamics], Mapping[int, float]]:
+    """The mean emphasis of a group within every epoch, its steps weighted by their learning rates."""
+
+    def read(run: Dynamics) -> Mapping[int, float]:
+        sums = ((line["epoch"], line.get("emphasis", {}).get(group)) for line in run.record.metrics)
+        return {epoch: one["pull"] / one["eta"] for epoch, one in sums if one is not None and one["eta"] > 0}
+
+    return read
+
+
+MEASURES: dict[str, Measure] = {
+    "test": Measure("test accuracy", True, lambda run: run.test),
+    "clean_subset": Measure("clean subset learned", True, lambda run: run.clean_subset),
+    "noisy_subset": Measure("noisy subset memorised", True, lambda run: run.noisy_subset),
+    "fitting": Measure("training set as labelled", True, lambda run: {} if run.record.true is not None else run.fitting),
+    "alpha": Measure("αₜ, mean of ‖∂L/∂s‖₁ so far", False, lambda run: run.alpha),
+    "clean_emphasis": Measure("mean emphasis, clean labels", False, _emphasis_of("clean")),
+    "noisy_emphasis": Measure("mean emphasis, noisy labels", False, _emphasis_of("noisy")),
+    "emphasis": Measure("mean emphasis", False, _emphasis_of("all")),
+}
+
+
+@dataclass(frozen=True)
+class Course:
+    """A measure over the iterations: mean over seeds, and one sample standard deviation below and above (None for one seed)."""
+
+    steps: NDArray[np.int64]
+    mean: Array
+    low: Array | None
+    high: Array | None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One loss: how its lines look, over how many runs they are means, and its courses by the names of `MEASURES`."""
+
+    label: str
+    colour: str
+    dash: str
+    runs: int
+    courses: dict[str, Course]
+
+
+@dataclass(frozen=True)
+class History:
+    """The lines of some runs.
+
+    Args:
+        task: the data, the model and the noise, where they are the same in all runs.
+        lines: one for every loss of which an epoch is finished, in the order in which the runs name them.
+    """
+
+    task: str
+    lines: tuple[Trained, ...]
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The names of `MEASURES` that any line has."""
+        return tuple(name for name in MEASURES if any(name in line.courses for line in self.lines))
+
+
+def history(runs: Sequence[Dynamics]) -> History:
+    """Put runs together: those that differ in nothing but the seed become one line.
+
+    Seeds are joined at the iterations they share. What a run does not hold, for want of true labels or of a finished epoch, is
+    absent. A loss keeps its colour whether it has lines yet or not.
+    """
+    lines = []
+    for place, (label, seeds) in enumerate(by_label(runs).items()):
+        courses = {name: course for name, measure in MEASURES.items() if (course := _course(seeds, measure)) is not None}
+        if courses:
+            lines.append(Trained(label, *look(place), len(seeds), courses))
+    return History(task_of(runs), tuple(lines))
+
+
+def by_label(runs: Sequence[Dynamics]) -> dict[str, list[Dynamics]]:
+    """The runs by what tells them apart: the loss, and each setting but the seed in which not all of them agree."""
+    settings = [run.record.settings for run in runs]
+    told = [name for name in dict.fromkeys(name for one in settings for name in one) if name not in _NOT_TOLD and _differs(settings, name)]
+    found: dict[str, list[Dynamics]] = {}
+    for run, one in zip(runs, settings, strict=True):
+        found.setdefault(", ".join([one["loss"], *(_words(name, one.get(name)) for name in told)]), []).append(run)
+    return found
+
+
+def task_of(runs: Sequence[Dynamics]) -> str:
+    """The data, the model and the noise, where they are the same in all runs."""
+    settings = [run.record.settings for run in runs]
+    return ", ".join(_words(name, settings[0].get(name)) for name in _TASK if settings and not _differs(settings, name))
+
+
+def _differs(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return any(one.get(name) != settings[0].get(name) for one in settings)
+
+
+def _words(name: str, value: Any) -> str:
+    if name not in _TASK:
+        return f"{name}={value}"
+    return "no noise" if (name, value) == ("noise", "none") else str(value)
+
+
+def _course(seeds: Sequence[Dynamics], measure: Measure) -> Course | None:
+    curves = [curve for run in seeds if (curve := _over_steps(run, measure.read(run)))]
+    shared = sorted(set.intersection(*map(set, curves))) if curves else []
+    if not shared:
+        return None
+    steps = np.array(thinned(shared, _MOST_POINTS))
+    values = np.array([[curve[step] for step in steps] for curve in curves])
+    mean = values.mean(0)
+    if len(values) == 1:
+        return Course(steps, mean, None, None)
+    deviation = values.std(0, ddof=1)
+    return Course(steps, mean, mean - deviation, mean + deviation)
+
+
+def _over_steps(run: Dynamics, curve: Mapping[int, float]) -> dict[int, float]:
+    """A curve by iteration: epochs of different sizes do not line up."""
+    return {line["step"]: curve[line["epoch"]] for line in run.record.metrics if "step" in line and line["epoch"] in curve}
