@@ -1,0 +1,280 @@
+"""The papers' data: every recipe can be run, and the numbers agree with each other wherever the papers say one thing twice."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+
+import noisewise.papers._page
+from noisewise import losses, models
+from noisewise.errors import InputError
+from noisewise.papers import METRICS, Cell, Recipe, available, get, page
+from noisewise.papers._recipes import PICTURES, read
+from noisewise.train import Settings
+
+RECIPES = [get(name) for name in available()]
+LOSSES = sorted({spec for one in RECIPES for spec in (*(run["loss"] for run in one.runs), *(one.losses or {}).values())})
+
+
+def cells(recipe: str, **wanted: str) -> dict[str, Cell]:
+    """The cells of runs that have some settings, by what the paper calls them; of one metric, so that names are unique."""
+    metric = wanted.pop("metric")
+    found = [cell for cell in get(recipe).cells if cell.settings is not None and cell.metric == metric]
+    return {cell.words: cell for cell in found if all(cell.settings[name] == value for name, value in wanted.items())}  # type: ignore[index]
+
+
+def quoted(recipe: str, source: str) -> dict[tuple[str, str], float | None]:
+    return {(cell.words, cell.column): cell.value for cell in get(recipe).cells if cell.quoted is not None and source in cell.quoted}
+
+
+def test_every_table_and_figure_asked_for_is_there() -> None:
+    tables = {
+        "imae": [*(f"table{n}" for n in range(1, 7)), *(f"supplement-table{n}" for n in (4, 5, 6)), "poster-table1", "rebuttal-tableA"],
+        "gr": [f"table{n}" for n in range(2, 13)],
+        "curriculum": [f"table{n}" for n in (2, 3, 4, 5, 8, 9, 10, 11, 12)],
+    }
+    figures = {"imae": (1, 3, 4, 10), "gr": (1, 2), "curriculum": (1, 2, 3, 4, 5, 7, 8)}
+    for paper, names in tables.items():
+        assert {f"{paper}/{name}" for name in names} <= set(available())
+        assert {f"{paper}/figure{number}" for number in figures[paper]} <= set(available())
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
+def test_every_run_of_a_recipe_is_one_the_engine_takes(recipe: Recipe) -> None:
+    for run in recipe.runs:
+        Settings.of({**run, "loss": "ce"})  # every loss has a test of its own, below
+    for model in {run["model"] for run in recipe.runs}:
+        with torch.device("meta"):
+            models.get(model, num_classes=10)
+    assert recipe.runs or recipe.losses or recipe.nothing or recipe.computed, "a recipe is no dead text"
+    assert (recipe.picture in PICTURES) == ("figure" in recipe.id)
+    if recipe.runs and recipe.same_as is None:
+        assert recipe.chosen, "no paper says everything"
+
+
+@pytest.mark.parametrize("spec", LOSSES)
+def test_every_loss_of_the_recipes_takes_a_step(spec: str) -> None:
+    layer = torch.nn.Linear(6, 20)
+    before = layer.weight.detach().clone()
+    labels = torch.arange(16) % 20
+    loss = losses.get(spec)(layer(torch.randn(16, 6)), labels)
+    loss.backward()
+    with torch.no_grad():
+        layer.weight -= 0.1 * layer.weight.grad  # type: ignore[operator]
+    assert math.isfinite(loss.item()) and torch.isfinite(layer.weight).all() and not torch.equal(layer.weight, before)
+
+
+def test_accuracies_are_percentages() -> None:
+    for recipe in RECIPES:
+        for cell in recipe.cells:
+            if cell.value is not None and cell.metric in METRICS and METRICS[cell.metric].unit == "%":
+                assert 0 < cell.value <= 100, (recipe.id, cell)
+            if cell.deviation is not None:
+                assert 0 <= cell.deviation < 5, (recipe.id, cell)
+
+
+def test_best_is_never_below_final() -> None:
+    for name in ("imae/table6", "gr/table3", "gr/table11"):
+        found = {metric: [cell.value for cell in get(name).cells if cell.metric == metric] for metric in ("best", "final")}
+        assert all(best >= final for best, final in zip(found["best"], found["final"], strict=True) if best and final)
+
+
+def test_hybrid_accuracy_is_on_the_whole_training_set_and_not_on_its_clean_subset() -> None:
+    of_run: dict[str, dict[str, float]] = {}
+    for cell in get("imae/table6").cells:
+        if cell.value is not None:
+            assert cell.settings is not None
+            of_run.setdefault(f"{cell.settings['model']} {cell.settings['noise']} {cell.words}", {})[cell.metric] = cell.value
+    assert len(of_run) == 18
+    for name, printed in of_run.items():
+        rate = {"none": 0.0, "symmetric(0.4)": 0.4, "symmetric(0.8)": 0.8}[name.split()[1]]
+        clean, noisy = 50_000 * (1 - rate), 50_000 * rate
+        subset = (10_000 * printed["final"] + clean * printed["clean_subset"]) / (10_000 + clean)
+        if rate == 0:
+            assert abs(subset - printed["hybrid"]) < 0.15, name
+            continue
+        assert subset - printed["hybrid"] > 0.15, name
+        right = 60_000 * printed["hybrid"] - 10_000 * printed["final"] - clean * printed["clean_subset"]
+        assert 0 < right / noisy < printed["clean_subset"], f"{name}: wrongly labelled examples seen as what they are, in %"
+
+
+def test_fitting_is_made_of_both_subsets_but_for_the_slip() -> None:
+    for noise, rate in (("symmetric(0.2)", 0.2), ("symmetric(0.4)", 0.4)):
+        of = {metric: cells("gr/table11", noise=noise, metric=metric) for metric in ("fitting", "clean_subset", "noisy_subset")}
+        for words, cell in of["fitting"].items():
+            together = (1 - rate) * of["clean_subset"][words].value + rate * of["noisy_subset"][words].value  # type: ignore[operator]
+            slip = words == "CCE" and rate == 0.4
+            assert (abs(together - cell.value) > 7) if slip else (abs(together - cell.value) < 0.8)  # type: ignore[operator]
+
+
+def test_the_variances_of_imae_are_integrals() -> None:
+    for cell in get("imae/supplement-table4").cells:
+        temperature = float(cell.words.removeprefix("T = "))
+        mean, square = (quad(lambda p, T=n * temperature: math.exp(T * p * (1 - p)), 0, 1)[0] for n in (1, 2))
+        assert cell.value is not None and abs(square - mean**2 - cell.value) <= 5.1e-4
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "same"),
+    [
+        ("imae/table1", "imae/table6", {"noise": "symmetric(0.4)", "model": "resnet56"}),
+        ("gr/table11", "gr/table3", {"noise": "symmetric(0.2)"}),
+        ("gr/table11", "gr/table3", {"noise": "symmetric(0.4)"}),
+        ("gr/table12", "gr/table5", {"noise": "symmetric(0.2)"}),
+        ("gr/table12", "gr/table5", {"noise": "symmetric(0.4)"}),
+        ("gr/table12", "gr/table5", {"noise": "symmetric(0.6)"}),
+        ("gr/table8", "gr/table5", {"noise": "symmetric(0.4)", "weight_decay": 1e-4, "model": "resnet44"}),
+        ("curriculum/table10", "curriculum/table3", {"noise": "none"}),
+        ("curriculum/table10", "curriculum/table3", {"noise": "symmetric(0.4)"}),
+        ("curriculum/table10", "curriculum/table3", {"noise": "symmetric(0.8)"}),
+        ("curriculum/table11", "curriculum/table3", {"noise": "none"}),
+        ("curriculum/table11", "curriculum/table3", {"noise": "superclass_circular(0.4)"}),
+    ],
+)
+def test_a_run_printed_in_two_tables_has_the_same_numbers(part: str, whole: str, same: dict[str, Any]) -> None:
+    metrics = set(get(part).metrics) & set(get(whole).metrics)
+    compared = 0
+    for metric in metrics:
+        mine, theirs = ({cell.settings["loss"]: cell for cell in cells(name, metric=metric, **same).values()} for name in (part, whole))  # type: ignore[index]
+        for loss in mine.keys() & theirs.keys():
+            slip = part == "curriculum/table10" and loss.startswith("shifted(normalised(mae)")
+            assert (mine[loss].value == theirs[loss].value) != slip, (metric, loss)
+            assert mine[loss].settings == theirs[loss].settings
+            compared += 1
+    assert compared >= 1
+
+
+def test_numbers_quoted_from_the_same_paper_agree() -> None:
+    imae, gr = quoted("imae/table3", "D2L"), quoted("gr/table5", "D2L")
+    assert len(imae.keys() & gr.keys()) == 18
+    assert all(imae[key] == gr[key] for key in imae.keys() & gr.keys())
+    assert {column: value for (_, column), value in quoted("gr/table5", "SL").items()} == {
+        column: value for (words, column), value in quoted("imae/table3", "SL").items() if words == "SL" and column != "none"
+    }
+    ours = {"58.1", "12.0", "31.6", "73.8", "26.0", "51.5"}
+    for name in ("imae/supplement-table6", "gr/table7"):
+        assert ours <= {f"{cell.value:.1f}" for cell in get(name).cells}
+
+
+def test_losses_have_the_hyper_parameters_of_the_tables_of_hyper_parameters() -> None:
+    for table, used in (("curriculum/table8", "curriculum/table2"), ("curriculum/table12", "curriculum/table5")):
+        given: dict[str, dict[str, float | None]] = {}
+        for cell in get(table).cells:
+            given.setdefault(cell.column, {})[cell.words] = cell.value
+        for cell in get(used).cells:
+            assert cell.settings is not None
+            if cell.words in given:
+                assert _hyper_parameters(losses.get(cell.settings["loss"])) == {
+                    name: value for name, value in given[cell.words].items() if value is not None
+                }, cell.words
+
+
+def _hyper_parameters(loss: Any) -> dict[str, float]:
+    loss = getattr(loss, "loss", loss)
+    if loss.name == "sce":
+        assert loss.A == -1 and loss.alpha == pytest.approx(1 - loss.beta)
+        return {"q": loss.beta}
+    if hasattr(loss, "parts"):
+        (first, nce), (second, mae) = loss.parts
+        assert (nce.name, mae.name) == ("nce", "mae") and first == pytest.approx(1 - 2 * second), "MAE is 2 (1 − p) here, 1 − p there"
+        return {"q": 2 * second}
+    return {name: getattr(loss, name) for name in ("a", "q") if hasattr(loss, name)}
+
+
+@pytest.mark.parametrize("table", ["curriculum/table3", "curriculum/table10", "curriculum/table11"])
+def test_shifts_and_scales_have_the_tau_of_their_noise(table: str) -> None:
+    tau = {(cell.words, cell.column): cell.value for cell in get("curriculum/table9").cells}
+    moved = [cell for cell in get(table).cells if (cell.words, cell.column) in tau]
+    assert len(moved) == 20
+    for cell in moved:
+        assert cell.settings is not None and cell.settings["noise"] == cell.column
+        loss = losses.get(cell.settings["loss"])
+        assert (loss.tau, loss.expected) == (tau[cell.words, cell.column], -5.097)  # type: ignore[attr-defined]
+        assert loss.name == {"shift": "shifted", "scale": "scaled"}[cell.words.split()[1]]
+        inner = loss.loss.loss  # type: ignore[attr-defined]
+        assert repr(inner) == {"MAE": "mae", "AGCE": "agce(a=0.1, q=0.1)"}[cell.words.split()[0]]
+
+
+def test_names_of_rows_say_the_hyper_parameters_of_gr() -> None:
+    signs = {"β": "beta", "λ": "lam"}
+    for name in ("gr/table3", "gr/table11", "gr/table12"):
+        for cell in get(name).cells:
+            assert cell.settings is not None
+            said = [part.split(" = ") for part in cell.words.removeprefix("GR (").removesuffix(")").split(", ") if " = " in part]
+            loss = losses.get(cell.settings["loss"])
+            assert all(getattr(loss, signs[sign]) == float(value) for sign, value in said) and (bool(said) or cell.words == "CCE")
+
+
+def test_the_curriculum_papers_losses_have_unit_maximum() -> None:
+    d = torch.linspace(-30, 30, 60_001, dtype=torch.float64)
+    for name in ("curriculum/table2", "curriculum/table3", "curriculum/table5"):
+        for run in get(name).runs:
+            loss = losses.get(run["loss"])
+            if isinstance(loss, losses.MarginLoss):
+                assert float(loss.emphasis(d).max()) == pytest.approx(1, abs=1e-4), run["loss"]
+
+
+def _paper(table: dict[str, Any], **more: Any) -> dict[str, Any]:
+    about = dict.fromkeys(("name", "short", "title", "authors", "reference"), "x")
+    return {**about, "settings": {}, "chosen": {}, "table1": {"caption": "", **table}, **more}
+
+
+ROW = {"data": "digits", "model": "mlp", "epochs": 1, "columns": ["final", "best"]}
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({**ROW, "block": [{"rows": [["CE", "ce", 1.0]]}]}, "The row 'CE' of x/table1 must have 2 numbers"),
+        ({**ROW, "colums": []}, "There is no entry of x/table1 named 'colums'. Did you mean 'columns'"),
+        ({**ROW, "columns": ["finl"], "block": [{"rows": [["CE", "ce", 1.0]]}]}, "There is no metric of x/table1 named 'finl'"),
+        ({**ROW, "block": [{"rows": [["CE", {"los": "ce"}, 1.0, 2.0]]}]}, "There is no setting of x/table1 named 'los'"),
+        ({"picture": "curve"}, "The 'picture' parameter of x/table1 must be one of curves, dynamics, margins. Got 'curve'"),
+        ({"use": "cifar"}, "There is no settings named 'cifar'"),
+        ({"chosen": ["seed"]}, "There is no choice named 'seed'"),
+        ({"same_as": "table9"}, "There is no table above named 'table9'"),
+    ],
+)
+def test_a_file_with_a_mistake_is_refused(table: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        read(_paper(table))
+    assert said in str(error.value)
+
+
+def test_numbers_are_read_as_printed() -> None:
+    block = {"across": "noise", "columns": ["none", "pair(0.1)", "pair(0.2)"], "metric": "final", "times": 100}
+    rows = [["CE", "ce", 0.81, "0.563 ± 0.012", "–"]]
+    (recipe,) = read(_paper({"data": "digits", "model": "mlp", "steps": 1, **block, "block": [{"rows": rows}]}))
+    assert [(cell.value, cell.deviation) for cell in recipe.cells] == [(81.0, None), (56.3, 1.2), (None, None)]
+    assert [run["noise"] for run in recipe.runs] == ["none", "pair(0.1)", "pair(0.2)"]
+    assert np.unique([cell.metric for cell in recipe.cells]).tolist() == ["final"]
+
+
+def test_an_unknown_recipe_is_named() -> None:
+    with pytest.raises(InputError, match=r"There is no recipe named 'imae/table66'\. Did you mean 'imae/table6'"):
+        get("imae/table66")
+
+
+def test_the_page_of_recipes_has_every_number_and_every_choice() -> None:
+    shown = page()
+    for recipe in RECIPES:
+        assert f"### {recipe.id}\n\n{recipe.caption}.\n" in shown
+        assert all(f"- {sentence}\n" in shown for sentence in (*recipe.chosen, *recipe.slips) if recipe.same_as is None)
+        assert all(sentence in shown for sentence in (recipe.waits, recipe.not_run, recipe.nothing) if sentence)
+    assert "| noisy subset | training accuracy, against the given labels, where they are wrong, in % |\n" in shown
+    assert "| `resnet56` | `symmetric(0.8)` | IMAE | 37.1 | 34.0 | 13.0 | 44.7 | 34.8 |\n" in shown
+    assert "| `human(fine)` | MAE scale | 54.7 ± 0.48 |\n" in shown
+
+
+def test_the_page_puts_committed_results_beside_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [{"ours": 63.9, "spread": None, "seeds": 1}, {"ours": 60.0, "spread": 1.25, "seeds": 2}, *[{"ours": None}] * 7]
+    held = {"cells": own, "seeds": [0, 1], "seconds": 90.0, "date": "2031-01-02", "versions": {"torch": ["3.0"], "device": []}}
+    monkeypatch.setattr(noisewise.papers._page, "results", lambda: {"imae/table1": held})
+    shown = page()
+    assert "Run on 2031-01-02: seeds 0, 1; 2 minutes; torch 3.0.\n" in shown
+    assert "| CCE | 63.9 / 63.3 | **60.0 ± 1.2** / 75.0 | 96.2 |\n" in shown

@@ -1,0 +1,290 @@
+"""Recipes run end to end on small files in the official layouts; ours beside theirs is what the run folders say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from layouts import write_all
+from typer.testing import CliRunner, Result
+
+from noisewise import papers
+from noisewise.cli import app
+from noisewise.cli._reproduce import _status
+from noisewise.errors import InputError
+from noisewise.papers import Compared, Recipe, available, get
+from noisewise.papers._plan import QUICK
+
+RUN = [recipe for recipe in map(get, available()) if recipe.nothing is None]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    write_all(root)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _here(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOISEWISE_DATA", str(data))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for all recipes, as a user would have: runs that two of them need are trained once."""
+    return tmp_path_factory.mktemp("reproduced")
+
+
+def _run(*arguments: Any, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def _lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def _choice(recipe: Recipe) -> str | None:
+    """One run of a recipe, enough to show that it works: the one that most recipes share, so that few are trained in all."""
+    if not recipe.runs:
+        return None
+    run = max(recipe.runs, key=lambda run: sum(run in other.runs for other in RUN))
+    return ",".join(f"{name}={run[name]}" for name in ("data", "model", "loss", "noise") if name in run)
+
+
+@pytest.mark.filterwarnings("ignore::noisewise.train.Underfitting")
+@pytest.mark.parametrize("recipe", RUN, ids=lambda recipe: recipe.id)
+def test_a_recipe_runs_from_end_to_end(recipe: Recipe, shared: Path) -> None:
+    done = papers.reproduce(papers.plan(recipe, only=_choice(recipe), quick=True, output=shared))
+    assert (bool(done.runs), recipe.picture is not None) == (bool(recipe.runs), "picture" in done.files)
+    assert all(file.stat().st_size > 0 for file in done.files.values())
+    for run in done.runs:
+        assert run.state == "finished" and run.metrics[-1]["step"] == QUICK["steps"]
+        assert {run.settings.loss} <= {one["loss"] for one in recipe.runs} and run.settings.device == "cpu"
+    if done.cells:
+        written = json.loads(done.files["results"].read_text())
+        assert written["quick"] is True and len(written["cells"]) == len(done.cells)
+        ours = [cell for cell in done.cells if cell.ours is not None]
+        assert bool(ours) == any(cell.metric not in ("mAP", "CMC-1") for cell in done.cells)
+
+
+def test_ours_is_what_the_run_folder_says(tmp_path: Path) -> None:
+    plan = papers.plan(get("imae/table6"), only="loss=mae,noise=symmetric(0.8),model=resnet20", quick=True, seeds=[3], output=tmp_path)
+    done = papers.reproduce(plan)
+    (run,) = done.runs
+    given, true = (np.load(run.path / f"labels/{name}.npy") for name in ("given", "true"))
+    predicted = np.load(run.path / "record/clean/predictions-00001.npy")
+    tested = 100 * _lines(run.path)[-1]["test_accuracy"]
+    wanted = {
+        "best": tested,
+        "final": tested,
+        "noisy_subset": 100 * (predicted == given)[given != true].mean(),
+        "clean_subset": 100 * (predicted == given)[given == true].mean(),
+        "hybrid": (tested * 4 + 100 * (predicted == true).sum()) / (4 + len(given)),
+    }
+    found = {cell.metric: cell for cell in done.cells if cell.ours is not None}
+    assert {name: cell.ours for name, cell in found.items()} == pytest.approx(wanted)
+    theirs = {"best": 27.7, "final": 27.5, "noisy_subset": 9.7, "clean_subset": 29.4, "hybrid": 27.8}
+    assert {name: cell.theirs for name, cell in found.items()} == theirs
+    assert len(done.cells) == 90 and all(cell.seeds == (cell in found.values()) for cell in done.cells)
+
+
+def test_best_of_the_seeds_and_cost_of_the_noise(tmp_path: Path) -> None:
+    plan = papers.plan(get("curriculum/table5"), only="loss=mae,noise=symmetric(0.4)", quick=True, seeds=[0, 1, 2], output=tmp_path)
+    assert sorted({noise for _, noise, _ in plan.rows}) == ["none", "symmetric(0.4)"], "the clean runs that diff is measured against"
+    done = papers.reproduce(plan)
+    finals: dict[str, list[float]] = {"none": [], "symmetric(0.4)": []}
+    snr = []
+    for run in done.runs:
+        line = _lines(run.path)[-1]
+        finals[run.settings.noise].append(100 * line["test_accuracy"])
+        if run.settings.noise != "none":
+            clean, noisy = line["emphasis"]["clean"], line["emphasis"]["noisy"]
+            snr.append((clean["pull"] / clean["eta"]) / (noisy["pull"] / noisy["eta"]))
+    found = {cell.metric: cell.ours for cell in done.cells if cell.settings["noise"] == "symmetric(0.4)" and cell.ours is not None}
+    best = int(np.argmax(finals["symmetric(0.4)"]))
+    assert found == pytest.approx({"diff": finals["symmetric(0.4)"][best] - max(finals["none"]), "snr": snr[best]})
+
+
+def test_several_seeds_give_a_mean_and_a_spread(tmp_path: Path) -> None:
+    plan = papers.plan(
+        get("gr/table9"),
+        only="loss=ce,noise=none,weight_decay=0.0001,model=resnet44(dropout=0.2)",
+        quick=True,
+        seeds=[0, 1, 2],
+        output=tmp_path,
+    )
+    done = papers.reproduce(plan)
+    finals = [100 * _lines(run.path)[-1]["test_accuracy"] for run in done.runs]
+    (cell,) = (cell for cell in done.cells if cell.ours is not None)
+    assert (cell.words, cell.seeds, len(finals)) == ("Dropout+L2", 3, 3)
+    assert (cell.ours, cell.spread) == (pytest.approx(np.mean(finals)), pytest.approx(np.std(finals, ddof=1)))
+
+
+def test_the_same_again_trains_nothing_and_more_is_added(tmp_path: Path) -> None:
+    first = papers.reproduce(papers.plan(get("imae/table1"), only="loss=ce", quick=True, output=tmp_path))
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/model.safetensors")}
+    again = papers.reproduce(papers.plan(get("imae/table1"), only="loss=ce", quick=True, output=tmp_path))
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/model.safetensors")} == files and len(files) == 1
+    assert (again.cells, again.seconds, again.images) == (first.cells, pytest.approx(first.seconds, abs=0.06), 2 * QUICK["batch_size"])
+    larger = papers.reproduce(
+        papers.plan(get("imae/table6"), only="model=resnet56,noise=symmetric(0.4),loss=mae", quick=True, output=tmp_path)
+    )
+    assert sorted(run.settings.loss for run in larger.runs) == ["ce", "mae"], "table 1's run is one of table 6's"
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+
+
+def _compared(metric: str, ours: float, theirs: float, deviation: float | None = None) -> Compared:
+    return Compared("", {}, metric, theirs, deviation, ours, None, 1)
+
+
+def test_differences_that_want_an_explanation_are_marked() -> None:
+    assert not _compared("final", 85.9, 84.0).beyond and _compared("final", 81.9, 84.0).beyond
+    assert not _compared("final", 84.7, 84.0, 0.4).beyond and _compared("final", 84.9, 84.0, 0.4).beyond
+    assert _compared("diff", -30.0, -33.0).beyond and not _compared("snr", 9.0, 1.0).beyond
+    assert _compared("final", 81.5, 84.0).difference == -2.5
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given", "said"),
+    [
+        (
+            "imae/table6",
+            {"only": "loss=gce"},
+            "No run of imae/table6 has loss=gce. Among its runs, loss is ce, mae, imae(T=0.5), imae(T=8).",
+        ),
+        ("imae/table6", {"only": "lose=ce"}, "There is no setting named 'lose'. Did you mean 'loss'"),
+        (
+            "imae/table6",
+            {"only": "imae"},
+            "The 'only' parameter of imae/table6 must be settings and values, such as loss=imae,noise=symmetric(0.4)",
+        ),
+        ("imae/figure1", {"only": "loss=ce"}, "because it has no runs to choose from"),
+    ],
+)
+def test_a_wrong_choice_is_refused(recipe: str, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        papers.plan(get(recipe), **given)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "only", "number"),
+    [
+        ("imae/table6", None, 18),
+        ("imae/table6", "loss=imae", 6),
+        ("imae/table6", "loss=imae(8), noise=symmetric(.4)", 2),
+        ("gr/table3", "loss=gr(beta=12, lam=0.5)", 3),
+        ("gr/table8", "model=resnet44(dropout=0.2),weight_decay=0.0001", 2),
+        ("curriculum/table3", "loss=mae", 5),
+        ("curriculum/table3", "loss=scaled,noise=human", 2),
+        ("imae/supplement-table5", "optimiser=adam", 12),
+    ],
+)
+def test_runs_are_chosen_by_name_or_in_full(recipe: str, only: str | None, number: int) -> None:
+    assert len(papers.plan(get(recipe), only=only, seeds=[0]).rows) == number
+
+
+def test_comparisons_are_whole_products_of_what_is_needed() -> None:
+    for recipe in RUN:
+        plan = papers.plan(recipe, seeds=[0])
+        trained = [{**one.settings, "loss": loss, "noise": noise} for one in plan.comparisons for loss in one.loss for noise in one.noise]
+        assert sorted(map(str, (sorted(one.items(), key=str) for one in trained))) == sorted(
+            str(sorted(({"noise": "none"} | dict(run)).items(), key=str)) for run in recipe.runs
+        )
+
+
+def test_paper_seeds_are_the_default_and_others_can_be_asked_for() -> None:
+    assert {seed for _, _, seed in papers.plan(get("imae/table4")).rows} == {123}
+    assert {seed for _, _, seed in papers.plan(get("gr/table8")).rows} == {0, 1, 2, 3, 4}
+    assert {seed for _, _, seed in papers.plan(get("gr/table8"), seeds=[7]).rows} == {7}
+
+
+def test_the_list_has_every_recipe_and_its_status() -> None:
+    printed = _run().stdout
+    assert all(name in printed for name in available())
+    listed = {one["recipe"]: one for one in json.loads(_run("--json").stdout)}
+    assert listed["imae/poster-table2"]["status"] == "the numbers of imae/table6"
+    assert listed["curriculum/table9"]["status"] == "nothing to run"
+    assert listed["imae/figure1"]["status"] == "follows from the losses"
+    assert listed["gr/table6"]["status"] == "not run: Clothing1M is given out on request only" and listed["gr/table6"]["runs"] == 3
+    held = {"gr/table3": {"date": "2031-01-02", "cells": [{"ours": 1.0}, {"ours": None}]}}
+    assert _status(get("gr/table3"), held) == "results of 2031-01-02: 1 of 2 numbers"
+    assert _status(get("gr/table4"), held) == "no results yet"
+
+
+def test_the_command_prints_ours_beside_theirs_and_says_what_it_wrote(tmp_path: Path) -> None:
+    done = _run("gr/table11", "--quick", "--only", "loss=ce,noise=symmetric(0.2)", "-o", tmp_path / "out")
+    assert "noisewise: Training again on corrected labels waits for label correction" in done.stderr
+    assert "Its numbers say nothing about the paper's." in done.stderr
+    cell = next(one for one in json.loads((tmp_path / "out/gr-table11.json").read_text())["cells"] if one["metric"] == "final")
+    assert f"{cell['ours']:.1f} | 76.8 {cell['ours'] - 76.8:+.1f} !" in done.stdout and "– | –" in done.stdout
+    assert "1 runs, " in done.stdout and " images/s" in done.stdout
+    assert "λ = 1, β = 16" not in done.stdout and "of the paper's numbers have none of ours beside them yet" in done.stdout
+    for name in ("gr-table11.json", "gr-table11.html"):
+        assert str(tmp_path / "out" / name) in done.stdout
+
+
+def test_results_hold_seeds_times_versions_and_cells(tmp_path: Path) -> None:
+    asked = ("imae/supplement-table5", "--quick", "--only", "loss=ce,optimiser=adam(lr=0.005, eps=1.0)", "--seeds", "0,4", "--json")
+    written = json.loads(_run(*asked).stdout)
+    assert written.pop("files")["report"] == str(Path("reproduced-quick/imae-supplement-table5.html"))
+    assert written == json.loads((tmp_path / "reproduced-quick/imae-supplement-table5.json").read_text())
+    assert (written["recipe"], written["seeds"], written["quick"]) == ("imae/supplement-table5", [0, 4], True)
+    assert written["seconds"] > 0 and written["images_per_second"] > 0
+    assert written["versions"].keys() == {"noisewise", "python", "torch", "numpy", "platform", "device"} and written["versions"][
+        "device"
+    ] == ["cpu"]
+    (cell,) = (cell for cell in written["cells"] if cell["ours"] is not None)
+    assert (cell["words"], cell["theirs"], cell["seeds"]) == ("CCE", 50.3, 2) and cell["spread"] is not None
+    assert all((tmp_path / "reproduced-quick" / run["folder"] / "settings.json").exists() for run in written["runs"])
+    assert len(written["runs"]) == 2
+
+
+def test_a_table_without_results_says_so_and_writes_nothing(tmp_path: Path) -> None:
+    done = _run("curriculum/table12")
+    assert done.stderr.startswith("noisewise: The table has hyper-parameters and no results") and not list(tmp_path.iterdir())
+
+
+def test_a_figure_of_losses_needs_no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path))
+    (what, file), *others = json.loads(_run("gr/figure1", "--json").stdout)["files"].items()
+    assert (what, file, others) == ("picture", str(Path("reproduced/gr-figure1.html")), [])
+    assert all(loss in Path(file).read_text(encoding="utf-8") for loss in ("gr(beta=8, lam=2, saturation=0)", "gce(q=0.7)"))
+
+
+def test_wrong_seeds_are_refused_in_one_sentence() -> None:
+    done = _run("imae/table6", "--seeds", "0;1", code=2)
+    assert done.stderr == "noisewise: The 'seeds' parameter of reproduce must be whole numbers, such as 0,1,2. Got '0;1' instead.\n"
+
+
+def test_data_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path))
+    assert "The data set 'mnist' is not in" in _run("curriculum/figure4", "--quick", code=2).stderr
+
+
+def test_committed_results_are_of_full_size() -> None:
+    for name, content in papers.results().items():
+        assert name in available() and content["quick"] is False
+        assert {(cell["words"], cell["metric"]) for cell in content["cells"]} == {
+            (cell.words, cell.metric) for cell in get(name).cells if cell.settings is not None
+        }
+
+
+@pytest.mark.slow
+def test_several_at_a_time_give_the_same_as_one_at_a_time(tmp_path: Path) -> None:
+    found = []
+    for jobs in (1, 2):
+        plan = papers.plan(get("curriculum/figure4"), only="loss=ce", quick=True, output=tmp_path / str(jobs))
+        told: list[int] = []
+        done = papers.reproduce(plan, jobs=jobs, watch=lambda progress, told=told: told.append(progress.place))
+        assert set(told) == {0, 1, 2}
+        found.append([_lines(run.path)[-1]["test_accuracy"] for run in done.runs])
+    assert len(found[0]) == 3 and found[0] == found[1]
