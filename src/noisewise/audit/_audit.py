@@ -1,0 +1,249 @@
+"""The audit of a run: the quality of every label, the doubtful ones, how many there are and what they should be.
+
+Everything is read off the run folder, so a run from another machine is audited the same way, without its data. This module must
+not know how runs are trained.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.audit import _scores
+from noisewise.audit._evidence import codes, emphasis_of_margins, gather
+from noisewise.audit._examples import names_of, numbers_of
+from noisewise.audit._issues import Flags, Floats, Whole, draw_line
+from noisewise.audit._table import write_rows
+from noisewise.dynamics import Dynamics
+from noisewise.errors import must
+
+if TYPE_CHECKING:
+    from noisewise.train import Run
+
+COLUMNS = (
+    *("index", "id", "is_label_issue", "label_quality", "given_label", "predicted_label", "suggested_label", "suggestion_probability"),
+    *("mean_margin", "final_margin", "first_fit", "forgetting", "mean_emphasis", "emphasis_history"),
+)
+_MOMENTS = 20  # of an emphasis history
+_ROWS = 1 << 16  # made at a time
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Audit:
+    """What a run says about its labels; every array is in the order of the record.
+
+    Args:
+        given: the label every example was trained with.
+        predicted: the class the model predicts at the end of training; −1 for an example that was never seen.
+        suggested: the class most epochs voted for; the given one unless another beats it.
+        suggestion_probability: the share of the votes it got, every epoch's weighted by how much it tells; two of weight 1 are the
+            given label's from the start.
+        quality: one minus the chance that the label is wrong. The lower, the more doubtful; NaN for an example never seen.
+        is_issue: the labels that are probably wrong.
+        score: what the examples are ranked by. The lower, the more doubtful.
+        mean_margin: over the epochs that saw the example.
+        final_margin: at the end of training, without augmentation where the run made such passes.
+        first_fit: the first epoch that predicted the given label; −1 for none.
+        forgetting: how often the example was learned and lost again.
+        mean_emphasis: how hard the run's loss pulled, on average; NaN where that is not a function of the margin.
+        seen: whether any epoch saw the example.
+        interval: of the number of wrong labels, spanned by estimates that err in different ways.
+        dynamics: of the run, for histories.
+    """
+
+    given: Whole
+    predicted: Whole
+    suggested: Whole
+    suggestion_probability: Floats
+    quality: Floats
+    is_issue: Flags
+    score: Floats
+    mean_margin: Floats
+    final_margin: Floats
+    first_fit: Whole
+    forgetting: Whole
+    mean_emphasis: Floats
+    seen: Flags
+    interval: tuple[float, float]
+    dynamics: Dynamics
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def __repr__(self) -> str:
+        low, high = self.interval
+        return (
+            f"Audit({str(self.dynamics.folder)!r}: {self.count:,} of {len(self):,} labels look doubtful; "
+            f"between {low:,.0f} and {high:,.0f} may be wrong)"
+        )
+
+    @property
+    def count(self) -> int:
+        """How many labels are doubtful."""
+        return int(np.count_nonzero(self.is_issue))
+
+    @property
+    def expected_precision(self) -> float:
+        """The mean chance that a doubtful label is wrong; NaN if none is doubtful.
+
+        The chances count the trust in the labels too, so it is a cautious guess for a good model. For a weak one, whose own mistakes look
+        like wrong labels, it claims too much.
+        """
+        return float(1 - self.quality[self.is_issue].mean()) if self.count else float("nan")
+
+    @cached_property
+    def matrix(self) -> Whole:
+        """How many examples with each given label (row) should have each label (column): the suggested one where it is doubtful."""
+        classes = len(self.dynamics.record.classes)
+        best = np.where(self.is_issue, self.suggested, self.given)
+        return np.bincount(self.given * classes + best, minlength=classes**2).reshape(classes, classes)
+
+    @cached_property
+    def order(self) -> Whole:
+        """The positions of all examples, the most doubtful first; those never seen come last."""
+        return np.argsort(self.score, kind="stable")
+
+    @cached_property
+    def index(self) -> Whole:
+        """The number of every example in its source."""
+        return numbers_of(self.dynamics.record)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """What the user calls every example; where it has no name, its number."""
+        return names_of(self.dynamics.record)
+
+    def trajectories(self, indices: Any, *, moments: int | None = None) -> NDArray[np.float32]:
+        """The margins of some examples in the epochs of training: (examples, epochs), NaN where they were not seen.
+
+        Args:
+            indices: their positions in the record.
+            moments: in how many epochs at most, evenly spread from the first to the last; by default in every epoch.
+        """
+        positions, record = np.asarray(indices, dtype=np.int64), self.dynamics.record
+        return np.stack([record.margins(epoch)[positions].astype(np.float32) for epoch in self._moments(moments)], 1)
+
+    def _moments(self, number: int | None) -> list[int]:
+        epochs = np.asarray(self.dynamics.record.epochs())
+        return epochs[np.unique(np.linspace(0, len(epochs) - 1, number or len(epochs)).round().astype(int))].tolist()  # type: ignore[no-any-return]
+
+    def table(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The examples as rows, the most doubtful first, with cleanlab's columns and more.
+
+        Args:
+            limit: how many; by default all.
+        """
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise must("limit", "table", "a whole number in [0, inf), or None for all", limit)
+        return list(self._rows(self.order[:limit]))
+
+    def write(self, path: str | os.PathLike[str]) -> Path:
+        """Write all examples to a file, the most doubtful first.
+
+        Args:
+            path: ends in .csv, .json or .parquet.
+
+        Returns:
+            The path.
+        """
+        return write_rows(path, self._rows(self.order), COLUMNS)
+
+    def _rows(self, positions: Whole) -> Iterator[dict[str, Any]]:
+        names = (*self.dynamics.record.classes, None)  # the last for a prediction of −1
+        for start in range(0, len(positions), _ROWS):
+            part = positions[start : start + _ROWS]
+            columns = (
+                self.index[part].tolist(),
+                [self.ids[position] for position in part],
+                self.is_issue[part].tolist(),
+                self.quality[part].tolist(),
+                *([names[place] for place in labels[part]] for labels in (self.given, self.predicted, self.suggested)),
+                self.suggestion_probability[part].tolist(),
+                self.mean_margin[part].tolist(),
+                self.final_margin[part].tolist(),
+                self.first_fit[part].tolist(),
+                self.forgetting[part].tolist(),
+                self.mean_emphasis[part].tolist(),
+                self._emphasis_histories(part),
+            )
+            yield from (dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True))
+
+    def _emphasis_histories(self, positions: Whole) -> list[list[float]]:
+        """The emphasis on some examples in a few epochs, evenly spread; empty where it is not a function of the margin."""
+        record, histories = self.dynamics.record, []
+        for epoch in self._moments(_MOMENTS):
+            pulls = emphasis_of_margins(self.dynamics, epoch)
+            if pulls is None:
+                return [[] for _ in positions]
+            seen = record.predictions(epoch)[positions] >= 0
+            histories.append(np.where(seen, pulls[codes(record.margins(epoch)[positions])], np.nan))
+        return np.stack(histories, 1).round(6).tolist()  # type: ignore[no-any-return]
+
+
+def audit(run: str | os.PathLike[str] | Run | Dynamics, *, score: str = "combined") -> Audit:
+    """Find out which labels of a run look wrong, from the record it left.
+
+    Args:
+        run: a run, its folder or its dynamics.
+        score: what to rank by, "combined", "area_under_margin", "final_margin", "emphasis", "forgetting" or "mixture". Qualities
+            are dealt out in its order; how many labels may be wrong, and what they should be, is told from the votes in any case.
+
+    Returns:
+        The audit.
+
+    Example:
+        >>> import tempfile
+        >>> from noisewise import fit
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = fit("mlp", "digits", noise="symmetric(0.2, flips='exact')", epochs=10, folder=folder, device="cpu")
+        ...     found = audit(run)
+        ...     wrong = run.dynamics.record.wrong
+        >>> int(wrong.sum()), bool(wrong[found.order[:200]].mean() > 0.95)
+        (287, True)
+    """
+    ranked_by = _scores.named(score)
+    dynamics = _dynamics(run)
+    record = dynamics.record
+    evidence = gather(dynamics)
+    seen, against = np.isfinite(evidence.belief), evidence.other_share > evidence.given_share
+    belief, other = _scores.combined(dynamics, evidence), evidence.other.astype(np.int64)
+    line = draw_line(belief, against)
+    values = np.where(seen, ranked_by(dynamics, evidence), np.nan)
+    quality = _dealt_out(line.quality, values)
+    return Audit(
+        given=np.array(record.given),
+        predicted=evidence.predicted.astype(np.int64),
+        suggested=np.where(against, other, record.given),
+        suggestion_probability=np.where(against, evidence.other_share, evidence.given_share),
+        quality=quality,
+        is_issue=against & (quality < 0.5),
+        score=values,
+        mean_margin=dynamics.area_under_margin,
+        final_margin=evidence.final.astype(np.float64),
+        first_fit=dynamics.first_fit,
+        forgetting=dynamics.forgetting,
+        mean_emphasis=evidence.emphasis,
+        seen=seen,
+        interval=line.interval,
+        dynamics=dynamics,
+    )
+
+
+def _dynamics(run: str | os.PathLike[str] | Run | Dynamics) -> Dynamics:
+    if isinstance(run, Dynamics):
+        return run
+    return Dynamics(run if isinstance(run, str | os.PathLike) else run.path)
+
+
+def _dealt_out(quality: Floats, score: Floats) -> Floats:
+    """The same qualities in the order of a score."""
+    ordered = np.full(len(quality), np.nan)
+    ordered[np.argsort(score, kind="stable")] = np.sort(quality)
+    return ordered

@@ -1,0 +1,131 @@
+"""What the record of a run says about every example: how the epochs voted, and how far they believed the label.
+
+The record is gone through in blocks of examples, and each block epoch by epoch, so that memory stays bounded for any number of
+examples, classes and epochs. This module counts and adds; it must not know what makes a label doubtful.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.dynamics import Dynamics, Record
+from noisewise.errors import InputError
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Places = NDArray[np.int32]
+
+_VOTES = 1 << 25  # votes held at a time, examples times classes: 128 MiB
+_TRUST = 2.0  # a label is innocent until proven wrong: it starts with the votes of two epochs that tell the most
+_LEAST = 1e-9  # epochs that tell nothing still rank the labels that no other epoch tells apart
+
+# Margins are stored in half precision, which has 65536 values: a function of the margin is looked up, not computed.
+MARGINS: NDArray[np.float64] = np.nan_to_num(np.arange(1 << 16).astype("<u2").view("<f2").astype(np.float64), posinf=65504, neginf=-65504)
+_PROBABILITIES: Singles = (1 / (1 + np.exp(-np.clip(MARGINS, -700, 700)))).astype(np.float32)
+
+
+class Evidence(NamedTuple):
+    """Per example, over the epochs that saw it; NaN for one that none saw.
+
+    Formula:
+        given_share = (2 + Σ w over the epochs that predicted the given label) / (2 + Σ w)
+        other_share = Σ w over the epochs that predicted the other class / (2 + Σ w)
+        belief = (2 + Σ w p) / (2 + Σ w),  where w is an epoch's weight, at most 1, and p the probability it gave the given label
+
+    The 2 is the trust in the given label: two epochs against it, however much they tell, do not outvote it.
+
+    Args:
+        given_share: of the weighted votes, those for the given label.
+        other: the class most voted for beside it.
+        other_share: of the weighted votes, those for that class.
+        belief: the weighted mean probability of the given label.
+        probability: the same, every epoch alike.
+        emphasis: the mean emphasis, every epoch alike; NaN where the loss is not of the margin alone.
+        final: the margin in the last epoch that saw it, without augmentation where the run made such passes.
+        predicted: the class predicted there; −1 for none.
+    """
+
+    given_share: Floats
+    other: Places
+    other_share: Floats
+    belief: Floats
+    probability: Floats
+    emphasis: Floats
+    final: Singles
+    predicted: Places
+
+
+def gather(dynamics: Dynamics) -> Evidence:
+    """Go through the record of a run."""
+    record = dynamics.record
+    if not record.epochs():
+        raise InputError(f"The run in {str(record.folder)!r} has no record of margins. Train it for an epoch, or copy its record/ too.")
+    weights = epoch_weights(record)
+    pulls = {epoch: emphasis_of_margins(dynamics, epoch) for epoch in weights}
+    rows = max(1, _VOTES // len(record.classes))
+    blocks = [_block(record, slice(start, start + rows), weights, pulls) for start in range(0, len(record.given), rows)]
+    return Evidence(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
+
+
+def epoch_weights(record: Record) -> dict[int, float]:
+    """How much each epoch's vote counts: 16 (a (1 − a))², at most 1, where a is the share of examples it predicted as labelled.
+
+    An epoch in which the model knows nothing yet agrees with hardly any label, one in which it has learned them by heart with
+    all: neither says much about them, and neither weighs much.
+    """
+    weights: dict[int, float] = {}
+    for epoch, _, predictions in record.stream():
+        if predictions.max() >= len(record.classes):
+            raise InputError(
+                f"The predictions of epoch {epoch} in {str(record.folder)!r} must be below {len(record.classes)}, the number of classes. "
+                f"Got {predictions.max()}; copy the run folder again."
+            )
+        seen = int(np.count_nonzero(predictions >= 0))
+        agreed = int(np.count_nonzero(predictions == record.given)) / max(1, seen)
+        weights[epoch] = 16 * (agreed * (1 - agreed)) ** 2 + _LEAST
+    return weights
+
+
+def emphasis_of_margins(dynamics: Dynamics, epoch: int) -> Singles | None:
+    """The emphasis in an epoch of every margin half precision has; None for a loss that is not of the margin alone."""
+    try:
+        found = dynamics.emphasis_curve(epoch, MARGINS)
+    except InputError:  # a loss that only the machine of the run knows; its votes can be counted all the same
+        return None
+    return None if found is None else found.astype(np.float32)
+
+
+def codes(margins: NDArray[Any]) -> NDArray[np.uint16]:
+    """Where each margin stands among `MARGINS`."""
+    return np.ascontiguousarray(margins, dtype="<f2").view("<u2")
+
+
+def _block(record: Record, rows: slice, weights: dict[int, float], pulls: dict[int, Singles | None]) -> Evidence:
+    given = record.given[rows]
+    here = np.arange(len(given))
+    votes = np.zeros((len(given), len(record.classes)), dtype=np.float32)
+    weight, times, belief, probability, emphasis = np.zeros((5, len(given)))
+    final, last = np.full(len(given), np.nan, dtype=np.float32), np.full(len(given), -1, dtype=np.int32)
+    for epoch in weights:  # not those that a run under way has written since
+        where, predicted, pull = codes(record.margins(epoch)[rows]), record.predictions(epoch)[rows], pulls[epoch]
+        seen = predicted >= 0
+        counted = np.float32(weights[epoch]) * seen
+        votes[here, predicted] += counted  # one that was not seen, −1, adds nothing to the last class
+        weight += counted
+        times += seen
+        belief += counted * _PROBABILITIES[where]
+        probability += seen * _PROBABILITIES[where]
+        emphasis += np.nan if pull is None else seen * pull[where]
+        final[seen], last[seen] = MARGINS[where[seen]], predicted[seen]
+    for epoch in record.epochs("clean")[-1:]:
+        final, last = record.margins(epoch, "clean")[rows].astype(np.float32), record.predictions(epoch, "clean")[rows].astype(np.int32)
+    own = votes[here, given].astype(np.float64)
+    votes[here, given] = -1
+    other = votes.argmax(1).astype(np.int32)
+    times[times == 0] = np.nan
+    total = np.where(times > 0, weight + _TRUST, np.nan)
+    shares = (own + _TRUST) / total, other, votes[here, other] / total, (belief + _TRUST) / total
+    return Evidence(*shares, probability / times, emphasis / times, final, last)

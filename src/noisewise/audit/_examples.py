@@ -1,0 +1,115 @@
+"""The examples a run was trained on. They are not in its folder: whoever has them brings them, and they are checked to be the ones.
+
+Here is also how a page shows one: by its name, as a picture, or by its features. This module must not know how doubt is measured.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from noisewise.data import Dataset, Stream, read
+from noisewise.dynamics import Record
+from noisewise.errors import InputError
+
+Whole = NDArray[np.int64]
+Names = TypeVar("Names", Whole, list[str])
+
+_VALUES = 8  # of a row of features
+
+
+def numbers_of(record: Record) -> Whole:
+    """The number of every example of a run in its source."""
+    path = Path(record.folder) / "labels/index.npy"
+    return _one_each(np.load(path, allow_pickle=False), path, record) if path.exists() else np.arange(len(record.given))
+
+
+def names_of(record: Record) -> list[str]:
+    """What the user calls every example of a run; where it has no name, its number."""
+    path = Path(record.folder) / "labels/ids.json"
+    if not path.exists():
+        return list(map(str, numbers_of(record).tolist()))
+    return _one_each(list(map(str, json.loads(path.read_text(encoding="utf-8")))), path, record)
+
+
+def _one_each(found: Names, path: Path, record: Record) -> Names:
+    number = len(record.given)
+    if len(found) != number:
+        raise InputError(f"The file {str(path)!r} must name {number} examples. Got {len(found)} instead; copy the run folder again.")
+    return found
+
+
+def examples_of(record: Record, data: Any = None, *, places: Any = None) -> Dataset:
+    """The examples of a run in the order of its record, with the labels it was trained on.
+
+    Args:
+        record: of the run.
+        data: what it was trained on, as `noisewise.data.read` takes it; by default what its settings name.
+        places: the positions in the record of those that are wanted, in any order; by default all.
+    """
+    advice = "Give what it was trained on with data=… or --data."
+    asked, noise = record.settings["data"] if data is None else data, record.settings.get("noise", "none")
+    try:
+        whole = read(asked)
+        given = whole if noise == "none" else whole.corrupted(noise, seed=record.settings.get("seed", 0))
+    except (InputError, OSError) as error:
+        raise InputError(f"The data of the run in {str(record.folder)!r} cannot be read: {error} {advice}") from None
+    rows = _rows(given, numbers_of(record))
+    if rows is None or not np.array_equal(given.labels.cpu().numpy()[rows], record.given):
+        raise InputError(f"The data {given.name!r} are not those of the run in {str(record.folder)!r}: their labels differ. {advice}")
+    return given.take(torch.from_numpy(rows if places is None else rows[places]))
+
+
+def _rows(data: Dataset, numbers: Whole) -> Whole | None:
+    """Where the examples of some numbers stand; None if one of them is not there."""
+    assert data.index is not None
+    index = data.index.cpu().numpy()
+    order = np.argsort(index)
+    rows = order[np.searchsorted(index, numbers, sorter=order).clip(max=len(index) - 1)]
+    return rows if np.array_equal(index[rows], numbers) else None
+
+
+def picture(examples: Dataset, row: int, *, side: int) -> str | None:
+    """An example as a small PNG that can stand in a page; None if it is no image.
+
+    Args:
+        examples: the data set.
+        row: the position of the example.
+        side: the most pixels across.
+    """
+    from PIL import Image
+
+    if isinstance(examples, Stream):
+        image = Image.open(examples.paths[row]).convert("RGB")
+    elif examples.inputs.ndim == 4 and examples.inputs.shape[1] in (1, 3):
+        pixels = _as_bytes(examples.inputs[row].cpu()).permute(1, 2, 0).numpy()
+        image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    else:
+        return None
+    image.thumbnail((side, side))
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def _as_bytes(pixels: Tensor) -> Tensor:
+    if pixels.dtype == torch.uint8:
+        return pixels
+    low, high = pixels.min(), pixels.max()
+    return (255 * (pixels - low) / (high - low).clamp_min(1e-12)).round().to(torch.uint8)
+
+
+def features(examples: Dataset, row: int) -> list[str]:
+    """The first values of an example that is a row of features, and "…" for the rest; nothing if it is none."""
+    if isinstance(examples, Stream) or examples.inputs.ndim != 2:
+        return []
+    values = [f"{value:.4g}" for value in examples.inputs[row, :_VALUES].tolist()]
+    return values if examples.inputs.shape[1] <= _VALUES else [*values, "…"]

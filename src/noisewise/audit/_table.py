@@ -1,0 +1,108 @@
+"""Lists of labels as files: CSV, JSON or Parquet, written whole or not at all. This module must not know what the columns mean."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from noisewise.errors import InputError, must
+
+Row = Mapping[str, Any]
+
+
+def write_rows(path: str | os.PathLike[str], rows: Iterable[Row], columns: Sequence[str]) -> Path:
+    """Write rows to a file whose ending says how.
+
+    Args:
+        path: ends in .csv, .json or .parquet.
+        rows: in order; they are never held all together.
+        columns: the names all rows have.
+
+    Returns:
+        The path.
+    """
+    target = Path(path)
+    writer = check_writable(target)
+    part = target.with_name(f".{target.name}.part")
+    try:
+        writer(part, rows, columns)
+        part.replace(target)
+    except OSError as error:
+        raise InputError(f"The file {str(target)!r} cannot be written ({error.strerror or error}). Give another.") from None
+    finally:
+        part.unlink(missing_ok=True)
+    return target
+
+
+def check_writable(path: Path) -> Callable[[Path, Iterable[Row], Sequence[str]], None]:
+    """The writer of a file, after a check that it can be written at all."""
+    if path.suffix.lower() not in _WRITERS:
+        raise must("path", "write", "a file that ends in " + " or ".join(_WRITERS), str(path))
+    if not path.parent.is_dir():
+        raise InputError(f"There is no folder {str(path.parent)!r} to write {path.name!r} in. Make it, or give another.")
+    return _WRITERS[path.suffix.lower()]
+
+
+def _csv(path: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(columns)
+        table.writerows([_cell(row[name]) for name in columns] for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return " ".join(f"{one:.4g}" for one in value) if isinstance(value, list) else value
+
+
+def _json(path: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        opening = "[\n"
+        for row in rows:
+            plain = {name: _plain(row[name]) for name in columns}
+            file.write(opening + json.dumps(plain, ensure_ascii=False, allow_nan=False))
+            opening = ",\n"
+        file.write("\n]\n" if opening == ",\n" else "[]\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _parquet(path: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError("Writing Parquet needs pyarrow, which is not installed; run: pip install 'noisewise[parquet]'.") from None
+    writer = None
+    for part in _parts(rows):
+        table = pyarrow.table({name: [row[name] for row in part] for name in columns}, schema=None if writer is None else writer.schema)
+        writer = writer or parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    if writer is None:
+        parquet.write_table(pyarrow.table({name: [] for name in columns}), path)
+    else:
+        writer.close()
+
+
+def _parts(rows: Iterable[Row], size: int = 1 << 16) -> Iterator[list[Row]]:
+    part: list[Row] = []
+    for row in rows:
+        part.append(row)
+        if len(part) == size:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+_WRITERS = {".csv": _csv, ".json": _json, ".parquet": _parquet}

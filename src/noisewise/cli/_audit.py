@@ -1,0 +1,212 @@
+"""The commands about doubtful labels: finding them, in a run or in the user's own data, and correcting them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from noisewise.cli._app import AsJson, app, percent, print_json, resumable, spoken_warnings
+from noisewise.cli._asked import with_reading
+from noisewise.errors import InputError, must
+
+if TYPE_CHECKING:
+    from noisewise.audit import Audit
+    from noisewise.train import Run
+
+_SHOWN = 10
+_LIST = Path("issues.csv")
+_LOSS = "gce(q=0.7)"  # memorises little, so that nearly all epochs have something to say
+
+
+@app.command()
+@with_reading()
+def audit(
+    source: Annotated[str, typer.Argument(help="A run folder; or your own data, which a model is trained on first.", metavar="RUN|DATA")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="The list to write, .csv, .json or .parquet; for your own data issues.csv.", show_default=False
+        ),
+    ] = None,
+    score: Annotated[str, typer.Option(help="What to rank by.")] = "combined",
+    model: Annotated[
+        str | None,
+        typer.Option(help="The model to train on your data: by default mlp on numbers, resnet20 on images.", show_default=False),
+    ] = None,
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="The numbers are embeddings: train a linear model on them.")] = False,
+    loss: Annotated[
+        str | None,
+        typer.Option(help=f"The loss to train it with: by default {_LOSS}, or ce if that would hardly start.", show_default=False),
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="How many passes to train it for.", min=1)] = 30,
+    run_folder: Annotated[
+        Path | None, typer.Option("--run", help="Where the run on your data goes; by default runs/ and a name.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+    **reading: Any,
+) -> None:
+    """Find the labels that look wrong, in a run or in your own data."""
+    from noisewise.audit import audit as find
+    from noisewise.audit._scores import named
+    from noisewise.audit._table import check_writable
+
+    named(score)
+    own, given = not (Path(source) / "settings.json").is_file(), [name for name, value in reading.items() if value not in (None, [])]
+    if given and not own:
+        raise InputError(f"{source!r} is a run, which is audited without its data. Got {', '.join(given)}; leave that out.")
+    target = _LIST if output is None and own else output
+    if target is not None:
+        check_writable(target)
+    run = _train(source, model, embeddings, loss, epochs, run_folder, reading) if own else None
+    found = find(source if run is None else run, score=score)
+    written = [] if target is None else [found.write(target)]
+    if run is not None and target is not None:
+        written.append(_report(run, target))
+    if as_json:
+        print_json(_summary(found) | {"written": list(map(str, written))})
+        return
+    _show(found)
+    for path in written:
+        print(path)
+
+
+def _train(
+    source: str, model: str | None, embeddings: bool, loss: str | None, epochs: int, folder: Path | None, reading: dict[str, Any]
+) -> Run:
+    """A run on the user's own data, with a model that suits them."""
+    from noisewise.data import read
+    from noisewise.dynamics import underfitting
+    from noisewise.train import fit
+
+    if any(Path(source).glob("*/settings.json")):
+        raise InputError(
+            f"The folder {source!r} holds runs. Audit one of them, like {str(next(Path(source).glob('*/settings.json')).parent)!r}."
+        )
+    if embeddings and model is not None:
+        raise must("--model", "audit", "left out where the data are --embeddings", model)
+    data = read(source, **{name: value for name, value in reading.items() if value not in (None, [])})
+    images = data.inputs.ndim == 4
+    chosen = model or ("linear" if embeddings else "resnet20" if images else "mlp")
+    loss = loss or (_LOSS if underfitting(_LOSS, len(data.classes)) is None else "ce")
+    settings: dict[str, Any] = {"augment": "crop(2)" if images else "none", "evaluate_every": epochs, "checkpoint_every": epochs}
+    console = Console(stderr=True)
+    with resumable(), spoken_warnings(), console.status(f"training {chosen} on {len(data):,} examples"):
+        return fit(chosen, data, loss=loss, epochs=epochs, folder=folder, **settings)
+
+
+def _report(run: Run, beside: Path) -> Path:
+    from noisewise.report import report
+
+    return report(run.path, beside.with_suffix(".html"), data=run.data)
+
+
+def _summary(found: Audit) -> dict[str, Any]:
+    return {
+        "labels": len(found),
+        "doubtful": found.count,
+        "expected_precision": found.expected_precision if found.count else None,
+        "interval": list(found.interval),
+        "worst": [{name: row[name] for name in ("id", "label_quality", "given_label", "suggested_label")} for row in found.table(_SHOWN)],
+    }
+
+
+def _show(found: Audit) -> None:
+    summary = _summary(found)
+    low, high = summary["interval"]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=f"The {len(summary['worst'])} most doubtful", title_justify="left")
+    for column in ("example", "given label", "suggested label", "quality"):
+        table.add_column(column, overflow="fold", justify="right" if column == "quality" else "left")
+    for row in summary["worst"]:
+        table.add_row(Text(row["id"]), Text(row["given_label"]), Text(row["suggested_label"]), f"{row['label_quality']:.3f}")
+    Console().print(table, highlight=False)
+    chance = f", with a mean chance of {percent(found.expected_precision)} to be wrong" if found.count else ""
+    print(f"{found.count:,} of {len(found):,} labels are doubtful{chance}; between {low:,.0f} and {high:,.0f} may be wrong.")
+
+
+@app.command()
+@with_reading()
+def correct(
+    run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
+    policy: Annotated[str, typer.Option(help="relabel, prune or soften; with a bound, like 'prune(below=0.2)'.")] = "relabel",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The file of labels; by default corrected.csv in the run.", show_default=False)
+    ] = None,
+    decisions: Annotated[
+        Path | None, typer.Option(help="Apply what was decided on a review page, and nothing else.", show_default=False)
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take all changes in the file of labels back.")] = False,
+    review: Annotated[
+        Path | None, typer.Option(help="Write a page to decide on instead, a .html file, and change nothing.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option(help="How many suggestions the page shows.", min=1)] = 200,
+    retrain: Annotated[bool, typer.Option("--retrain", help="Train again on the corrected labels, into RUN-corrected.")] = False,
+    data: Annotated[
+        str | None, typer.Option(help="What the run was trained on; by default what its settings name.", show_default=False)
+    ] = None,
+    **reading: Any,
+) -> None:
+    """Correct doubtful labels; every change is listed in the file and can be undone."""
+    from noisewise.audit import audit as find
+    from noisewise.correct import Soften, policies, read_decisions
+    from noisewise.correct import correct as apply
+    from noisewise.correct import review as write_review
+
+    _check_alone(undo=undo, review=review is not None, retrain=retrain, decisions=decisions is not None)
+    if isinstance(policies.get(policy), Soften) and retrain:
+        raise must("--policy", "correct --retrain", "relabel or prune, because a run has one label per example", policy)
+    source = _read(data, reading)
+    target = run / "corrected.csv" if output is None else output
+    if undo:
+        _undo(run, target)
+    elif review is not None:
+        print(write_review(find(run), review, limit=limit, data=source))
+    else:
+        decided = None if decisions is None else read_decisions(decisions)
+        correction = apply(find(run), policy, decisions=decided)
+        print(f"{correction!r}\n{correction.write(target)}")
+        if retrain:
+            _retrain(run, correction, source)
+
+
+def _check_alone(**asked: bool) -> None:
+    """Refuse options that ask for different things at once."""
+    for first, second in (("undo", "review"), ("undo", "retrain"), ("undo", "decisions"), ("review", "retrain"), ("review", "decisions")):
+        if asked[first] and asked[second]:
+            raise InputError(f"Correct does one thing at a time. Got --{first} and --{second}; give one of them.")
+
+
+def _read(data: str | None, reading: dict[str, Any]) -> Any:
+    from noisewise.data import read
+
+    given = {name: value for name, value in reading.items() if value not in (None, [])}
+    if data is None and given:
+        raise must("--data", "correct", f"given together with {', '.join(given)}", None)
+    return None if data is None else read(data, **given)
+
+
+def _undo(run: Path, target: Path) -> None:
+    from noisewise.correct import Correction
+    from noisewise.dynamics import Record
+
+    correction = Correction.read(target, Record(run).classes)
+    correction.undone().write(target)
+    print(f"{int(correction.changed.sum()):,} changes taken back.\n{target}")
+
+
+def _retrain(folder: Path, correction: Any, data: Any) -> None:
+    from noisewise.correct import retrain
+    from noisewise.train import Run
+
+    run = Run(folder)
+    with resumable(), spoken_warnings(), Console(stderr=True).status("training again on the corrected labels"):
+        again = retrain(run, correction, data=data)
+    before, after = run.dynamics.final, again.dynamics.final
+    if before is not None and after is not None:
+        print(f"test accuracy {percent(before)} before, {percent(after)} after correction")
+    print(again.path)

@@ -1,0 +1,183 @@
+"""Corrected labels: a row for every example, with what it was and what it is now, so that every change can be seen and undone.
+
+This module knows audits and files of labels. It must not know how runs are trained.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from noisewise.audit import Audit
+from noisewise.audit._table import write_rows
+from noisewise.correct._policies import Flags, Floats, Policy, Whole, policies
+from noisewise.data import Dataset
+from noisewise.errors import InputError, must
+
+COLUMNS = ("index", "id", "given_label", "label", "share", "change")
+_CHANGED = {"relabel": "relabelled", "prune": "left out", "soften": "softened"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Correction:
+    """The labels of a run after correction; every array is in the order of its record.
+
+    Args:
+        index: the number of every example in its source.
+        ids: what the user calls every example.
+        given: the label it was trained with.
+        labels: the label it has now.
+        share: how much of the example belongs to that label; the rest stays with the given one. 1 unless it was softened.
+        kept: whether it is still there.
+        classes: the name of every class.
+    """
+
+    index: Whole
+    ids: tuple[str, ...]
+    given: Whole
+    labels: Whole
+    share: Floats
+    kept: Flags
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def __repr__(self) -> str:
+        kinds, numbers = np.unique(self._change()[self.changed], return_counts=True)
+        changes = ", ".join(f"{number:,} {_CHANGED[kind]}" for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True))
+        return f"Correction({len(self):,} labels: {changes or 'none changed'})"
+
+    @property
+    def changed(self) -> Flags:
+        """Which labels are not as they were given."""
+        moved: Flags = self.labels != self.given
+        return moved | ~self.kept
+
+    def undone(self) -> Correction:
+        """The labels as they were given."""
+        return replace(self, labels=self.given, share=np.ones(len(self)), kept=np.ones(len(self), dtype=bool))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Every example, in order; a label that is left out is empty."""
+        names, changes = self.classes, self._change()
+        for place, (number, name) in enumerate(zip(self.index.tolist(), self.ids, strict=True)):
+            label = names[self.labels[place]] if self.kept[place] else None
+            given, share = names[self.given[place]], float(self.share[place])
+            yield dict(zip(COLUMNS, (number, name, given, label, share, str(changes[place])), strict=True))
+
+    def write(self, path: str | os.PathLike[str]) -> Path:
+        """Write the labels to a CSV file that `read` reads back.
+
+        Args:
+            path: ends in .csv.
+
+        Returns:
+            The path.
+        """
+        if Path(path).suffix.lower() != ".csv":
+            raise must("path", "Correction.write", "a file that ends in .csv", str(path))
+        return write_rows(path, self.rows(), COLUMNS)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], classes: Collection[str]) -> Correction:
+        """Read what `write` wrote.
+
+        Args:
+            path: of the file.
+            classes: the name of every class, in order.
+        """
+        rows = _read_rows(Path(path))
+        numbers = {name: place for place, name in enumerate(classes)}
+        try:
+            given = np.array([numbers[row["given_label"]] for row in rows])
+            labels = np.array([numbers[row["label"] or row["given_label"]] for row in rows])
+            index = np.array([int(row["index"]) for row in rows])
+            share = np.array([float(row["share"]) for row in rows])
+        except (KeyError, ValueError, TypeError) as error:
+            raise InputError(f"The file {str(path)!r} does not hold corrected labels of these classes: {error}. Write it again.") from None
+        kept = np.array([bool(row["label"]) for row in rows])
+        return cls(index, tuple(row["id"] for row in rows), given, labels, share, kept, tuple(classes))
+
+    def apply(self, examples: Dataset) -> Dataset:
+        """The examples of the run with the corrected labels, without those that are left out.
+
+        Args:
+            examples: of the run, in the order of its record, with the labels they were given.
+        """
+        if not np.array_equal(examples.labels.cpu().numpy(), self.given):
+            raise InputError("The labels of the examples are not those that were corrected. Give what the run was trained on.")
+        if (self.share < 1).any():
+            raise InputError(
+                f"A data set has one label per example, and {int((self.share < 1).sum())} were softened. "
+                "Relabel or prune them to train again, or train on the written shares yourself."
+            )
+        if not self.kept.any():
+            raise InputError("No example would be left. Correct fewer labels, like prune(below=0.2).")
+        corrected = replace(examples, labels=torch.from_numpy(self.labels.copy()).to(examples.labels.device))
+        return replace(corrected.take(torch.from_numpy(self.kept)), name=f"{examples.name} corrected")
+
+    def _change(self) -> Any:
+        moved = self.labels != self.given
+        return np.select([~self.kept, moved & (self.share < 1), moved], ["prune", "soften", "relabel"], "")
+
+
+def correct(found: Audit, policy: str | Policy = "relabel", *, decisions: Mapping[int, bool] | None = None) -> Correction:
+    """Correct the labels an audit doubts.
+
+    Args:
+        found: the audit.
+        policy: "relabel", "prune" or "soften", with the quality below which a label is touched, like "prune(below=0.2)".
+        decisions: what a person decided, by the number of the example: whether the suggestion is accepted. The accepted are
+            changed by the policy whatever their quality, and nothing else is.
+
+    Returns:
+        The labels of all examples of the run, corrected.
+
+    Example:
+        >>> import tempfile
+        >>> from noisewise import fit
+        >>> from noisewise.audit import audit
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = fit("mlp", "digits", noise="symmetric(0.2, flips='exact')", epochs=10, folder=folder, device="cpu")
+        ...     corrected = correct(audit(run), "relabel")
+        ...     before, after = run.dynamics.record.wrong, corrected.labels != run.dynamics.record.true
+        >>> int(before.sum()), bool(after.sum() < 60)
+        (287, True)
+    """
+    chosen_by = policies.get(policy)
+    changing = found.is_issue & (found.quality < chosen_by.below) if decisions is None else _accepted(found, decisions)
+    labels, share, kept = found.given.copy(), np.ones(len(found)), np.ones(len(found), dtype=bool)
+    given, suggested, quality = found.given[changing], found.suggested[changing], found.quality[changing]
+    labels[changing], share[changing], kept[changing] = chosen_by.decide(given, suggested, quality)
+    return Correction(found.index, tuple(found.ids), found.given, labels, share, kept, tuple(found.dynamics.record.classes))
+
+
+def _accepted(found: Audit, decisions: Mapping[int, bool]) -> Flags:
+    places = {number: place for place, number in enumerate(found.index.tolist())}
+    accepted = np.zeros(len(found), dtype=bool)
+    for number, accept in decisions.items():
+        if number not in places:
+            raise InputError(f"The decisions name example {number}, which the run does not have. Give the decisions made for this run.")
+        accepted[places[number]] = accept
+    return accepted
+
+
+def _read_rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+            columns = tuple(reader.fieldnames or ())
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"The file {str(path)!r} cannot be read ({error}). Give a file of corrected labels.") from None
+    if columns != COLUMNS or not rows:
+        raise InputError(f"The file {str(path)!r} must have the columns {', '.join(COLUMNS)} and a row for every example. Got {columns}.")
+    return rows

@@ -1,0 +1,65 @@
+"""The policies: what becomes of a doubtful label. This module must not know where doubt comes from, nor files."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.spec import Named, Registry, setting
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class Outcome(NamedTuple):
+    """What becomes of some doubtful labels: the new label, its share (the rest stays with the given one), whether it is kept."""
+
+    labels: Whole
+    share: Floats
+    kept: Flags
+
+
+class Policy(Named, registry=Registry("policy")):
+    """What to do with doubtful labels.
+
+    Args:
+        below: only labels of a lower quality than this are touched.
+    """
+
+    below: float = setting(default=0.5, bounds="(0, 1]", kw_only=True)
+
+    def decide(self, given: Whole, suggested: Whole, quality: Floats) -> Outcome:
+        """What becomes of labels that are to be changed."""
+        raise NotImplementedError
+
+
+class Relabel(Policy, name="relabel"):
+    """Give them the suggested label.
+
+    Example:
+        >>> policies.get("relabel(below=0.2)")
+        relabel(below=0.2)
+    """
+
+    def decide(self, given: Whole, suggested: Whole, quality: Floats) -> Outcome:
+        return Outcome(suggested, np.ones(len(given)), np.ones(len(given), dtype=bool))
+
+
+class Prune(Policy, name="prune"):
+    """Leave the examples out."""
+
+    def decide(self, given: Whole, suggested: Whole, quality: Floats) -> Outcome:
+        return Outcome(given, np.ones(len(given)), np.zeros(len(given), dtype=bool))
+
+
+class Soften(Policy, name="soften"):
+    """Share them between the suggested label, by the chance that the given one is wrong, and the given label."""
+
+    def decide(self, given: Whole, suggested: Whole, quality: Floats) -> Outcome:
+        return Outcome(suggested, 1 - quality, np.ones(len(given), dtype=bool))
+
+
+policies: Registry[Policy] = Policy.registry

@@ -1,0 +1,272 @@
+"""The audit of a run: it finds the wrong labels, says how many there are, ranks better than cross-validation, and writes lists."""
+
+import csv
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+from short_runs import QUICK, SETTINGS
+from sklearn.metrics import average_precision_score, confusion_matrix, roc_auc_score
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import StratifiedKFold
+
+from noisewise import InputError, fit
+from noisewise.audit import audit, find_label_issues
+from noisewise.audit._issues import draw_line
+from noisewise.data import Dataset, load
+from test_dynamics import write_run
+
+
+def held_out_probabilities(model, data: Dataset, folder, folds=5, **settings) -> np.ndarray:
+    """Probabilities of models that were not trained on the example."""
+    found = np.zeros((len(data), len(data.classes)))
+    splits = StratifiedKFold(folds, shuffle=True, random_state=0).split(found, data.labels)
+    for fold, (kept, left) in enumerate(splits):
+        run = fit(model, data.take(torch.from_numpy(kept)), folder=folder / str(fold), **settings)
+        found[left] = run.predict(data.inputs[torch.from_numpy(left)]).numpy()
+    return found
+
+
+def compare_with_cleanlab(data: Dataset, noise: str, folder, model="mlp", **settings) -> tuple[float, float]:
+    """Average precision of the audit of one run, and of the better of cleanlab's scores on cross-validated probabilities."""
+    from cleanlab.rank import get_label_quality_scores
+
+    noisy = data.corrupted(noise, seed=1)
+    wrong, given = noisy.wrong.numpy(), noisy.labels.numpy()
+    ours = audit(fit(model, noisy, folder=folder / "run", **settings))
+    probabilities = held_out_probabilities(model, noisy, folder / "folds", **settings)
+    theirs = [get_label_quality_scores(given, probabilities, method=method) for method in ("self_confidence", "normalized_margin")]
+    np.testing.assert_array_equal(np.argsort(ours.quality, kind="stable"), ours.order)
+    return average_precision_score(wrong, -ours.quality), max(average_precision_score(wrong, -one) for one in theirs)
+
+
+@pytest.mark.parametrize("noise", ["symmetric(0.4)", "pair(0.2)", pytest.param("instance(0.4)", marks=pytest.mark.slow)])
+def test_one_run_ranks_labels_better_than_cleanlab_on_five_folds(tmp_path, noise):
+    ours, theirs = compare_with_cleanlab(load("digits"), noise, tmp_path, epochs=30, **SETTINGS, **QUICK)
+    assert ours > theirs
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("NOISEWISE_DATA"), reason="Fashion-MNIST: name the data folder in NOISEWISE_DATA")
+@pytest.mark.parametrize("noise", ["symmetric(0.2)", "symmetric(0.4)", "pair(0.2)", "pair(0.4)", "instance(0.2)", "instance(0.4)"])
+def test_one_run_ranks_fashion_mnist_better_than_cleanlab_on_five_folds(tmp_path, noise):
+    data = load("fashion_mnist")
+    some = data.take(torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:5000])
+    ours, theirs = compare_with_cleanlab(some, noise, tmp_path, epochs=15, **SETTINGS, **QUICK)
+    assert ours > theirs
+
+
+def test_the_true_labels_are_not_used(digits_run, tmp_path):
+    with_truth = audit(digits_run)
+    (digits_run.path / "labels/true.npy").rename(tmp_path / "true.npy")
+    try:
+        without = audit(digits_run.path)
+    finally:
+        (tmp_path / "true.npy").rename(digits_run.path / "labels/true.npy")
+    np.testing.assert_array_equal(with_truth.quality, without.quality)
+    np.testing.assert_array_equal(with_truth.is_issue, without.is_issue)
+
+
+def test_doubtful_labels_are_wrong_and_their_suggestions_right(digits_run):
+    found, record = audit(digits_run), digits_run.dynamics.record
+    right = found.suggested[found.is_issue] == record.true[found.is_issue]
+    assert record.wrong[found.is_issue].mean() > 0.95
+    assert found.is_issue[record.wrong].mean() > 0.75
+    assert right.mean() > 0.9
+    assert (found.suggested != found.given)[found.is_issue].all()
+
+
+@pytest.mark.parametrize("loss", ["ce", "gce(q=0.7)"])
+def test_right_labels_are_let_be_and_most_wrong_ones_found(tmp_path, loss):
+    asked = {"loss": loss, "epochs": 30, "device": "cpu", **QUICK}
+    clean = audit(fit("mlp", "digits", folder=tmp_path / "clean", **asked))
+    assert clean.count <= 0.01 * len(clean) and clean.interval[0] <= 0.01 * len(clean)
+    found = audit(fit("mlp", "digits", noise="symmetric(0.1)", folder=tmp_path / "noisy", **asked))
+    wrong = found.dynamics.record.wrong
+    assert wrong[found.is_issue].mean() >= 0.9 and found.is_issue[wrong].mean() > 0.7
+
+
+def test_the_interval_holds_the_number_of_wrong_labels_and_expected_precision_is_cautious(digits_run):
+    found, wrong = audit(digits_run), digits_run.dynamics.record.wrong
+    assert found.interval[0] <= wrong.sum() <= found.interval[1]
+    assert found.interval[1] - found.interval[0] < 0.5 * wrong.sum()
+    assert found.expected_precision == pytest.approx((1 - found.quality)[found.is_issue].mean())
+    assert 0 < wrong[found.is_issue].mean() - found.expected_precision < 0.3
+    assert repr(found).endswith(
+        f"{found.is_issue.sum()} of 1,437 labels look doubtful; between {found.interval[0]:.0f} and {found.interval[1]:.0f} may be wrong)"
+    )
+
+
+@pytest.mark.parametrize("score", ["combined", "final_margin"])
+def test_the_matrix_counts_the_doubtful_labels_from_given_to_suggested(digits_run, score):
+    found = audit(digits_run, score=score)
+    best = np.where(found.is_issue, found.suggested, found.given)
+    np.testing.assert_array_equal(found.matrix, confusion_matrix(found.given, best, labels=range(10)))
+    assert found.matrix.sum() - found.matrix.trace() == found.count == found.is_issue.sum() > 0
+
+
+def test_a_run_finds_its_own_label_issues(digits_run):
+    for score in ("combined", "area_under_margin"):
+        np.testing.assert_array_equal(digits_run.find_label_issues(score=score).quality, audit(digits_run, score=score).quality)
+
+
+def test_every_score_finds_wrong_labels_and_ranks_as_it_says(digits_run):
+    dynamics, wrong = digits_run.dynamics, digits_run.dynamics.record.wrong
+    found = {name: audit(dynamics, score=name) for name in ("combined", "area_under_margin", "final_margin", "emphasis", "mixture")}
+    for one in found.values():
+        assert roc_auc_score(wrong, -one.score) > 0.85
+        assert (np.diff(one.quality[one.order]) >= 0).all()
+    np.testing.assert_array_equal(found["area_under_margin"].order, np.argsort(dynamics.area_under_margin, kind="stable"))
+    precision = {name: average_precision_score(wrong, -one.score) for name, one in found.items()}
+    assert max(precision, key=precision.get) == "combined", "the default must be the best after a loss that memorises"
+
+
+def test_forgotten_and_never_learned_examples_come_first(tmp_path):
+    training = [
+        (epoch, [1.0] * 4, predictions) for epoch, predictions in enumerate([[0, 0, 1, 0], [0, 1, 1, 1], [0, 0, 1, 0], [0, 1, 1, 0]], 1)
+    ]
+    found = audit(write_run(tmp_path / "run", [0, 0, 0, 0], training=training, classes=2, loss="ce"), score="forgetting")
+    assert found.order.tolist() == [2, 1, 3, 0]
+
+
+def test_an_unknown_score_is_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(InputError, match=r"There is no score named 'combine'. Did you mean 'combined'\?"):
+        audit(tmp_path / "nowhere", score="combine")
+
+
+def test_trajectories_are_the_margins_of_the_record(digits_run):
+    found = audit(digits_run)
+    worst = found.order[:5]
+    histories = found.trajectories(worst)
+    assert histories.shape == (5, 30)
+    np.testing.assert_array_equal(histories[:, 6], digits_run.dynamics.record.margins(7)[worst])
+    np.testing.assert_array_equal(found.trajectories(worst, moments=3), histories[:, [0, 14, 29]])
+    np.testing.assert_array_equal(found.trajectories(worst, moments=100), histories)
+
+
+def test_an_example_that_was_never_seen_is_no_issue_and_comes_last(tmp_path):
+    training = [(epoch, [2.0, -2.0, 1.0, np.nan], [0, 0, 1, -1]) for epoch in range(1, 9)]
+    found = audit(write_run(tmp_path / "run", [0, 1, 1, 0], training=training, classes=2, loss="ce"))
+    assert found.seen.tolist() == [True, True, True, False]
+    assert found.is_issue.tolist() == [False, True, False, False] and found.order[-1] == 3
+    last = found.table()[-1]
+    assert last["predicted_label"] is None and np.isnan(last["label_quality"])
+
+
+def test_a_table_has_the_columns_of_cleanlab_and_the_worst_first(digits_run):
+    found = audit(digits_run)
+    rows = found.table(limit=50)
+    assert len(rows) == 50 and {"is_label_issue", "label_quality", "given_label", "predicted_label"} <= rows[0].keys()
+    assert [row["index"] for row in rows] == found.order[:50].tolist()
+    assert rows[0]["given_label"] == str(found.given[found.order[0]])
+    first = rows[0]
+    p = torch.sigmoid(torch.from_numpy(found.trajectories(found.order[:1])[0, [0, -1]])).numpy()
+    np.testing.assert_allclose([first["emphasis_history"][0], first["emphasis_history"][-1]], 1 - p, atol=1e-5)
+    assert len(first["emphasis_history"]) == 20
+
+
+def test_csv_json_and_parquet_hold_the_same(digits_run, tmp_path):
+    from pyarrow import parquet
+
+    found = audit(digits_run)
+    for suffix in ("csv", "json", "parquet"):
+        found.write(tmp_path / f"issues.{suffix}")
+    rows = found.table()
+    with (tmp_path / "issues.csv").open(encoding="utf-8", newline="") as file:
+        from_csv = list(csv.DictReader(file))
+    from_json = json.loads((tmp_path / "issues.json").read_text(encoding="utf-8"))
+    from_parquet = parquet.read_table(tmp_path / "issues.parquet").to_pylist()
+    assert from_json == rows == from_parquet
+    assert [row["id"] for row in from_csv] == [row["id"] for row in rows]
+    np.testing.assert_allclose([float(row["label_quality"]) for row in from_csv], found.quality[found.order])
+    assert len(from_csv[0]["emphasis_history"].split()) == 20
+
+
+@pytest.mark.parametrize("name", ["issues.xlsx", "nowhere/issues.csv"])
+def test_a_file_that_cannot_be_written_is_refused_and_leaves_nothing(digits_run, tmp_path, name):
+    with pytest.raises(InputError, match=r"must be a file that ends in \.csv or \.json or \.parquet|There is no folder"):
+        audit(digits_run).write(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_limit_that_is_no_number_is_refused(digits_run):
+    with pytest.raises(InputError, match="The 'limit' parameter of table must be a whole number"):
+        audit(digits_run).table(-1)
+
+
+def test_equal_beliefs_are_one_group():
+    line = draw_line(np.full(3, 0.25), np.ones(3, dtype=bool))
+    np.testing.assert_allclose(line.quality, 0.25)
+    assert line.is_issue.all()
+
+
+def two_groups(low, high):
+    rng = np.random.default_rng(0)
+    return np.clip(np.concatenate([rng.normal(low, 0.08, 300), rng.normal(high, 0.08, 700)]), 0, 1)
+
+
+def test_chances_are_a_mixture_times_disbelief():
+    belief = two_groups(0.2, 0.8)
+    line = draw_line(belief, belief < 0.5)
+    mixture = GaussianMixture(2, random_state=0, tol=1e-8, max_iter=1000).fit(belief[:, None])
+    low = mixture.predict_proba(belief[:, None])[:, mixture.means_[:, 0].argmin()]
+    np.testing.assert_allclose(1 - line.quality, low * (1 - belief), atol=0.01)
+    fewest, most = (low * (1 - belief)).sum(), max(low.sum(), (belief < 0.5).sum())
+    expected = fewest - 2 * np.sqrt(fewest * (1 - fewest / 1000)), most + 2 * np.sqrt(most * (1 - most / 1000))
+    np.testing.assert_allclose(line.interval, expected, atol=1)
+
+
+def test_a_lower_group_that_is_believed_is_no_group_of_wrong_labels():
+    belief = two_groups(0.65, 0.9)
+    line = draw_line(belief, belief < 0.5)
+    assert not line.is_issue[belief > 0.5].any() and line.is_issue.sum() < 20
+    assert line.interval[0] <= 20 and line.interval[1] < 150, "and the group's 300 are not all counted"
+
+
+PROBABILITIES = [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "probabilities", "sentence"),
+    [
+        ([0, 1], PROBABILITIES, r"'pred_probs' parameter of find_label_issues must be one row for each of the 2 labels\. Got '3 rows'"),
+        ([0, 1, 3], PROBABILITIES, r"labels given to find_label_issues must be from 0 to 2, below num_classes\. Got 0 to 3"),
+        ([0, 1, 2], np.array(PROBABILITIES) * 0.9, r"must be at least zero, with rows that sum to one\. Got 'row 0"),
+        ([0, 1, 2], [[0.5, 0.5, 0.0], [1.5, -0.5, 0.0], [0.0, 0.0, 1.0]], r"must be at least zero.*Got 'row 1"),
+        ([0, 1, 2], [0.5, 0.2, 0.3], r"must be shaped \(examples, classes\)"),
+    ],
+)
+def test_bad_probabilities_are_refused(labels, probabilities, sentence):
+    with pytest.raises(InputError, match=sentence):
+        find_label_issues(labels, probabilities)
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(InputError, match="The 'method' parameter of find_label_issues must be one of 'self_confidence'"):
+        find_label_issues([0, 1, 2], PROBABILITIES, method="entropy")
+
+
+def test_probabilities_from_anywhere_are_ranked_as_cleanlab_ranks_them():
+    from cleanlab.filter import find_label_issues as confident
+    from cleanlab.rank import get_label_quality_scores
+
+    rng = np.random.default_rng(0)
+    true = rng.integers(5, size=2000)
+    labels = np.where(rng.random(2000) < 0.2, rng.integers(5, size=2000), true)
+    scores = rng.normal(size=(2000, 5)) + 2.5 * np.eye(5)[true]
+    probabilities = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    for ours, theirs in (("self_confidence", "self_confidence"), ("normalised_margin", "normalized_margin")):
+        found = find_label_issues(labels, probabilities, method=ours)
+        reference = get_label_quality_scores(labels, probabilities, method=theirs)
+        worst = found.order[:300]
+        assert (np.diff(reference[worst]) >= -1e-12).all()
+        assert (found.predicted_label == probabilities.argmax(1)).all()
+        assert (found.predicted_label != labels)[found.is_label_issue].all()
+        wrong = labels != true
+        assert wrong[found.is_label_issue].mean() > 3 * wrong.mean() and found.is_label_issue[wrong].mean() > 0.8
+    borrowed = find_label_issues(labels, torch.from_numpy(probabilities), method="confident_learning")
+    np.testing.assert_array_equal(borrowed.is_label_issue, confident(labels, probabilities, n_jobs=1))
+    np.testing.assert_allclose(borrowed.label_quality, get_label_quality_scores(labels, probabilities))
+    assert list(borrowed.columns()) == ["is_label_issue", "label_quality", "given_label", "predicted_label"]

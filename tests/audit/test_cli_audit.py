@@ -1,0 +1,163 @@
+"""`noisewise audit` and `noisewise correct`: what they print, write and refuse."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_breast_cancer
+from typer.testing import CliRunner
+
+from noisewise.audit import audit
+from noisewise.cli import app
+from noisewise.correct import Correction
+from test_dynamics import write_run
+
+
+def noisewise(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def refused(*arguments):
+    done = noisewise(*arguments)
+    assert done.exit_code == 2 and not done.stdout
+    return done.stderr
+
+
+def rows_of(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table(path, inputs, labels, header):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *([*row, label] for row, label in zip(inputs, labels, strict=True))])
+
+
+@pytest.fixture
+def run(digits_run, tmp_path):
+    """A copy of the run that a test may write in."""
+    return shutil.copytree(digits_run.path, tmp_path / "run")
+
+
+def test_a_run_is_audited_and_listed(run, tmp_path):
+    done = noisewise("audit", run, "-o", tmp_path / "issues.csv")
+    found = audit(run)
+    assert done.exit_code == 0 and f"{found.is_issue.sum():,} of 1,437 labels are doubtful" in done.stdout
+    rows = rows_of(tmp_path / "issues.csv")
+    assert [int(row["index"]) for row in rows] == found.order.tolist()
+    assert sum(row["is_label_issue"] == "True" for row in rows) == found.is_issue.sum()
+
+
+def test_json_says_the_same_in_plain_data(run):
+    said = json.loads(noisewise("audit", run, "--json").stdout)
+    found = audit(run)
+    assert said["doubtful"] == found.is_issue.sum() and said["interval"] == pytest.approx(found.interval)
+    assert said["worst"][0]["id"] == str(found.order[0]) and said["written"] == []
+
+
+def test_wrong_labels_in_a_table_are_found_by_a_model_trained_for_that(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bunch = load_breast_cancer()
+    rng = np.random.default_rng(0)
+    wrong = rng.random(len(bunch.target)) < 0.1
+    kinds = bunch.target_names[np.where(wrong, 1 - bunch.target, bunch.target)]
+    table(tmp_path / "cells.csv", bunch.data, kinds, [*(f"x{number}" for number in range(30)), "kind"])
+    done = noisewise("audit", "cells.csv", "--label", "kind", "--epochs", 20)
+    assert done.exit_code == 0, done.stderr
+    rows = rows_of(tmp_path / "issues.csv")
+    listed = [wrong[int(row["index"])] for row in rows[: wrong.sum()]]
+    assert np.mean(listed) > 0.7
+    assert {row["given_label"] for row in rows} == {"benign", "malignant"}
+    assert "<html" in (tmp_path / "issues.html").read_text(encoding="utf-8")
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert json.loads((folder / "settings.json").read_text())["model"] == "mlp"
+
+
+def test_embeddings_get_a_linear_model_and_images_a_convolutional_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 2
+    table(tmp_path / "embedded.csv", rng.normal(size=(60, 5)) + labels[:, None], labels, [*"abcde", "label"])
+    assert noisewise("audit", "embedded.csv", "--embeddings", "--epochs", 2, "--run", "embedded").exit_code == 0
+    assert json.loads((tmp_path / "embedded/settings.json").read_text())["model"] == "linear"
+    for kind, level in (("dark", 40), ("light", 200)):
+        (tmp_path / "shades" / kind).mkdir(parents=True)
+        for number in range(8):
+            pixels = rng.integers(level - 30, level + 30, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "shades" / kind / f"{number}.png")
+    done = noisewise("audit", "shades", "--epochs", 1, "--run", "shaded", "-o", "shades.json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads((tmp_path / "shaded/settings.json").read_text())["model"] == "resnet20"
+    assert {row["id"] for row in json.loads((tmp_path / "shades.json").read_text())} >= {"dark/0.png", "light/7.png"}
+
+
+def test_what_audit_cannot_do_is_said_before_anything_is_trained_or_written(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert "There is no score named 'combine'" in refused("audit", run, "--score", "combine")
+    assert "must be a file that ends in .csv or .json or .parquet" in refused("audit", run, "-o", "issues.txt")
+    assert "is a run, which is audited without its data. Got label; leave that out." in refused("audit", run, "--label", "kind")
+    assert "There is no data set named 'nothing'" in refused("audit", "nothing")
+    assert "must be left out where the data are --embeddings" in refused("audit", "digits", "--embeddings", "--model", "mlp")
+    assert "holds runs. Audit one of them, like" in refused("audit", tmp_path)
+    without = write_run(tmp_path / "without", [0, 1, 2])
+    assert "has no record of margins" in refused("audit", without, "-o", "issues.csv")
+    shutil.rmtree(without)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_labels_are_corrected_listed_and_taken_back(run):
+    found = audit(run)
+    done = noisewise("correct", run)
+    assert done.exit_code == 0 and f"{found.is_issue.sum():,} relabelled" in done.stdout
+    path = run / "corrected.csv"
+    assert sum(row["change"] == "relabel" for row in rows_of(path)) == found.is_issue.sum()
+    done = noisewise("correct", run, "--undo")
+    assert f"{found.is_issue.sum():,} changes taken back" in done.stdout
+    undone = Correction.read(path, found.dynamics.record.classes)
+    assert not undone.changed.any() and (undone.labels == found.given).all()
+
+
+def test_a_policy_with_a_bound_goes_to_the_file_that_is_named(run, tmp_path):
+    assert noisewise("correct", run, "--policy", "prune(below=0.2)", "-o", tmp_path / "labels.csv").exit_code == 0
+    found = audit(run)
+    left_out = [row["label"] == "" for row in rows_of(tmp_path / "labels.csv")]
+    np.testing.assert_array_equal(left_out, found.is_issue & (found.quality < 0.2))
+    assert 0 < sum(left_out) < found.count
+    assert not (run / "corrected.csv").exists()
+
+
+def test_decisions_from_a_review_page_are_applied(run, tmp_path):
+    assert noisewise("correct", run, "--review", tmp_path / "review.html", "--limit", 5).exit_code == 0
+    page = (tmp_path / "review.html").read_text(encoding="utf-8")
+    cards = json.loads(page.partition('id="content">')[2].partition("</script>")[0])["cards"]
+    assert len(cards) == 5 and not (run / "corrected.csv").exists()
+    chosen = [{"index": cards[0]["index"], "decision": "accept"}, {"index": cards[1]["index"], "decision": "reject"}]
+    (tmp_path / "decisions.json").write_text(json.dumps(chosen))
+    assert noisewise("correct", run, "--decisions", tmp_path / "decisions.json").exit_code == 0
+    changed = [row for row in rows_of(run / "corrected.csv") if row["change"]]
+    assert [(int(row["index"]), row["given_label"], row["label"]) for row in changed] == [
+        (cards[0]["index"], cards[0]["given"], cards[0]["suggested"])
+    ]
+
+
+def test_correcting_and_training_again_is_one_command(run):
+    done = noisewise("correct", run, "--retrain")
+    assert done.exit_code == 0, done.stderr
+    assert "before," in done.stdout and "after correction" in done.stdout
+    assert (run.parent / "run-corrected/model.safetensors").exists()
+
+
+def test_what_correct_cannot_do_is_said_and_changes_nothing(run, tmp_path):
+    before = sorted(run.rglob("*"))
+    assert "There is no policy named 'relable'" in refused("correct", run, "--policy", "relable")
+    assert "must be relabel or prune, because a run has one label" in refused("correct", run, "--policy", "soften", "--retrain")
+    assert "Got --undo and --retrain" in refused("correct", run, "--undo", "--retrain")
+    assert "cannot be read" in refused("correct", run, "--undo")
+    assert "cannot be read" in refused("correct", run, "--decisions", tmp_path / "none.json")
+    assert "must be given together with label" in refused("correct", run, "--label", "kind")
+    assert "There is no run in" in refused("correct", tmp_path / "nowhere")
+    assert sorted(run.rglob("*")) == before

@@ -1,0 +1,172 @@
+"""Corrected labels: what each policy changes, that every change is listed and can be taken back, and that retraining on them works."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from short_runs import QUICK, SETTINGS
+
+from noisewise import InputError, fit
+from noisewise.audit import audit
+from noisewise.audit._examples import examples_of
+from noisewise.correct import Correction, correct, read_decisions, retrain
+from noisewise.data import load
+
+
+@pytest.fixture(scope="module")
+def found(digits_run):
+    return audit(digits_run)
+
+
+def test_relabelling_removes_most_wrong_labels(found, digits_run):
+    record = digits_run.dynamics.record
+    corrected = correct(found, "relabel")
+    assert (corrected.labels != record.true).sum() < 0.35 * record.wrong.sum()
+    np.testing.assert_array_equal(corrected.changed, found.is_issue)
+    np.testing.assert_array_equal(corrected.labels[found.is_issue], found.suggested[found.is_issue])
+    assert corrected.kept.all() and (corrected.share == 1).all()
+
+
+def test_pruning_leaves_the_doubtful_out_and_the_rest_as_it_was(found):
+    corrected = correct(found, "prune")
+    np.testing.assert_array_equal(corrected.kept, ~found.is_issue)
+    np.testing.assert_array_equal(corrected.labels, found.given)
+
+
+def test_softening_shares_a_label_by_the_chance_that_it_is_wrong(found):
+    corrected = correct(found, "soften")
+    np.testing.assert_allclose(corrected.share[found.is_issue], 1 - found.quality[found.is_issue])
+    assert (corrected.share[~found.is_issue] == 1).all()
+    np.testing.assert_array_equal(corrected.labels, np.where(found.is_issue, found.suggested, found.given))
+
+
+def test_a_stricter_bound_changes_fewer_labels(found):
+    few, many = correct(found, "relabel(below=0.2)"), correct(found, "relabel")
+    assert 0 < few.changed.sum() < many.changed.sum()
+    assert (found.quality[few.changed] < 0.2).all()
+
+
+def test_an_unknown_policy_and_a_bound_that_is_none_are_refused(found):
+    with pytest.raises(InputError, match=r"There is no policy named 'relable'. Did you mean 'relabel'\?"):
+        correct(found, "relable")
+    with pytest.raises(InputError, match=r"The 'below' parameter of Prune must be in \(0, 1\]. Got 2 instead."):
+        correct(found, "prune(below=2)")
+
+
+@pytest.mark.parametrize("policy", ["relabel", "prune", "soften"])
+def test_a_file_lists_every_change_and_reads_back(found, tmp_path, policy):
+    corrected = correct(found, policy)
+    path = corrected.write(tmp_path / "labels.csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["index"]) for row in rows] == found.index.tolist()
+    assert [row["change"] for row in rows] == [policy if changed else "" for changed in corrected.changed]
+    again = Correction.read(path, corrected.classes)
+    for name in ("index", "given", "labels", "share", "kept"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(corrected, name))
+    assert again.ids == corrected.ids
+
+
+def test_undoing_gives_the_file_of_labels_that_were_never_changed(found, tmp_path):
+    untouched = correct(found, "relabel", decisions={}).write(tmp_path / "untouched.csv")
+    for policy in ("relabel", "prune", "soften"):
+        path = correct(found, policy).write(tmp_path / f"{policy}.csv")
+        assert path.read_bytes() != untouched.read_bytes()
+        Correction.read(path, found.dynamics.record.classes).undone().write(path)
+        assert path.read_bytes() == untouched.read_bytes()
+
+
+def test_decisions_are_applied_and_nothing_else(found, tmp_path):
+    first, second, third = (int(found.index[place]) for place in found.order[:3])
+    (tmp_path / "decisions.json").write_text(json.dumps([{"index": first, "decision": "accept"}, {"index": second, "decision": "reject"}]))
+    (tmp_path / "decisions.csv").write_text(f'"index","decision"\n"{first}","accept"\n"{second}","reject"\n')
+    for name in ("decisions.json", "decisions.csv"):
+        decisions = read_decisions(tmp_path / name)
+        assert decisions == {first: True, second: False}
+        corrected = correct(found, decisions=decisions)
+        assert found.index[corrected.changed].tolist() == [first] and third not in decisions
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("decisions.json", '[{"index": 1, "decision": "maybe"}]', r"Entry 1 of .* must have an index and a decision, accept or reject"),
+        ("decisions.json", '{"1": "accept"}', r"must be a list"),
+        ("decisions.json", "[", r"cannot be read"),
+        ("decisions.csv", "index\n1\n", r"Entry 1 of .* must have an index and a decision"),
+    ],
+)
+def test_decisions_that_are_none_are_refused(tmp_path, name, text, sentence):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=sentence):
+        read_decisions(tmp_path / name)
+
+
+def test_decisions_of_another_run_are_refused(found):
+    with pytest.raises(InputError, match="The decisions name example 99999, which the run does not have"):
+        correct(found, decisions={99999: True})
+
+
+def test_a_file_of_something_else_is_refused(found, tmp_path):
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="must have the columns index, id, given_label, label, share, change"):
+        Correction.read(tmp_path / "other.csv", found.dynamics.record.classes)
+    path = correct(found).write(tmp_path / "labels.csv")
+    with pytest.raises(InputError, match="does not hold corrected labels of these classes"):
+        Correction.read(path, ("cat", "dog"))
+    with pytest.raises(InputError, match=r"must be a file that ends in \.csv"):
+        correct(found).write(tmp_path / "labels.txt")
+
+
+def test_examples_that_are_not_the_run_s_are_refused(found, digits_run):
+    examples = examples_of(digits_run.dynamics.record)
+    np.testing.assert_array_equal(examples.labels, found.given)
+    other = replace(examples, labels=(examples.labels + 1) % 10)
+    with pytest.raises(InputError, match="are not those of the run"):
+        examples_of(digits_run.dynamics.record, other)
+    with pytest.raises(InputError, match="are not those that were corrected"):
+        correct(found).apply(other)
+
+
+def test_examples_are_found_by_their_number_whatever_their_order(found, digits_run):
+    record, ordered = digits_run.dynamics.record, examples_of(digits_run.dynamics.record)
+    shuffled = load("digits").take(torch.randperm(1437, generator=torch.Generator().manual_seed(0)))
+    with pytest.raises(InputError, match="are not those of the run"):
+        examples_of(record, shuffled)  # the noise falls on other examples
+    given = replace(record, folder=record.folder)
+    given.settings["noise"] = "none"
+    noisy = load("digits").corrupted("symmetric(0.4)").take(shuffled.index)
+    assert torch.equal(examples_of(given, noisy).inputs, ordered.inputs)
+    few = examples_of(record, places=[7, 3])
+    assert torch.equal(few.inputs, ordered.inputs[[7, 3]]) and few.labels.tolist() == found.given[[7, 3]].tolist()
+
+
+def test_what_cannot_be_a_data_set_is_refused(found, digits_run):
+    examples = examples_of(digits_run.dynamics.record)
+    with pytest.raises(InputError, match=r"one label per example, and .* were softened"):
+        correct(found, "soften").apply(examples)
+    nobody = replace(correct(found, "prune"), kept=np.zeros(len(found), dtype=bool))
+    with pytest.raises(InputError, match="No example would be left"):
+        nobody.apply(examples)
+
+
+@pytest.fixture(scope="module")
+def memorised(tmp_path_factory):
+    """A run long enough for cross-entropy to learn wrong labels by heart."""
+    folder = tmp_path_factory.mktemp("memorised") / "run"
+    return fit("mlp", "digits", noise="symmetric(0.4)", epochs=80, folder=folder, **SETTINGS, **QUICK)
+
+
+@pytest.mark.parametrize("policy", ["relabel", "prune"])
+def test_retraining_on_corrected_labels_mends_a_run_that_memorised_wrong_ones(memorised, tmp_path, policy):
+    corrected = correct(audit(memorised), policy)
+    again = retrain(memorised, corrected, folder=tmp_path / "again")
+    assert again.dynamics.final > memorised.dynamics.final + 0.1
+    assert again.settings.noise == "none" and again.settings.epochs == memorised.settings.epochs
+    np.testing.assert_array_equal(again.dynamics.record.given, corrected.labels[corrected.kept])
+    kept = Correction.read(again.path / "labels/corrected.csv", corrected.classes)
+    np.testing.assert_array_equal(kept.labels, corrected.labels)
+    assert again.dynamics.record.wrong.mean() < 0.5 * memorised.dynamics.record.wrong.mean()

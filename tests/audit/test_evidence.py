@@ -1,0 +1,185 @@
+"""What is read off a record, against the same sums written out in float64, one example and one epoch at a time."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from noisewise import InputError, losses
+from noisewise.audit import _evidence, audit
+from noisewise.dynamics import Dynamics
+from test_dynamics import write_run
+
+
+def random_record(seed=0, number=40, classes=4, epochs=6):
+    """Labels, and an epoch's margins and predictions; some examples are not seen in some epochs, the last one never."""
+    rng = np.random.default_rng(seed)
+    labels, training = rng.integers(classes, size=number), []
+    for epoch in range(1, epochs + 1):
+        margins = rng.normal(0, 3, number).astype(np.float16)
+        predictions = rng.integers(classes, size=number).astype(np.int32)
+        unseen = rng.random(number) < 0.2
+        unseen[-1] = True
+        margins[unseen], predictions[unseen] = np.nan, -1
+        training.append((epoch, margins, predictions))
+    return labels, training
+
+
+def by_hand(labels, training, classes, emphasis):
+    """The same in plain loops, where every label starts with two votes."""
+    weights = {}
+    for epoch, _, predictions in training:
+        seen = [place for place, predicted in enumerate(predictions) if predicted >= 0]
+        agreed = sum(predictions[place] == labels[place] for place in seen) / len(seen)
+        weights[epoch] = (4 * agreed * (1 - agreed)) ** 2 + 1e-9
+    rows = []
+    for place, label in enumerate(labels):
+        votes, total, belief, probability, pull, times = [0.0] * classes, 0.0, 0.0, 0.0, 0.0, 0
+        for epoch, margins, predictions in training:
+            if predictions[place] >= 0:
+                p = 1 / (1 + math.exp(-float(margins[place])))
+                votes[predictions[place]] += weights[epoch]
+                total += weights[epoch]
+                belief += weights[epoch] * p
+                probability, pull, times = probability + p, pull + emphasis(float(margins[place])), times + 1
+        if not times:
+            rows.append([math.nan] * 5)
+            continue
+        others = [vote for one, vote in enumerate(votes) if one != label]
+        shares = [part / (total + 2) for part in (votes[label] + 2, max(others), belief + 2)]
+        rows.append([*shares, probability / times, pull / times])
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("loss", ["ce", "gce(q=0.7)"])
+def test_votes_belief_and_emphasis_are_the_sums_written_out(tmp_path, loss):
+    labels, training = random_record()
+    folder = write_run(tmp_path / "run", labels, training=training, classes=4, loss=loss)
+    found = _evidence.gather(Dynamics(folder))
+
+    def emphasis(margin):
+        p = 1 / (1 + math.exp(-margin))
+        return 1 - p if loss == "ce" else p**0.7 * (1 - p)
+
+    expected = by_hand(labels, training, 4, emphasis)
+    columns = np.stack([found.given_share, found.other_share, found.belief, found.probability, found.emphasis], 1)
+    np.testing.assert_allclose(columns, expected, rtol=1e-5, atol=1e-6)
+    assert not (found.other == labels).any()
+
+
+def test_how_many_examples_are_taken_at_a_time_changes_nothing(tmp_path, monkeypatch):
+    labels, training = random_record(number=41)
+    dynamics = Dynamics(write_run(tmp_path / "run", labels, training=training, classes=4, loss="ce"))
+    at_once = _evidence.gather(dynamics)
+    monkeypatch.setattr(_evidence, "_VOTES", 4 * 7)
+    for whole, in_parts in zip(at_once, _evidence.gather(dynamics), strict=True):
+        np.testing.assert_array_equal(whole, in_parts)
+
+
+def test_the_last_margin_comes_from_the_pass_without_augmentation_where_there_is_one(tmp_path):
+    labels, training = random_record()
+    seen = np.array([[math.nan if predicted < 0 else margin for margin, predicted in zip(*one[1:], strict=True)] for one in training])
+    last = [column[~np.isnan(column)][-1] if not np.isnan(column).all() else math.nan for column in seen.T]
+    alone = audit(write_run(tmp_path / "alone", labels, training=training, classes=4, loss="ce"))
+    np.testing.assert_array_equal(alone.final_margin, last)
+    clean = [(2, np.zeros(40), np.zeros(40)), (4, np.full(40, 1.5), np.full(40, 3))]
+    both = audit(write_run(tmp_path / "both", labels, training=training, clean=clean, classes=4, loss="ce"))
+    assert (both.final_margin == 1.5).all() and (both.predicted == 3).all()
+
+
+def test_epochs_that_know_nothing_or_all_by_heart_hardly_count(tmp_path):
+    labels = np.arange(20) % 2
+    half = np.where(np.arange(20) < 10, labels, 1 - labels)
+    training = [(1, np.zeros(20), 1 - labels), (2, np.zeros(20), half), (3, np.zeros(20), labels)]
+    weights = _evidence.epoch_weights(Dynamics(write_run(tmp_path / "run", labels, training=training, classes=2)).record)
+    assert weights[2] == pytest.approx(1) and weights[1] == weights[3] < 1e-6
+
+
+@pytest.mark.parametrize(("epochs", "convicted"), [(1, False), (2, False), (3, True)])
+def test_one_disagreeing_epoch_never_convicts_nor_do_two(tmp_path, epochs, convicted):
+    labels = np.arange(20) % 2
+    contradicted = np.arange(20) >= 10  # half of them, so that every epoch has full weight
+    margins, predictions = np.where(contradicted, -9.0, 9.0), np.where(contradicted, 1 - labels, labels)
+    training = [(epoch, margins, predictions) for epoch in range(1, epochs + 1)]
+    found = audit(write_run(tmp_path / "run", labels, training=training, classes=2, loss="ce"))
+    np.testing.assert_array_equal(found.is_issue, contradicted & convicted)
+    np.testing.assert_allclose(found.quality[contradicted], 2 / (2 + epochs), atol=2e-3)
+    np.testing.assert_array_equal(found.order[:10], np.arange(10, 20))
+
+
+def test_a_loss_of_more_than_the_margin_has_no_emphasis_to_show(tmp_path):
+    labels, training = random_record()
+    assert not isinstance(losses.get("nce"), losses.MarginLoss)
+    found = audit(write_run(tmp_path / "run", labels, training=training, classes=4, loss="nce"))
+    assert np.isnan(found.mean_emphasis).all() and found.table(1)[0]["emphasis_history"] == []
+
+
+def test_a_loss_nobody_here_knows_is_no_obstacle(tmp_path):
+    labels, training = random_record()
+    known = audit(write_run(tmp_path / "known", labels, training=training, classes=4, loss="ce"))
+    unknown = audit(write_run(tmp_path / "unknown", labels, training=training, classes=4, loss="theirs(x=1)"))
+    np.testing.assert_array_equal(unknown.quality, known.quality)
+    assert np.isnan(unknown.mean_emphasis).all() and not np.isnan(known.mean_emphasis).all()
+
+
+@pytest.mark.parametrize(("name", "content"), [("ids.json", ["a", "b"]), ("index.npy", [4, 5])])
+def test_names_that_are_not_one_for_each_example_are_refused(tmp_path, name, content):
+    folder = write_run(tmp_path / "run", [0, 1, 2], training=[(1, [0.0, 1.0, 2.0], [0, 1, 2])], loss="ce")
+    if name == "ids.json":
+        (folder / "labels" / name).write_text(json.dumps(content))
+    else:
+        np.save(folder / "labels" / name, content)
+    with pytest.raises(InputError, match=r"must name 3 examples\. Got 2 instead"):
+        audit(folder).table()
+
+
+def test_a_run_without_a_record_is_refused(tmp_path):
+    folder = write_run(tmp_path / "run", [0, 1, 2])
+    with pytest.raises(InputError, match=r"has no record of margins\. Train it for an epoch"):
+        audit(folder)
+
+
+def test_labels_and_record_of_different_length_are_refused(tmp_path):
+    folder = write_run(tmp_path / "run", [0, 1, 2], training=[(1, [0.0, 1.0], [0, 1])])
+    with pytest.raises(InputError, match=r"must hold .* shaped \(3,\)\. Got .* shaped \(2,\) instead"):
+        audit(folder)
+
+
+def test_labels_outside_the_classes_are_refused(tmp_path):
+    folder = write_run(tmp_path / "run", [0, 1, 3], training=[(1, [0.0, 1.0, 2.0], [0, 1, 2])])
+    with pytest.raises(InputError, match=r"must hold labels from 0 to 2 in one row\. Got .* 0 to 3 instead"):
+        audit(folder)
+
+
+def test_predictions_outside_the_classes_are_refused(tmp_path):
+    folder = write_run(tmp_path / "run", [0, 1, 2], training=[(1, [0.0, 1.0, 2.0], [0, 1, 3])])
+    with pytest.raises(InputError, match=r"The predictions of epoch 1 in .* must be below 3, the number of classes\. Got 3"):
+        audit(folder)
+
+
+SCALE = """
+import resource, sys
+from noisewise.audit import audit
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found = audit(sys.argv[1])
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print((after - before) * 1024, len(found))
+"""
+
+
+def test_memory_is_bounded_by_examples_not_by_examples_times_classes(tmp_path):
+    number, classes = 100_000, 1000
+    rng = np.random.default_rng(0)
+    labels = rng.integers(classes, size=number)
+    training = ((epoch, rng.normal(size=number), rng.integers(classes, size=number)) for epoch in range(1, 5))
+    folder = write_run(tmp_path / "run", labels, training=training, classes=classes, loss="ce")
+    script = [sys.executable, "-c", textwrap.dedent(SCALE), str(folder)]
+    done = subprocess.run(script, check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    grown, length = map(int, done.stdout.split())
+    votes = number * classes * 4
+    assert length == number and grown < 0.85 * votes, json.dumps({"grown": grown, "votes": votes})

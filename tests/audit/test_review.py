@@ -1,0 +1,130 @@
+"""The review page in a real browser: accept, reject, undo, export, and decisions that survive a reload."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from noisewise import InputError
+from noisewise.audit import audit
+from noisewise.correct import correct, read_decisions, review
+from test_dynamics import write_run
+
+
+@pytest.fixture
+def opened(browser, digits_run, tmp_path):
+    """The page of the ten most doubtful labels, opened offline; what it complains of or asks for makes the test fail."""
+    path = review(audit(digits_run), tmp_path / "review.html", limit=10)
+    context = browser.new_context(offline=True, accept_downloads=True)
+    page = context.new_page()
+    page.set_default_timeout(8000)
+    heard = []
+    page.on("console", lambda message: heard.append(message.text))
+    page.on("pageerror", lambda error: heard.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith(("file:", "data:", "blob:")) else heard.append(request.url))
+    page.goto(path.as_uri())
+    yield page
+    context.close()
+    assert heard == []
+
+
+def exported(page, button, folder):
+    with page.expect_download() as download:
+        page.click(button)
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+def progress(page):
+    return page.text_content("#progress")
+
+
+def test_suggestions_are_accepted_rejected_and_undone_with_the_keyboard(opened, digits_run, tmp_path):
+    worst = audit(digits_run).order[:3].tolist()
+    for key in ("a", "r", "a"):
+        opened.keyboard.press(key)
+    assert progress(opened) == "Suggestion 4 of 10. 3 decided: 2 accepted, 1 rejected."
+    opened.keyboard.press("u")
+    assert progress(opened) == "Suggestion 3 of 10. 2 decided: 1 accepted, 1 rejected."
+    decisions = read_decisions(exported(opened, "#export-json", tmp_path))
+    assert decisions == {worst[0]: True, worst[1]: False}
+    assert read_decisions(exported(opened, "#export-csv", tmp_path)) == decisions
+    found = audit(digits_run)
+    assert np.flatnonzero(correct(found, decisions=decisions).changed).tolist() == [worst[0]]
+
+
+def test_a_decision_can_be_changed_with_the_mouse(opened, tmp_path):
+    opened.click("#accept")
+    opened.click("#back")
+    assert opened.text_content("#decision") == "Accepted."
+    opened.click("#reject")
+    opened.click("#next")
+    assert progress(opened) == "Suggestion 3 of 10. 1 decided: 0 accepted, 1 rejected."
+    entries = json.loads(exported(opened, "#export-json", tmp_path).read_text())
+    assert [entry["decision"] for entry in entries] == ["reject"]
+
+
+def test_decisions_survive_a_reload(opened):
+    opened.keyboard.press("a")
+    opened.keyboard.press("r")
+    opened.reload()
+    assert progress(opened) == "Suggestion 1 of 10. 2 decided: 1 accepted, 1 rejected."
+    assert opened.text_content("#decision") == "Accepted."
+    opened.keyboard.press("u")
+    opened.reload()
+    assert progress(opened) == "Suggestion 1 of 10. 1 decided: 1 accepted, 0 rejected."
+
+
+def test_a_card_shows_the_example_its_labels_and_its_history(opened, digits_run):
+    found = audit(digits_run)
+    worst = int(found.order[0])
+    assert opened.text_content("#given") == str(found.given[worst])
+    assert opened.text_content("#suggested") == str(found.suggested[worst])
+    assert f"{round(100 * (1 - found.quality[worst]))} %" in opened.text_content("#chances")
+    assert opened.evaluate("document.getElementById('image').naturalWidth") == 8
+    assert opened.get_attribute("#margins path", "d").count("L") == len(digits_run.metrics) - 1
+
+
+def test_names_are_shown_letter_by_letter(browser, tmp_path):
+    training = [(epoch, [2.0, -2.0, 1.0], [0, 0, 1]) for epoch in range(1, 9)]
+    folder = write_run(tmp_path / "run", [0, 1, 1], training=training, classes=2, loss="ce")
+    bad = "</script><script>document.title = 'taken'</script>{{ SCRIPT }}"
+    (folder / "classes.json").write_text(json.dumps(["cat", bad]))
+    page = browser.new_page()
+    page.goto(review(audit(folder), tmp_path / "review.html").as_uri())
+    assert page.text_content("#given") == bad and page.title() == "Review of run"
+    page.close()
+
+
+def test_a_run_without_doubtful_labels_has_nothing_to_review(tmp_path):
+    folder = write_run(tmp_path / "run", [0, 1], training=[(1, [2.0, 3.0], [0, 1])], classes=2, loss="ce")
+    with pytest.raises(InputError, match="There is nothing to review"):
+        review(audit(folder), tmp_path / "review.html")
+    assert not (tmp_path / "review.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "sentence"),
+    [
+        ("review.htm", 10, r"must be a file that ends in \.html"),
+        ("nowhere/review.html", 10, "There is no folder"),
+        ("review.html", 0, "The 'limit' parameter of review must be a whole number"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused(digits_run, tmp_path, name, limit, sentence):
+    with pytest.raises(InputError, match=sentence):
+        review(audit(digits_run), tmp_path / name, limit=limit)
+
+
+def test_wrong_data_are_refused_and_missing_ones_are_left_out(digits_run, tmp_path):
+    found = audit(digits_run)
+    with pytest.raises(InputError, match="are not those of the run"):
+        review(found, tmp_path / "review.html", data=(np.zeros((1437, 4)), np.arange(1437) % 10))
+    assert not (tmp_path / "review.html").exists()
+    moved = shutil.copytree(digits_run.path, tmp_path / "moved")
+    settings = json.loads((moved / "settings.json").read_text())
+    (moved / "settings.json").write_text(json.dumps({**settings, "data": "moved.csv"}))
+    assert "data:image/png" not in review(audit(moved), tmp_path / "without.html").read_text(encoding="utf-8")
+    assert "data:image/png" in review(audit(moved), tmp_path / "with.html", data="digits").read_text(encoding="utf-8")
