@@ -1,7 +1,19 @@
-"""What every test run shares: torch in doctests, one thread, the --slow switch."""
+"""What every test run shares: torch in doctests, one thread, the --slow switch, a browser."""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+# Modules that are written in Triton can only be looked into for doctests where it is installed.
+_IN_TRITON = ("_arithmetic", "_rows", "_launch", "_operator")
+collect_ignore = [] if importlib.util.find_spec("triton") else [f"src/noisewise/kernels/{name}.py" for name in _IN_TRITON]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,3 +32,16 @@ def _steady(doctest_namespace: dict[str, object]) -> None:
     doctest_namespace["torch"] = torch
     torch.set_num_threads(1)
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One browser, ended before other tests run: playwright keeps an event loop going as long as it lives."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="pages are tested in a browser: pip install playwright")
+    path = os.environ.get("NOISEWISE_CHROMIUM") or next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if path is None:
+        pytest.skip("pages are tested in a browser: install chromium, or name one in NOISEWISE_CHROMIUM")
+    with playwright.sync_playwright() as engine:
+        started = engine.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield started
+        started.close()

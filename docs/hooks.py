@@ -1,4 +1,4 @@
-"""What mkdocs does not find as a file: a page per loss, made from the loss's own docstring, and the reference of public names.
+"""What mkdocs does not find as a file: a page per loss, made from the loss's own docstring, the papers' recipes, and the reference.
 
 Because these pages are made from the registry at every build, they cannot drift. A page dropped into this folder joins the
 guides by itself.
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import noisewise
-from noisewise import describe
+from noisewise import describe, papers
 
 HERE = Path(__file__).parent
-_WITHOUT_REFERENCE = ("cli", "demo", "describe", "draw", "spec")  # the command line's own, and what losses are made with
+_WITHOUT_REFERENCE = ("cli", "demo", "describe", "spec")  # the command line's own, and what losses are made with
 
 
 def on_config(config: Any) -> Any:
@@ -24,7 +24,7 @@ def on_config(config: Any) -> Any:
     guides = next(part["Guides"] for part in config.nav if "Guides" in part)
     named = {*guides, "index.md"}
     guides += sorted(page.name for page in HERE.glob("*.md") if page.name not in named)
-    config.nav += [{"Losses": list(loss_pages())}, {"Reference": "reference.md"}]
+    config.nav += [{"Losses": list(loss_pages())}, {"The papers' recipes": "recipes.md"}, {"Reference": "reference.md"}]
     return config
 
 
@@ -32,7 +32,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to those found in the folder."""
     from mkdocs.structure.files import File
 
-    for path, text in {**loss_pages(), "reference.md": reference_page()}.items():
+    for path, text in {**loss_pages(), "recipes.md": papers.page(), "reference.md": reference_page()}.items():
         files.append(File.generated(config, path, content=text))
     return files
 

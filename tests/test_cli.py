@@ -60,12 +60,6 @@ def test_every_loss_can_be_shown(name: str) -> None:
     assert shown.exit_code == 0 and shown.stdout.startswith(f"{name}: ")
 
 
-def test_curves_writes_the_file_it_names(tmp_path: Path) -> None:
-    done = run(app, ["curves", "ce", "imae(T=8)", "-o", str(tmp_path / "c.html"), "--classes", "100"])
-    assert done.exit_code == 0 and str(tmp_path / "c.html") in done.stdout.replace("\n", "")
-    assert "100 classes" in (tmp_path / "c.html").read_text(encoding="utf-8")
-
-
 def test_data_list_says_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "80")
@@ -100,7 +94,7 @@ def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_demo_keeps_the_order_of_the_papers(demonstrated: tuple[Path, str]) -> None:
     folder, printed = demonstrated
     written = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert (folder / "curves.html").exists()
+    assert "Doubtful labels" in (folder / "report.html").read_text(encoding="utf-8")
     by_loss = {result.pop("loss"): result for result in written["results"]}
     assert list(by_loss) == list(demo.LOSSES)
     assert f"{100 * by_loss['ce']['test']:.1f} %" in printed and str(folder / "runs") in printed.replace("\n", "")
@@ -136,12 +130,6 @@ def test_the_demo_counts_label_errors_as_its_record_does(demonstrated: tuple[Pat
         (["data", "get", "mars", "--root", "empty"], "The data set 'mars' cannot be fetched. Ask for it at"),
         (["loses"], "There is no command named 'loses'. Did you mean 'losses'?"),
         (["losses", "--jsn"], "No such option: --jsn"),
-        (["curves"], "Missing argument 'LOSS...'."),
-        (["curves", "ce", "--classes", "many"], "Invalid value for '--classes'"),
-        (["curves", "ce", "--classes", "1"], "must be a whole number in [2, inf). Got 1 instead."),
-        (["curves", "nce", "-o", "a.html"], "Got 'nce'; leave it out."),
-        (["curves", "ce", "-o", "nowhere/a.html"], "does not exist."),
-        (["curves", "ce", "-o", "a.pdf"], "ends in .html, .png, .svg"),
         (["demo", "--folder", "taken/out"], "The folder 'taken/out' cannot be written."),
         (["demo", "--seed", "-1"], "The 'seed' parameter of demo must be a whole number"),
     ],
@@ -170,4 +158,4 @@ def test_as_a_module_it_is_the_same_command() -> None:
 def test_help_names_the_commands(arguments: list[str]) -> None:
     printed = run(app, arguments)
     assert printed.exit_code == 0
-    assert all(command in printed.stdout for command in ("losses", "curves", "demo", "data", "train", "compare"))
+    assert all(command in printed.stdout for command in ("losses", "figure", "demo", "data", "train", "compare", "report"))

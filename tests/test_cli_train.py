@@ -161,9 +161,12 @@ def test_compare_tells_of_every_run_and_redoes_none(tmp_path: Path, monkeypatch:
     lines = first.stderr.splitlines()
     assert lines[0].startswith("noisewise: 0.001*nce starts at") and "Warning" not in first.stderr
     assert sum(": finished (" in line for line in lines) == 4 and lines[-1].endswith("(4 of 4 finished)")
+    report = tmp_path / "report.html"
+    assert "0.001*nce" in report.read_text(encoding="utf-8") and str(report) in first.stdout.replace("\n", "")
+    report.unlink()
     before = {folder: _written(folder) for folder in tmp_path.iterdir()}
     again = run(app, [*asked, "--json"])
-    assert {folder: _written(folder) for folder in tmp_path.iterdir()} == before
+    assert {folder: _written(folder) for folder in tmp_path.iterdir() if folder != report} == before
     found = json.loads(again.stdout)
     assert [(row["loss"], row["noise"], row["seeds"]) for row in found["results"]] == [
         ("ce", "symmetric(0.4)", [0, 1]),

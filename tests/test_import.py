@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-_HEAVY = {"typer", "rich", "plotly", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib", "PIL", "safetensors"}
+_HEAVY = {"typer", "rich", "jinja2", "plotly", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib", "PIL", "safetensors"}
 
 
 def _fresh(code: str) -> dict[str, object]:

@@ -6,8 +6,9 @@
 torch.Size([])
 """
 
-from noisewise import curriculum, data, dynamics, losses, models, noise, train, transition
+from noisewise import audit, correct, curriculum, data, draw, dynamics, kernels, losses, models, noise, papers, report, train, transition
 from noisewise.errors import InputError
+from noisewise.kernels import linear_loss
 from noisewise.losses import get
 from noisewise.margin import emphasis, margin, margins
 from noisewise.noise import corrupt
@@ -18,19 +19,26 @@ __version__ = "0.1.0"
 __all__ = [
     "InputError",
     "Run",
+    "audit",
     "compare",
+    "correct",
     "corrupt",
     "curriculum",
     "data",
+    "draw",
     "dynamics",
     "emphasis",
     "fit",
     "get",
+    "kernels",
+    "linear_loss",
     "losses",
     "margin",
     "margins",
     "models",
     "noise",
+    "papers",
+    "report",
     "train",
     "transition",
 ]

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from noisewise import draw
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError, must
 from noisewise.train import Run, compare
@@ -75,7 +74,7 @@ def check(folder: Path, seed: int) -> None:
 
 
 def run(folder: Path, *, seed: int = 0, watch: Callable[[Any], None] | None = None) -> list[Result]:
-    """Train once per loss, two at a time, and write the run folders, ``results.json`` and ``curves.html`` to the folder.
+    """Train once per loss, two at a time, and write the run folders, ``results.json`` and ``report.html`` to the folder.
 
     Args:
         folder: where the results go; it is made if it does not exist.
@@ -93,7 +92,7 @@ def run(folder: Path, *, seed: int = 0, watch: Callable[[Any], None] | None = No
         "results": [asdict(one) for one in results],
     }
     (folder / "results.json").write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
-    draw.curves(LOSSES, folder / "curves.html", classes=10)
+    runs.report(folder / "report.html")
     return results
 
 

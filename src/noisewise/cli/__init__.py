@@ -4,7 +4,8 @@ A command checks, calls the library, and shows what came back. Whatever the user
 sentence on stderr. Each command imports what it needs when it runs, so that asking for help stays quick.
 """
 
-from noisewise.cli import _compare, _data, _demo, _losses, _train  # noqa: F401  (importing them registers their commands)
+# Importing a module registers its commands.
+from noisewise.cli import _audit, _compare, _data, _demo, _figure, _losses, _report, _reproduce, _train  # noqa: F401
 from noisewise.cli._app import app
 
 __all__ = ["app"]

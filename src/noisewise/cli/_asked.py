@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -48,10 +48,18 @@ def with_settings(*several: str) -> Callable[[Command], Command]:
     Args:
         *several: the settings that may be given more than once.
     """
+    return _with([*_setting_options(several), *_reading_options(_READING)])
 
+
+def with_reading() -> Callable[[Command], Command]:
+    """Give a command, which takes ``**reading``, the options for reading the user's own data."""
+    return _with(_reading_options(name for name in _READING if name != "test"))
+
+
+def _with(options: list[inspect.Parameter]) -> Callable[[Command], Command]:
     def give(command: Command) -> Command:
         own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.kind is not one.VAR_KEYWORD]
-        parameters = [*own, *_setting_options(several), *_reading_options()]
+        parameters = [*own, *options]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         return command
@@ -71,8 +79,8 @@ def _setting_options(several: tuple[str, ...]) -> list[inspect.Parameter]:
     return made
 
 
-def _reading_options() -> list[inspect.Parameter]:
-    return [_option(name, kind, flag, meaning, "Your own data") for name, (kind, flag, meaning) in _READING.items()]
+def _reading_options(names: Iterable[str]) -> list[inspect.Parameter]:
+    return [_option(name, kind, flag, meaning, "Your own data") for name in names for kind, flag, meaning in [_READING[name]]]
 
 
 def _option(name: str, kind: Any, flag: str | None, meaning: str, panel: str) -> inspect.Parameter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,8 @@ from rich.text import Text
 
 from noisewise.cli._app import AsJson, app, print_json, resumable, say
 from noisewise.cli._asked import Asked, Config, as_list, with_settings
+from noisewise.cli._report import write as write_report
+from noisewise.dynamics import Spread, over_seeds
 from noisewise.errors import must
 
 if TYPE_CHECKING:
@@ -62,13 +63,14 @@ def compare(
     rows = [(task.settings.loss, task.settings.noise, task.settings.seed) for task in tasks]
     with resumable(), shown(rows) as watch:
         runs = train.compare(asked.settings["model"], source, test=test, folder=output, jobs=jobs, watch=watch, **grid, **asked.others)
+    page = write_report([run.path for run in runs], output / "report.html", data=source)
     summaries = [{"folder": str(run.path), **run.dynamics.summary()} for run in runs]
     results = _results(summaries)
     if as_json:
         print_json({"results": results, "runs": summaries})
     else:
         _show(results)
-        print(f"{len(runs)} runs in {output}")
+        print(f"{len(runs)} runs in {output}, and a page about them: {page}")
 
 
 class Board:
@@ -140,16 +142,13 @@ def _results(summaries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         groups.setdefault((summary["loss"], summary["noise"]), []).append(summary)
     return [
         {"loss": loss, "noise": noise, "seeds": [one["seed"] for one in group]}
-        | {name: _spread([one[name] for one in group]) for name in _MEASURES}
+        | {name: _named(over_seeds(one[name] for one in group)) for name in _MEASURES}
         for (loss, noise), group in groups.items()
     ]
 
 
-def _spread(values: list[float | None]) -> dict[str, float | None] | None:
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return {"mean": statistics.fmean(known), "standard_deviation": statistics.stdev(known) if len(known) > 1 else None}
+def _named(spread: Spread | None) -> dict[str, float | None] | None:
+    return None if spread is None else {"mean": spread.mean, "standard_deviation": spread.deviation}
 
 
 def _show(results: list[dict[str, Any]]) -> None:

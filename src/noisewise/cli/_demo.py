@@ -35,5 +35,5 @@ def demo(
         table.add_row(Text(result.loss), *map(percent, shares))
     console = Console()
     console.print(table)
-    console.print(f"Results: {folder / 'results.json'}\nCurves:  {folder / 'curves.html'}", highlight=False, soft_wrap=True)
+    console.print(f"Report:  {folder / 'report.html'}\nResults: {folder / 'results.json'}", highlight=False, soft_wrap=True)
     console.print(f"Runs:    {folder / demonstration.RUNS}", highlight=False, soft_wrap=True)

@@ -1,0 +1,67 @@
+"""The report: one page that shows what each loss did to the right and to the wrong labels.
+
+``report(["runs"], "report.html")`` reads run folders, wherever they were trained, and writes a page that opens offline. `_gather`
+works out what is shown, `_render` writes it as HTML; `_facts` is what they agreed on. Nothing here trains.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from noisewise.dynamics import find_runs
+from noisewise.errors import InputError
+from noisewise.report._gather import gather
+from noisewise.report._render import render
+
+__all__ = ["report"]
+
+
+def report(
+    runs: str | PathLike[str] | Iterable[str | PathLike[str]],
+    output: str | PathLike[str] = "report.html",
+    *,
+    title: str = "What the losses did",
+    data: Any = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Write a page about runs.
+
+    Args:
+        runs: run folders, or folders that hold run folders.
+        output: the file to write; it ends in .html.
+        title: of the page.
+        data: what the runs were trained on, for the pictures of doubtful examples; by default they are looked for where each
+            run says its data came from.
+        tell: told what is being done.
+
+    Returns:
+        The file that was written.
+
+    Example:
+        >>> import tempfile
+        >>> from noisewise import fit
+        >>> folder = tempfile.mkdtemp()
+        >>> run = fit("linear", "digits", loss="gce(q=0.7)", noise="symmetric(0.4)", epochs=2, folder=f"{folder}/run")
+        >>> report(run.path, f"{folder}/report.html").name
+        'report.html'
+    """
+    output = _check(Path(output))
+    page = render(gather(find_runs(runs), title=title, data=data, tell=tell))
+    unfinished = output.with_name(f".{output.name}.part")
+    unfinished.write_text(page, encoding="utf-8")
+    unfinished.replace(output)
+    return output
+
+
+def _check(output: Path) -> Path:
+    """Refuse a file that cannot be written, before anything is read."""
+    if output.suffix.lower() != ".html":
+        raise InputError(f"A report is a page and ends in .html. Got {str(output)!r}; write {str(output.with_suffix('.html'))!r}.")
+    folder = output.resolve().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK) or output.is_dir():
+        raise InputError(f"The file {str(output)!r} cannot be written. Make its folder first, or give another output file.")
+    return output

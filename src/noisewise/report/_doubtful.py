@@ -1,0 +1,104 @@
+"""The most doubtful training examples of a run, and from which label to which they would go.
+
+The examples themselves are not in a run folder: they are looked for where the run says its data came from, and shown only if
+they are the very ones it was trained on. This module must not know how doubt is measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.audit import Audit
+from noisewise.audit._examples import examples_of, features, picture
+from noisewise.data import Dataset
+from noisewise.errors import InputError
+from noisewise.report._facts import Doubt, Example, Matrix
+from noisewise.report._read import Reading
+
+SHOWN = 60
+_CLASSES = 20  # more do not fit a heat map one can read: those that are mixed up most are shown
+_SIDE = 96  # of a thumbnail
+_MOMENTS = 60  # of a margin's history
+
+
+def doubt(run: Reading, data: Any) -> Doubt | None:
+    """The doubtful examples of a run, or None if its record cannot be read.
+
+    Args:
+        run: the run.
+        data: the data it was trained on, as `noisewise.data.read` takes them; None to look where the run says they came from.
+    """
+    found = run.audit
+    if found is None:
+        return None
+    worst = found.order[:SHOWN]
+    examples, note = _examples(run, data, worst)
+    return {
+        "intro": f"{summary(run, found)}. The {len(worst)} most doubtful:",
+        "note": note,
+        "examples": _cards(run, found, worst, examples),
+        "matrices": _matrices(run, found),
+    }
+
+
+def summary(run: Reading, found: Audit) -> str:
+    """How many labels look wrong, in words."""
+    share = 100 * found.count / max(1, run.number)
+    words = f"{found.count:,} of {run.number:,} labels ({share:.1f} %) look wrong, judged by the margins under {run.loss}"
+    wrong = run.dynamics.record.wrong
+    return words if wrong is None else f"{words}; {int(wrong.sum()):,} are known to be wrong"
+
+
+def _examples(run: Reading, data: Any, worst: NDArray[Any]) -> tuple[Dataset | None, str | None]:
+    """The examples themselves, or why they cannot be shown."""
+    try:
+        return examples_of(run.dynamics.record, data, places=worst), None
+    except (OSError, LookupError, TypeError, ValueError) as error:
+        why = str(error) if isinstance(error, InputError) else repr(error)
+    return None, f"The examples themselves are not shown: {why}"
+
+
+def _cards(run: Reading, found: Audit, worst: NDArray[Any], examples: Dataset | None) -> list[Example]:
+    record, names = run.dynamics.record, run.classes
+    histories = found.trajectories(worst, moments=_MOMENTS)
+    ids = run.attempt(lambda: found.ids) or list(map(str, range(len(found))))
+    return [
+        {
+            "id": f"example {ids[place]}" if ids[place].isdecimal() else ids[place],
+            "given": names[found.given[place]],
+            "suggested": names[found.suggested[place]],
+            "true": None if record.true is None else names[record.true[place]],
+            "chance": float(1 - found.quality[place]),
+            "margins": histories[row].tolist(),
+            "image": None if examples is None else picture(examples, row, side=_SIDE),
+            "fields": [] if examples is None else _fields(examples, row),
+        }
+        for row, place in enumerate(worst.tolist())
+    ]
+
+
+def _fields(examples: Dataset, row: int) -> list[list[str]]:
+    values = features(examples, row)
+    return [["features", ", ".join(values)]] if values else []
+
+
+def _matrices(run: Reading, found: Audit) -> list[Matrix]:
+    tables = {"Estimated": np.asarray(found.matrix, dtype=float)}
+    record, number = run.dynamics.record, len(run.classes)
+    if record.true is not None:
+        tables["True"] = np.bincount(record.given * number + record.true, minlength=number**2).reshape(number, number).astype(float)
+    moved = sum(table + table.T for table in tables.values())
+    np.fill_diagonal(moved, 0)
+    shown = np.sort(np.argsort(-moved.sum(1), kind="stable")[:_CLASSES])
+    return [
+        {
+            "title": title,
+            "names": [run.classes[place] for place in shown],
+            "shares": (table / np.maximum(table.sum(1, keepdims=True), 1))[np.ix_(shown, shown)].tolist(),
+            "counts": table[np.ix_(shown, shown)].round().astype(int).tolist(),
+        }
+        for title, table in tables.items()
+    ]

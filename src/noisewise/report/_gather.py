@@ -1,0 +1,274 @@
+"""Everything the page shows, gathered from run folders.
+
+Runs on the same data with the same model and noise are a task: their losses can be compared. What is shown of a task is
+averaged over seeds or taken from one of them, so the page stays small however many runs there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import noisewise
+from noisewise.draw._film import Film
+from noisewise.draw._history import by_label, history
+from noisewise.draw._page import figure as curves_figure
+from noisewise.draw._plotly import Figure
+from noisewise.draw._sample import sample
+from noisewise.dynamics import Dynamics, Spread, over_seeds
+from noisewise.errors import InputError
+from noisewise.losses import MarginLoss
+from noisewise.papers import reported
+from noisewise.report._charts import dynamics_figure
+from noisewise.report._doubtful import doubt, summary
+from noisewise.report._facts import Broken, Facts, FilmFacts, Group, Reported, RunFacts, Sentence, TaskFacts
+from noisewise.report._read import MEASURES, Reading
+from noisewise.report._repeat import repeat
+from noisewise.report._verdict import Standing, is_tie, verdict, winner
+
+_FRAMES = 60  # of a film
+_ALL_FRAMES = 1500  # of all films together: a hundred films keep a page small
+
+Tell = Callable[[str], None]
+
+
+def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell = lambda line: None) -> Facts:
+    """Read runs and work out the page.
+
+    Args:
+        folders: of the runs.
+        title: of the page.
+        data: what the runs were trained on; None to look where each says its data came from.
+        tell: told what is being done.
+    """
+    runs: list[Reading] = []
+    broken: list[Broken] = []
+    for place, folder in enumerate(folders, 1):
+        tell(f"reading run {place} of {len(folders)}")
+        try:
+            runs.append(_read(folder))
+        except (InputError, OSError, TypeError) as error:
+            broken.append({"folder": str(folder), "reason": str(error)})
+    tasks: dict[tuple[str, str, str], list[Reading]] = {}
+    for run in runs:
+        tasks.setdefault(run.task, []).append(run)
+    names = _names(list(tasks))
+    frames = max(10, min(_FRAMES, _ALL_FRAMES // max(1, sum(len(_by_label(members)) for members in tasks.values()))))
+    facts: Facts = {
+        "title": title,
+        "made": f"{date.today():%-d %B %Y}, noisewise {noisewise.__version__}",
+        "counts": _counts(runs, broken),
+        "verdict": [],
+        "measures": [{"key": key, "title": name, "help": meaning, "unit": unit} for key, name, meaning, unit in MEASURES],
+        "groups": [],
+        "runs": [],
+        "broken": broken,
+        "tasks": [],
+    }
+    standings: list[list[Standing]] = []
+    for number, members in enumerate(tasks.values()):
+        tell(f"drawing task {number + 1} of {len(tasks)}")
+        standings.append([_standing(label, same) for label, same in _by_label(members).items()])
+        judge = _judge(members, winner(standings[-1]))
+        facts["groups"] += _groups(number, members, standings[-1])
+        facts["tasks"].append(_task(names[number], members, judge, frames, data))
+        facts["verdict"] += [*verdict(number, names[number], standings[-1]), *_doubts(number, judge)]
+    order = list(tasks)
+    facts["runs"] = [_run(run, order.index(run.task)) for run in runs]
+    facts["verdict"] = [*_overall(standings), *facts["verdict"], *_left_out(runs, broken)]
+    return facts
+
+
+def _read(folder: Path) -> Reading:
+    """A run with all it can be measured by: from here on, reading it does not fail."""
+    run = Reading(Dynamics(folder))
+    for name in ("data", "model", "loss"):
+        if not run.setting(name):
+            raise InputError(f"The settings of the run in {str(folder)!r} name no {name}. Copy the run folder again.")
+    _ = run.state, run.measures, run.knows_truth
+    return run
+
+
+def _names(tasks: list[tuple[str, str, str]]) -> list[str]:
+    """What each task is called: by all that tells it from the others, and always by its noise and data."""
+    models = len({model for _, model, _ in tasks}) > 1
+    return [
+        f"{data}{f', {model}' if models else ''}, {'clean labels' if noise == 'none' else f'{noise} noise'}" for data, model, noise in tasks
+    ]
+
+
+def _counts(runs: Sequence[Reading], broken: Sequence[Any]) -> str:
+    several = {
+        "loss": ("loss", "losses"),
+        "noise": ("noise", "noises"),
+        "model": ("model", "models"),
+        "data": ("data set", "data sets"),
+        "seed": ("seed", "seeds"),
+    }
+    numbers = {words: len({str(run.setting(name)) for run in runs}) for name, words in several.items()}
+    parts = [f"{number} {words[number != 1]}" for words, number in numbers.items() if number]
+    total = len(runs) + len(broken)
+    return f"{total} {'run' if total == 1 else 'runs'}" + (f": {', '.join(parts)}" if parts else "")
+
+
+def _by_label(runs: Sequence[Reading]) -> dict[str, list[Reading]]:
+    """The runs of a task by their loss, and by whatever else but the seed tells them apart."""
+    readings = {run.folder: run for run in runs}
+    return {label: [readings[Path(one.folder)] for one in same] for label, same in by_label([run.dynamics for run in runs]).items()}
+
+
+def _counted(runs: Sequence[Reading]) -> list[Reading]:
+    """The runs an average is over: the finished ones, or all if none is."""
+    return [run for run in runs if run.state == "finished"] or list(runs)
+
+
+def _standing(label: str, runs: Sequence[Reading]) -> Standing:
+    counted = _counted(runs)
+    measures: dict[str, Spread | None] = {name: over_seeds(run.measures[name] for run in counted) for name, *_ in MEASURES}
+    measures["held_out"] = over_seeds(run.held_out for run in counted)
+    failed = tuple(run.notes[0] for run in runs if run.state == "failed")
+    return Standing(label, len(counted), measures, runs[0].starved, failed)
+
+
+def _groups(number: int, runs: Sequence[Reading], standings: Sequence[Standing]) -> Iterator[Group]:
+    best = winner(standings)
+    for standing, same in zip(standings, _by_label(runs).values(), strict=True):
+        yield {
+            "task": number,
+            "loss": standing.loss,
+            "seeds": [int(run.setting("seed") or 0) for run in _counted(same)],
+            "measures": {
+                name: None if (spread := standing.measures[name]) is None else {"mean": spread.mean, "deviation": spread.deviation}
+                for name, *_ in MEASURES
+            },
+            "reported": _reported(same[0]),
+            "winner": len(standings) > 1 and standing is best,
+        }
+
+
+def _reported(run: Reading) -> Reported | None:
+    """What a paper reports for such a run: its final test accuracy where it gives one."""
+    found = run.attempt(lambda: reported(run.dynamics.record.settings))
+    if not found:
+        return None
+    one = next((one for one in found if one.metric == "final"), found[0])
+    value = f"{one.value:.1f}" if one.deviation is None else f"{one.value:.1f} ± {one.deviation:.1f}"
+    differs = f"; there with other {', '.join(one.differs)}" if one.differs else ""
+    return {"value": value, "source": f"{one.words}, {one.metric}{differs}"}
+
+
+def _first(runs: Sequence[Reading]) -> dict[str, Reading]:
+    """One run of every loss, to stand for its seeds."""
+    return {label: _counted(same)[0] for label, same in _by_label(runs).items()}
+
+
+def _judge(runs: Sequence[Reading], best: Standing | None) -> Reading:
+    """The run whose margins say which labels look wrong: one of the winner's."""
+    first = _first(runs)
+    return next(iter(first.values())) if best is None else first[best.loss]
+
+
+def _task(name: str, runs: Sequence[Reading], judge: Reading, frames: int, data: Any) -> TaskFacts:
+    first = _first(runs)
+    curves, note = _curves(list(first.values()))
+    films = {f"{label}, seed {run.setting('seed')}": run.film(frames) for label, run in first.items()}
+    told = [run.dynamics for run in runs if run.attempt(partial(_has_a_course, run))]
+    return {
+        "name": name,
+        "data": runs[0].task[0],
+        "model": runs[0].task[1],
+        "noise": runs[0].task[2],
+        "curves": curves,
+        "curves_note": note,
+        "dynamics": dynamics_figure(history(told)) if told else None,
+        "films": [_film(label, film) for label, film in films.items() if film is not None],
+        "doubt": judge.attempt(lambda: doubt(judge, data)),
+    }
+
+
+def _has_a_course(run: Reading) -> bool:
+    """Whether a run has anything to draw over its iterations; one whose record is damaged must not cost the others theirs."""
+    return bool(history([run.dynamics]).lines)
+
+
+def _curves(runs: Sequence[Reading]) -> tuple[Figure | None, str | None]:
+    """The emphasis of the losses that have a curve, and a word on the others."""
+    drawn = [run for run in runs if isinstance(run.known_loss, MarginLoss) and not run.known_loss.couples]
+    others = [run.loss for run in runs if run not in drawn]
+    note = f"No curve for {', '.join(others)}: its pull is not a function of p alone." if others else None
+    classes = next((len(run.classes) for run in runs if len(run.classes) > 1), None)
+    if not drawn or classes is None:
+        return None, note
+    return curves_figure(sample(list(dict.fromkeys(run.loss for run in drawn)), classes)), note
+
+
+def _film(label: str, film: Film) -> FilmFacts:
+    return {
+        "label": label,
+        "edges": film.edges.tolist(),
+        "epochs": list(film.epochs),
+        "counts": {group: counts.tolist() for group, counts in film.counts.items()},
+        "emphasis": None if film.emphasis is None else {"margins": film.margins.tolist(), "values": film.emphasis.tolist()},
+    }
+
+
+def _doubts(number: int, judge: Reading) -> Iterator[Sentence]:
+    if judge.audit is not None:
+        yield {"tone": "plain", "text": f"{summary(judge, judge.audit)}.", "task": number}
+
+
+def _overall(standings: Sequence[Sequence[Standing]]) -> Iterator[Sentence]:
+    """Which loss won most often, where there are several tasks."""
+    won: dict[str, int] = {}
+    for one in standings:
+        best = winner(one)
+        if best is not None and len(one) > 1 and not is_tie(one):
+            won[best.loss] = won.get(best.loss, 0) + 1
+    if len(standings) > 1 and won:
+        loss = max(won, key=lambda name: won[name])
+        ties = sum(map(is_tie, standings))
+        level = f"; {ties} {'is a tie' if ties == 1 else 'are ties'}" if ties else ""
+        yield {"tone": "good", "text": f"{loss} won {won[loss]} of {len(standings)} comparisons{level}.", "task": None}
+
+
+def _left_out(runs: Sequence[Reading], broken: Sequence[Any]) -> Iterator[Sentence]:
+    unfinished = [run for run in runs if run.state not in ("finished", "failed")]
+    if unfinished:
+        number = f"{len(unfinished)} of {len(runs)} runs {'is' if len(unfinished) == 1 else 'are'}"
+        yield {"tone": "warning", "text": f"{number} not finished; averages leave them out where others finished.", "task": None}
+    if broken:
+        number = "1 folder" if len(broken) == 1 else f"{len(broken)} folders"
+        yield {"tone": "warning", "text": f"{number} could not be read; the reasons stand under “How it was run”.", "task": None}
+
+
+def _run(run: Reading, task: int) -> RunFacts:
+    record = run.dynamics.record
+    provenance: Mapping[str, Any] = run.attempt(lambda: record.provenance) or {}
+    data, model, noise = run.task
+    return {
+        "task": task,
+        "loss": run.loss,
+        "noise": noise,
+        "model": model,
+        "data": data,
+        "seed": int(run.setting("seed") or 0),
+        "state": run.state,
+        "measures": run.measures,
+        "reported": _reported(run),
+        "folder": str(run.folder),
+        "settings": {name: str(value) for name, value in record.settings.items() if value is not None},
+        "versions": {name: str(value) for name, value in _flat(provenance) if value is not None},
+        "command": run.attempt(lambda: repeat(record.settings, run.folder)),
+        "notes": list(run.notes),
+    }
+
+
+def _flat(nested: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", value

@@ -1,0 +1,131 @@
+"""One run, read for the page with care: what cannot be read is said in a note, and the rest is shown.
+
+A run may be unfinished, damaged, from another version or another machine. This module must not know how runs are compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from noisewise.audit import Audit, audit
+from noisewise.draw._film import Film, film
+from noisewise.dynamics import Dynamics, underfitting
+from noisewise.errors import InputError
+from noisewise.losses import Loss, get
+
+Value = TypeVar("Value")
+
+# The titles of the columns, what they mean, and how they are shown. Each is a number of `Dynamics`.
+MEASURES = (
+    ("final", "Test, final", "Test accuracy at the end of training.", "%"),
+    ("best", "Test, best", "The best test accuracy of any epoch: what an oracle would have stopped at.", "%"),
+    ("clean_subset", "Right labels learned", "Training accuracy on the examples whose labels are right.", "%"),
+    ("noisy_subset", "Wrong labels learned", "Wrongly labelled training examples predicted as labelled: memorised.", "%"),
+    ("hybrid", "Hybrid", "Accuracy on the test set and the training set together, against true labels.", "%"),
+    ("snr", "snr", "Mean emphasis of rightly over that of wrongly labelled examples, over all of training.", ""),
+    ("alpha", "α", "Mean of ‖∂L/∂s‖₁ over all of training: how hard the loss pulled.", ""),
+)
+
+_STOPPED = {
+    "running": "Not finished: it is still training, or was stopped without a word, after {epoch} epochs.",
+    "interrupted": "Not finished: it was interrupted after {epoch} epochs. The same command goes on from there.",
+    "failed": "Failed after {epoch} epochs: {reason}",
+}
+
+
+@dataclass
+class Reading:
+    """What could be read of a run, and notes on what could not."""
+
+    dynamics: Dynamics
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.dynamics.folder)
+
+    def setting(self, name: str) -> Any:
+        return self.dynamics.record.settings.get(name)
+
+    @property
+    def task(self) -> tuple[str, str, str]:
+        """What must be the same for runs to be compared: data, model and noise."""
+        data, model, noise = (str(self.setting(name)) for name in ("data", "model", "noise"))
+        return data, model, noise
+
+    @property
+    def loss(self) -> str:
+        return str(self.setting("loss"))
+
+    @cached_property
+    def state(self) -> str:
+        status = self.attempt(lambda: self.dynamics.record.status) or {}
+        state = str(status.get("state", "unknown"))
+        if state in _STOPPED:
+            self.note(_STOPPED[state].format(epoch=status.get("epoch", 0), reason=status.get("reason")))
+        return state
+
+    @cached_property
+    def measures(self) -> dict[str, float | None]:
+        return {name: self._measure(name) for name, *_ in MEASURES}
+
+    def _measure(self, name: str) -> float | None:
+        found = self.attempt(lambda: getattr(self.dynamics, name))
+        value = next(reversed(found.values()), None) if isinstance(found, dict) else found
+        return value if value is not None and math.isfinite(value) else None
+
+    @cached_property
+    def held_out(self) -> float | None:
+        return next(reversed((self.attempt(lambda: self.dynamics.held_out) or {}).values()), None)
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        return self.attempt(lambda: tuple(map(str, self.dynamics.record.classes))) or ()
+
+    @cached_property
+    def knows_truth(self) -> bool:
+        known = self.attempt(lambda: self.dynamics.record.true is not None)
+        if known is False:
+            self.note("Which labels are right is not known: what needs the truth is left out.")
+        return bool(known)
+
+    @cached_property
+    def number(self) -> int:
+        """How many training examples there are."""
+        return self.attempt(lambda: len(self.dynamics.record.given)) or 0
+
+    @cached_property
+    def known_loss(self) -> Loss | None:
+        """The loss itself; None if this noisewise does not have it."""
+        return self.attempt(lambda: get(self.loss))
+
+    @cached_property
+    def starved(self) -> str | None:
+        """The alarm that its loss hardly starts, with what would mend it."""
+        return self.attempt(lambda: underfitting(self.loss, len(self.classes))) if self.known_loss and self.classes else None
+
+    def film(self, frames: int) -> Film | None:
+        return self.attempt(lambda: film(self.dynamics, frames=frames) if self.dynamics.record.epochs() else None)
+
+    @cached_property
+    def audit(self) -> Audit | None:
+        return self.attempt(lambda: audit(self.dynamics))
+
+    def attempt(self, read: Callable[[], Value]) -> Value | None:
+        """What `read` gives; None, and a note of the reason, if it cannot."""
+        try:
+            return read()
+        except InputError as error:
+            self.note(str(error))
+        except (OSError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            self.note(f"Part of it cannot be read, perhaps because another version of noisewise wrote it: {error!r}.")
+        return None
+
+    def note(self, sentence: str) -> None:
+        if sentence not in self.notes:
+            self.notes.append(sentence)

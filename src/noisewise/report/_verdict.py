@@ -1,0 +1,133 @@
+"""The verdict: what happened, in plain sentences, the most important first.
+
+It knows the averages over seeds of one task, that is of runs on the same data with the same model and noise. It must not read
+run folders itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from noisewise.dynamics import Spread
+from noisewise.report._facts import Sentence
+
+_UNDERFITS = 0.9  # a loss that learns less than this share of the right labels another loss learned underfits
+_CLEARLY = 0.05  # more of the wrong labels than the winner: worth a word
+_FORGETS = 0.03  # so far below its own best epoch a loss ends when it memorised after it had generalised
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How one loss did on a task.
+
+    Args:
+        loss: its spec.
+        seeds: how many runs the averages are over.
+        measures: averages by name.
+        starved: the alarm that the loss hardly starts, or None.
+        failed: why the runs failed that did.
+    """
+
+    loss: str
+    seeds: int
+    measures: dict[str, Spread | None]
+    starved: str | None = None
+    failed: tuple[str, ...] = ()
+
+    def mean(self, name: str) -> float | None:
+        spread = self.measures.get(name)
+        return None if spread is None else spread.mean
+
+
+def judged_by(standings: Sequence[Standing]) -> str | None:
+    """What decides who won: test accuracy, else accuracy on the held-out share; None where there is neither."""
+    return next((name for name in ("final", "held_out") if any(one.mean(name) is not None for one in standings)), None)
+
+
+def winner(standings: Sequence[Standing]) -> Standing | None:
+    """The loss with the highest accuracy."""
+    judge = judged_by(standings)
+    if judge is None:
+        return None
+    return max(standings, key=lambda one: -math.inf if (mean := one.mean(judge)) is None else mean)
+
+
+def is_tie(standings: Sequence[Standing]) -> bool:
+    """Whether the best two losses lie within the spread of their seeds."""
+    judge, best = judged_by(standings), winner(standings)
+    second = winner([one for one in standings if one is not best])
+    if judge is None or best is None or second is None:
+        return False
+    top, below = best.measures[judge], second.measures[judge]
+    if top is None or below is None or top.deviation is None or below.deviation is None:
+        return False
+    return top.mean - below.mean < math.hypot(top.deviation, below.deviation)
+
+
+def verdict(task: int, name: str, standings: Sequence[Standing]) -> Iterator[Sentence]:
+    """The sentences on one task."""
+
+    def say(tone: str, text: str) -> Sentence:
+        return {"tone": tone, "text": text, "task": task}
+
+    best = winner(standings)
+    if best is None:
+        yield say("plain", f"On {name} nothing was tested: give a test set, or hold a share out with validation, to know which loss won.")
+    else:
+        yield say("good", _won(best, standings, name))
+    yield from (say("plain", text) for text in _memorised(best, standings))
+    yield from (say("warning", text) for one in standings for text in _troubles(one, standings))
+
+
+def _won(best: Standing, standings: Sequence[Standing], name: str) -> str:
+    judge = judged_by(standings)
+    assert judge is not None
+    measured = "test accuracy" if judge == "final" else "accuracy on held-out examples, by their given labels"
+    second = winner([one for one in standings if one is not best])
+    top, below = best.measures[judge], None if second is None else second.measures[judge]
+    over = f" over {best.seeds} seeds" if best.seeds > 1 else ""
+    if top is None or second is None or below is None:
+        return f"On {name}, {best.loss} reached {_percent(top)} {measured}{over}."
+    if is_tie(standings):
+        level = f"{best.loss} ({_percent(top)} {measured}{over}) and {second.loss} ({_percent(below)})"
+        return f"On {name}, {level} are level: they lie within the spread of the seeds."
+    lead = f"{100 * (top.mean - below.mean):.1f} points above {second.loss} ({_percent(below)})"
+    chance = "" if top.deviation is not None and below.deviation is not None else " With one seed each, a small lead may be chance."
+    return f"On {name}, {best.loss} won: {_percent(top)} {measured}{over}, {lead}.{chance}"
+
+
+def _memorised(best: Standing | None, standings: Sequence[Standing]) -> Iterator[str]:
+    """How many of the wrong labels were learned, by the winner and by the loss that learned clearly more."""
+    known = [one for one in standings if one.mean("noisy_subset") is not None]
+    if not known:
+        return
+    worst = max(known, key=lambda one: one.mean("noisy_subset") or 0)
+    least = 0.0
+    if best is not None and best in known:
+        least = (best.mean("noisy_subset") or 0) + _CLEARLY
+        wrong, right = _percent(best.measures["noisy_subset"]), _percent(best.measures["clean_subset"])
+        yield f"{best.loss} learned {wrong} of the wrong labels and {right} of the right ones."
+    if worst is not best and (worst.mean("noisy_subset") or 0) >= least:
+        yield f"{worst.loss} memorised most: {_percent(worst.measures['noisy_subset'])} of the wrong labels."
+
+
+def _troubles(one: Standing, standings: Sequence[Standing]) -> Iterator[str]:
+    for reason in one.failed:
+        yield f"{one.loss} blew up: {reason}"
+    mine, most = one.mean("clean_subset"), max((other.mean("clean_subset") or 0 for other in standings), default=0)
+    if mine is not None and mine < _UNDERFITS * most:
+        learned = f"it learned {_percent(one.measures['clean_subset'])} of the right labels, another loss {100 * most:.1f} %"
+        yield f"{one.loss} underfits: {learned}.{f' {one.starved}' if one.starved else ''}"
+    elif one.starved and mine is None:
+        yield one.starved
+    final, best = one.mean("final"), one.mean("best")
+    if final is not None and best is not None and best - final > _FORGETS:
+        yield f"{one.loss} ended {100 * (best - final):.1f} points below its own best epoch: it unlearned while it memorised."
+
+
+def _percent(spread: Spread | None) -> str:
+    if spread is None:
+        return "–"
+    return f"{100 * spread.mean:.1f} %" if spread.deviation is None else f"{100 * spread.mean:.1f} ± {100 * spread.deviation:.1f} %"

@@ -1,0 +1,415 @@
+/*
+ * What moves on the page: the theme, the task picker, sorting and filtering, the charts and the film of margins.
+ *
+ * All words and numbers stand in the document already; this only shows, hides, orders and draws them. A chart is drawn when it
+ * first comes into view, so that a page of a hundred runs opens at once. It must not know how facts are gathered, and must not
+ * make markup of any word it finds.
+ */
+
+const page = document.documentElement;
+const one = (selector, within = document) => within.querySelector(selector);
+const every = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+/* Theme: the system's until the button is pressed. */
+
+const systemIsDark = matchMedia("(prefers-color-scheme: dark)");
+
+function theme() {
+  const asked = page.dataset.theme;
+  return asked === "light" || asked === "dark" ? asked : systemIsDark.matches ? "dark" : "light";
+}
+
+function followTheme() {
+  one("#theme .word").textContent = theme() === "dark" ? "Light" : "Dark";
+  for (const plot of drawn.keys()) redraw(plot);
+}
+
+function toggleTheme() {
+  page.dataset.theme = theme() === "dark" ? "light" : "dark";
+  try {
+    localStorage.setItem("noisewise-theme", page.dataset.theme);
+  } catch { /* where nothing may be stored, the choice lasts as long as the page */ }
+  followTheme();
+}
+
+/* Colours: plotly wants them resolved, and the lines of a figure are chosen for white paper. */
+
+const probe = document.createElement("span");
+probe.hidden = true;
+document.body.append(probe);
+
+function named(name) {
+  probe.style.color = `var(--${name})`;
+  return getComputedStyle(probe).color;
+}
+
+function channels(colour) {
+  probe.style.color = "";
+  probe.style.color = colour;
+  return probe.style.color && getComputedStyle(probe).color.match(/[\d.]+/g).map(Number);
+}
+
+function luminance([red, green, blue]) {
+  const [r, g, b] = [red, green, blue].map((level) => (level <= 10 ? level / 3294 : ((level / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+/* On a dark ground a dark line is mixed with white until it stands out as a light one does on white. */
+function onDark(colour) {
+  const parts = channels(colour);
+  if (!parts) return colour;
+  let light = parts.slice(0, 3);
+  while (luminance(light) < 0.22) light = light.map((level) => level + (255 - level) * 0.1);
+  return `rgba(${[...light.map(Math.round), parts[3] ?? 1].join(", ")})`;
+}
+
+function recoloured(value) {
+  if (Array.isArray(value)) return value.map(recoloured);
+  if (value === null || typeof value !== "object") return value;
+  const isColour = (key, held) => /color$/.test(key) && typeof held === "string";
+  return Object.fromEntries(Object.entries(value).map(([key, held]) => [key, isColour(key, held) ? onDark(held) : recoloured(held)]));
+}
+
+/* Charts. */
+
+const NARROW = 560; // pixels across, below which two panels do not fit beside each other
+const TITLE = 26; // pixels the title of a panel takes
+const CONFIG = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"] };
+const figures = new Map(); // from the element of a plot to a function that gives its figure
+const drawn = new Map(); // from the element of a plot to how it was drawn last
+
+function dressedAxes(layout) {
+  const lines = { gridcolor: named("edge"), linecolor: named("firm"), zerolinecolor: named("firm"), tickcolor: named("firm") };
+  const axes = Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key));
+  return Object.fromEntries(axes.map((key) => [key, { automargin: true, ...layout[key], ...lines }]));
+}
+
+function dressed(layout, width, height) {
+  const narrow = width < NARROW;
+  const clear = "rgba(0, 0, 0, 0)";
+  const font = { color: named("ink"), family: getComputedStyle(document.body).fontFamily };
+  // Above the panels and their titles where there is room beside each other, else at the foot.
+  const place = narrow ? { yref: "container", y: 0, yanchor: "bottom" } : { y: 1 + TITLE / (height - 100), yanchor: "bottom" };
+  return {
+    ...layout,
+    ...dressedAxes(layout),
+    width,
+    height,
+    uirevision: "kept",
+    dragmode: narrow ? false : "zoom",
+    paper_bgcolor: clear,
+    plot_bgcolor: clear,
+    font: { ...font, size: narrow ? 12 : 13 },
+    margin: narrow ? { l: 44, r: 12, t: TITLE, b: 44 } : { l: 60, r: 24, t: TITLE, b: 44 },
+    legend: { orientation: "h", x: 0, xanchor: "left", bgcolor: clear, ...place },
+    hoverlabel: { bgcolor: named("raised"), bordercolor: named("firm"), font, namelength: -1 },
+    modebar: { bgcolor: clear, color: named("soft"), activecolor: named("accent") },
+  };
+}
+
+/* Panels that stand in two columns are put one below the other where there is no room for two. */
+function stacked(layout, panels) {
+  const [room, gap] = [1 / panels.length, 0.34 / panels.length];
+  panels.forEach(([across, up], place) => {
+    const top = 1 - place * room;
+    layout[across] = { ...layout[across], domain: [0, 1] };
+    layout[up] = { ...layout[up], domain: [place === panels.length - 1 ? 0 : top - room + gap, top] };
+  });
+}
+
+function fitted({ data, layout }, width) {
+  const panels = layout.meta?.panels ?? [];
+  if (width >= NARROW) return dressed(layout, width, layout.height ?? (panels.length ? 340 * Math.ceil(panels.length / 2) : 420));
+  const listed = data.filter((trace) => trace.name && trace.showlegend !== false).length;
+  const result = dressed(layout, width, (panels.length ? 290 * panels.length : 400) + 20 * listed);
+  stacked(result, panels);
+  return result;
+}
+
+function draw(plot) {
+  const width = plot.clientWidth;
+  const figure = figures.get(plot)();
+  drawn.set(plot, `${width} ${theme()}`);
+  const data = theme() === "dark" ? recoloured(figure.data) : structuredClone(figure.data);
+  Plotly.react(plot, data, fitted(figure, width), { ...CONFIG, displayModeBar: width < NARROW ? false : "hover" });
+}
+
+function redraw(plot) {
+  if (plot.clientWidth && drawn.get(plot) !== `${plot.clientWidth} ${theme()}`) draw(plot);
+}
+
+const resized = new ResizeObserver((entries) => requestAnimationFrame(() => entries.forEach(({ target }) => redraw(target))));
+
+const seen = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (isIntersecting) {
+      seen.unobserve(target);
+      figures.get(target).ready?.();
+      drawn.set(target, "");
+      resized.observe(target);
+    }
+  }
+}, { rootMargin: "200px" });
+
+function drawWhenSeen(plot, figure) {
+  figures.set(plot, figure);
+  seen.observe(plot);
+}
+
+const held = (within) => JSON.parse(one("script", within).textContent);
+
+function chart(element) {
+  let figure;
+  drawWhenSeen(one(".plot", element), () => (figure ??= held(element)));
+}
+
+/* The film: one run's margins, frame by frame, on axes that stay where they are. */
+
+const GROUPS = { clean: ["clean: label right", "clean"], noisy: ["noisy: label wrong", "noisy"], all: ["all examples", "accent"] };
+const PACE = 120; // milliseconds a frame is shown
+const shorter = (number) => number.toFixed(1).replace("-", "−");
+
+/* The median of binned margins, as if they were spread evenly inside a bin. */
+function median(edges, counts) {
+  const half = total(counts) / 2;
+  if (!half) return null;
+  let below = 0;
+  const bin = counts.findIndex((count) => (below += count) >= half && count > 0);
+  const share = 1 - (below - half) / counts[bin];
+  return edges[bin] + share * (edges[bin + 1] - edges[bin]);
+}
+
+function histogram({ edges, counts }, group, frame) {
+  const [name, colour] = GROUPS[group];
+  const heights = counts[group][frame];
+  return {
+    type: "scatter",
+    mode: "lines",
+    name,
+    x: edges,
+    y: [...heights, heights.at(-1)],
+    customdata: edges.map((edge, bin) => `${shorter(edge)} to ${shorter(edges[Math.min(bin + 1, edges.length - 1)])}`),
+    hovertemplate: "margin %{customdata}: %{y:,} examples",
+    line: { shape: "hv", width: 1.5, color: named(colour) },
+    fill: "tozeroy",
+    fillcolor: named(colour).replace("rgb(", "rgba(").replace(")", ", 0.3)"),
+  };
+}
+
+function pull({ margins, values }, frame) {
+  return {
+    type: "scatter",
+    mode: "lines",
+    name: "emphasis",
+    x: margins,
+    y: values[Math.min(frame, values.length - 1)],
+    yaxis: "y2",
+    hovertemplate: "emphasis %{y:.3g}",
+    line: { width: 2.5, color: named("ink") },
+  };
+}
+
+const total = (counts) => counts.reduce((sum, count) => sum + count, 0);
+const groupsOf = (film) => Object.keys(GROUPS).filter((group) => film.counts[group]?.some(total));
+const peak = (film, frame) => Math.max(0, ...groupsOf(film).flatMap((group) => film.counts[group][frame]));
+
+/* Training starts from one high peak and ends in low hills: the axis is made for the hills, and a peak may run off it. */
+function ceiling(film) {
+  const peaks = film.epochs.map((_, frame) => peak(film, frame)).sort((a, b) => a - b);
+  return Math.min(1.04 * peaks.at(-1), 2.5 * peaks[Math.floor(peaks.length / 2)]);
+}
+
+function filmFigure(film, frame) {
+  const data = groupsOf(film).map((group) => histogram(film, group, frame));
+  const layout = {
+    hovermode: "x",
+    showlegend: true,
+    xaxis: { title: { text: "Δ, the margin of the given label" }, range: [film.edges[0], film.edges.at(-1)], zeroline: true, zerolinewidth: 2 },
+    yaxis: { title: { text: "examples" }, range: [0, ceiling(film)], zeroline: false },
+  };
+  if (film.emphasis) {
+    const range = [0, 1.08 * Math.max(...film.emphasis.values.flat())];
+    data.push(pull(film.emphasis, frame));
+    layout.yaxis2 = { title: { text: "emphasis w" }, overlaying: "y", side: "right", tickmode: "auto", showgrid: false, zeroline: false, range };
+  }
+  return { data, layout };
+}
+
+function reading(film, frame) {
+  const medians = groupsOf(film).map((group) => [GROUPS[group][0], median(film.edges, film.counts[group][frame])]);
+  const said = medians.filter(([, margin]) => margin !== null).map(([name, margin]) => `${name}, ${shorter(margin)}`);
+  if (!said.length) return "No example was seen in this epoch.";
+  const highest = peak(film, frame);
+  const cut = highest > ceiling(film) ? ` The highest bar, of ${highest.toLocaleString("en")} examples, runs off the chart.` : "";
+  return `Median margin: ${said.join("; ")}.${cut}`;
+}
+
+function projector(element) {
+  const [plot, select, slider, button] = [".plot", "select", "input", ".play"].map((selector) => one(selector, element));
+  const [now, words] = [one(".now", element), one("figcaption", element)];
+  let films;
+  let timer = null;
+  const film = () => films[Number(select.value)];
+  const frame = () => Number(slider.value);
+
+  function tell() {
+    const { epochs } = film();
+    now.value = `epoch ${epochs[frame()]} of ${epochs.at(-1)}`;
+    slider.setAttribute("aria-valuetext", now.value);
+    words.textContent = reading(film(), frame());
+  }
+
+  function show(place) {
+    slider.value = place;
+    tell();
+    draw(plot);
+  }
+
+  function stop() {
+    clearInterval(timer);
+    timer = null;
+    one(".sign", button).textContent = "▶";
+    one(".word", button).textContent = "Play";
+  }
+
+  function advance() {
+    if (frame() >= Number(slider.max) || !plot.clientWidth) stop();
+    else show(frame() + 1);
+  }
+
+  function play() {
+    if (frame() >= Number(slider.max)) show(0);
+    one(".sign", button).textContent = "❚❚";
+    one(".word", button).textContent = "Pause";
+    timer = setInterval(advance, PACE);
+  }
+
+  /* Another run is shown at the epoch nearest to this one, so that losses can be compared by switching between them. */
+  function change() {
+    const epoch = Number(slider.dataset.epoch ?? Infinity);
+    const { epochs } = film();
+    const distances = epochs.map((other) => Math.abs(other - epoch));
+    slider.max = epochs.length - 1;
+    show(epoch === Infinity ? 0 : distances.indexOf(Math.min(...distances)));
+  }
+
+  const figure = () => {
+    slider.dataset.epoch = film().epochs[frame()];
+    return filmFigure(film(), frame());
+  };
+  figure.ready = () => {
+    films = held(element);
+    slider.max = film().epochs.length - 1;
+    tell();
+  };
+  select.addEventListener("change", change);
+  slider.addEventListener("input", () => { stop(); show(frame()); });
+  button.addEventListener("click", () => (timer === null ? play() : stop()));
+  drawWhenSeen(plot, figure);
+}
+
+/* Tables: sorted by a press on a heading, filtered by words, and by the task. */
+
+const compareWords = new Intl.Collator(undefined, { numeric: true }).compare;
+
+function sort(table, column, head) {
+  const descending = head.getAttribute("aria-sort") === "ascending";
+  every("thead th", table).forEach((other) => other.removeAttribute("aria-sort"));
+  head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+  const numeric = head.classList.contains("number");
+  const rows = every("tbody tr", table).map((row) => [row, row.cells[column].dataset.value]);
+  const present = rows.filter(([, value]) => value !== "");
+  present.sort(([, a], [, b]) => (descending ? -1 : 1) * (numeric ? a - b : compareWords(a, b)));
+  one("tbody", table).append(...[...present, ...rows.filter(([, value]) => value === "")].map(([row]) => row));
+}
+
+function sortable(table) {
+  every("thead th", table).forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    button.addEventListener("click", () => sort(table, column, head));
+    head.append(button);
+  });
+}
+
+const pickedTask = () => page.dataset.task ?? "all";
+const ofTask = (task) => task === "" || pickedTask() === "all" || task === pickedTask();
+
+function filterRows() {
+  const view = one("input[name=view]:checked").value;
+  const words = one("#filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const box of every("[data-view]")) box.hidden = box.dataset.view !== view;
+  const rows = every(`[data-view=${view}] tbody tr`);
+  const candidates = rows.filter((row) => ofTask(row.dataset.of));
+  const matching = candidates.filter((row) => words.every((word) => row.dataset.words.toLowerCase().includes(word)));
+  for (const row of rows) row.hidden = !matching.includes(row);
+  one("#shown").value = `${matching.length} of ${candidates.length} shown`;
+  one("#none-shown").hidden = matching.length > 0 || candidates.length === 0;
+}
+
+function pick(task) {
+  page.dataset.task = task;
+  for (const block of every("[data-task]", document.body)) block.hidden = !ofTask(block.dataset.task);
+  filterRows();
+}
+
+/* Doubtful examples: by the class they have or should have, the first few until all are asked for. */
+
+const FEW = 12;
+
+function doubtful(block) {
+  const [select, button, count] = [".class", ".more", ".count"].map((selector) => one(selector, block));
+  const examples = every("[data-classes]", block);
+  let shown = FEW;
+  const show = () => {
+    const isWanted = ({ dataset }) => select.value === "" || JSON.parse(dataset.classes).includes(select.value.slice(1));
+    const wanted = examples.filter(isWanted);
+    const visible = new Set(wanted.slice(0, shown));
+    for (const example of examples) example.hidden = !visible.has(example);
+    count.value = `${visible.size} of ${examples.length} shown`;
+    button.hidden = visible.size === wanted.length;
+    button.textContent = `Show all ${wanted.length}`;
+  };
+  select.addEventListener("change", show);
+  button.addEventListener("click", () => { shown = Infinity; show(); });
+  show();
+}
+
+/* Commands. */
+
+async function copy(button) {
+  const text = button.previousElementSibling;
+  try {
+    await navigator.clipboard.writeText(text.textContent);
+  } catch { // no clipboard for a page from a file: the old way
+    getSelection().selectAllChildren(text);
+    document.execCommand("copy");
+  }
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 2000);
+}
+
+function start() {
+  one("#theme").addEventListener("click", toggleTheme);
+  systemIsDark.addEventListener("change", followTheme);
+  followTheme();
+  every("table.results").forEach(sortable);
+  every("input[name=view]").forEach((choice) => choice.addEventListener("change", filterRows));
+  one("#filter").addEventListener("input", filterRows);
+  const picker = one("#task");
+  picker?.addEventListener("change", () => pick(picker.value));
+  for (const link of every("[data-pick]")) {
+    link.addEventListener("click", () => pick((picker.value = link.dataset.pick)));
+  }
+  for (const link of every("a[href^='#run-']")) {
+    link.addEventListener("click", () => { one(link.getAttribute("href")).open = true; });
+  }
+  pick(picker?.value ?? "all");
+  every(".doubt:has(.class)").forEach(doubtful);
+  every(".copy").forEach((button) => button.addEventListener("click", () => copy(button)));
+  every(".chart").forEach(chart);
+  every(".film").forEach(projector);
+}
+
+start();

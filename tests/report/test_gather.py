@@ -1,0 +1,261 @@
+"""What the page says is what the runs hold; a run that is broken says so and costs the others nothing."""
+
+import base64
+import io
+import json
+import math
+import os
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from noisewise import compare, fit
+from noisewise.data import Dataset
+from noisewise.errors import InputError
+from noisewise.report import report
+from noisewise.report._gather import gather
+from noisewise.train import Run
+
+LOSSES = ["ce", "mae", "nce"]
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("compared") / "runs"
+    shared = {"loss": LOSSES, "seed": [0, 1], "epochs": 4, "folder": folder, "jobs": 2, "device": "cpu"}
+    compare("linear", "digits", noise=["symmetric(0.4)", "none"], **shared)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def facts(runs: Path):
+    return facts_of(runs)
+
+
+@pytest.fixture
+def copied(runs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs, tmp_path / "runs"))
+
+
+def facts_of(folder: Path, **options):
+    return gather(sorted(one.parent for one in folder.rglob("settings.json")), title="t", **options)
+
+
+def the_run(facts, folder: Path):
+    return next(run for run in facts["runs"] if run["folder"] == str(folder))
+
+
+def spoken(facts) -> str:
+    return " ".join(sentence["text"] for sentence in facts["verdict"])
+
+
+def test_measures_are_those_of_the_metrics_file(facts) -> None:
+    assert len(facts["runs"]) == 12 and len(facts["tasks"]) == 2 and len(facts["groups"]) == 6
+    for run in facts["runs"]:
+        lines = [json.loads(line) for line in (Path(run["folder"]) / "metrics.jsonl").read_text().splitlines()]
+        accuracies = [line["test_accuracy"] for line in lines]
+        assert (run["measures"]["final"], run["measures"]["best"]) == (accuracies[-1], max(accuracies))
+        given, true = (np.load(Path(run["folder"]) / f"labels/{name}.npy") for name in ("given", "true"))
+        predicted = np.load(Path(run["folder"]) / "record/clean/predictions-00004.npy")
+        wrong = given != true
+        assert run["measures"]["clean_subset"] == pytest.approx((predicted == given)[~wrong].mean())
+        if wrong.any():
+            assert run["measures"]["noisy_subset"] == pytest.approx((predicted == given)[wrong].mean())
+
+
+def test_averages_are_over_the_seeds_of_one_loss_and_the_best_mean_wins(facts) -> None:
+    for group in facts["groups"]:
+        finals = [run["measures"]["final"] for run in facts["runs"] if (run["task"], run["loss"]) == (group["task"], group["loss"])]
+        assert group["seeds"] == [0, 1]
+        assert group["measures"]["final"]["mean"] == pytest.approx(statistics.fmean(finals))
+        assert group["measures"]["final"]["deviation"] == pytest.approx(statistics.stdev(finals))
+    for task in (0, 1):
+        same = [group for group in facts["groups"] if group["task"] == task]
+        best = max(same, key=lambda group: group["measures"]["final"]["mean"])
+        assert [group["loss"] for group in same if group["winner"]] == [best["loss"]]
+        assert any(
+            best["loss"] in sentence["text"] and "won" in sentence["text"] for sentence in facts["verdict"] if sentence["task"] == task
+        )
+
+
+def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(tmp_path: Path) -> None:
+    for rate in (0.1, 0.01):
+        fit("linear", "digits", epochs=1, optimiser=f"sgd(lr={rate})", folder=tmp_path / str(rate), device="cpu")
+    assert len(facts_of(tmp_path)["groups"]) == 2
+
+
+def test_every_figure_is_one_plotly_accepts(facts) -> None:
+    for task in facts["tasks"]:
+        for figure in (task["curves"], task["dynamics"]):
+            go.Figure(figure)
+        assert "nce" in task["curves_note"] and "ce: focus" in json.dumps(task["curves"], default=list)
+
+
+def test_the_film_counts_every_example_in_every_frame(facts) -> None:
+    for task in facts["tasks"]:
+        assert [film["label"] for film in task["films"]] == ["ce, seed 0", "mae, seed 0", "nce, seed 0"]
+        for film in task["films"]:
+            assert film["epochs"] == [1, 2, 3, 4]
+            total = np.sum([np.sum(counts, axis=1) for counts in film["counts"].values()], axis=0)
+            np.testing.assert_array_equal(total, 1437)
+            assert (film["emphasis"] is None) == film["label"].startswith("nce")
+
+
+def test_doubtful_examples_are_shown_as_the_pictures_the_run_saw(facts) -> None:
+    shown = facts["tasks"][1]["doubt"]
+    assert shown["note"] is None and len(shown["examples"]) == 60
+    pictures = load_digits().images
+    for example in shown["examples"][:10]:
+        pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(example["image"].partition(",")[2]))), dtype=float)
+        original = pictures[int(example["id"].removeprefix("example "))]
+        assert np.corrcoef(pixels.ravel(), original.ravel())[0, 1] > 0.999
+        assert len(example["margins"]) == 4
+    wrong = [example["given"] != example["true"] for example in shown["examples"]]
+    assert np.mean(wrong) > 0.8, "with 40 % noise the most doubtful labels are mostly wrong"
+    estimated, true = shown["matrices"]
+    assert (estimated["title"], true["title"]) == ("Estimated", "True")
+    assert np.sum(true["counts"]) == 1437
+    np.testing.assert_allclose(np.sum(true["shares"], axis=1), 1)
+
+
+def test_other_data_than_the_run_saw_are_not_shown(runs: Path) -> None:
+    other = Dataset(torch.zeros(2000, 1, 8, 8), torch.zeros(2000, dtype=torch.long), tuple("0123456789"), name="other")
+    shown = gather([next(runs.glob("none-ce-seed0"))], title="t", data=other)["tasks"][0]["doubt"]
+    assert "not those of the run" in shown["note"] and all(example["image"] is None for example in shown["examples"])
+
+
+def test_an_unfinished_run_says_so_and_is_left_out_of_averages(copied: Path) -> None:
+    folder = copied / "symmetric_0.4-ce-seed1"
+    (folder / "status.json").write_text(json.dumps({"state": "interrupted", "reason": None, "epoch": 4, "step": 48}))
+    facts = facts_of(copied)
+    assert "interrupted after 4 epochs" in " ".join(the_run(facts, folder)["notes"])
+    assert "1 of 12 runs is not finished" in spoken(facts)
+    group = next(one for one in facts["groups"] if one["loss"] == "ce" and facts["tasks"][one["task"]]["noise"] == "symmetric(0.4)")
+    assert group["seeds"] == [0]
+
+
+def test_a_run_without_a_finished_epoch_is_listed(copied: Path) -> None:
+    folder = copied / "none-ce-seed0"
+    for name in ("metrics.jsonl", "record", "status.json"):
+        shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
+    (folder / "status.json").write_text(json.dumps({"state": "running", "reason": None, "epoch": 0, "step": 0}))
+    facts = facts_of(copied)
+    assert the_run(facts, folder)["measures"]["final"] is None
+    assert "still training" in " ".join(the_run(facts, folder)["notes"])
+
+
+def test_a_run_that_blew_up_is_in_the_verdict(copied: Path) -> None:
+    folder = copied / "none-mae-seed0"
+    reason = "the loss mae was not finite at step 7"
+    (folder / "status.json").write_text(json.dumps({"state": "failed", "reason": reason, "epoch": 1, "step": 7}))
+    assert f"mae blew up: Failed after 1 epochs: {reason}" in spoken(facts_of(copied))
+
+
+def test_a_damaged_record_costs_only_what_is_read_off_it(copied: Path) -> None:
+    folder = copied / "symmetric_0.4-mae-seed0"
+    for kind in ("clean", "training"):
+        path = folder / f"record/{kind}/predictions-00002.npy"
+        path.write_bytes(path.read_bytes()[:100])
+    facts = facts_of(copied)
+    run = the_run(facts, folder)
+    assert run["measures"]["final"] is not None and run["measures"]["clean_subset"] is None
+    assert "predictions-00002.npy" in " ".join(run["notes"])
+    assert all(task["dynamics"] is not None for task in facts["tasks"])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"format": 99, "data": "digits"}', "format 99"),
+        ("{", "cannot be read as JSON"),
+        ('{"format": 1}', "name no data"),
+        ("[1]", "JSON dict"),
+    ],
+)
+def test_a_run_that_cannot_be_read_is_named_with_the_reason(copied: Path, content: str, reason: str) -> None:
+    folder = copied / "none-ce-seed0"
+    (folder / "settings.json").write_text(content)
+    facts = facts_of(copied)
+    assert [one["folder"] for one in facts["broken"]] == [str(folder)]
+    assert reason in facts["broken"][0]["reason"]
+    assert len(facts["runs"]) == 11 and "1 folder could not be read" in spoken(facts)
+
+
+def test_a_run_of_an_older_version_shows_what_it_has(copied: Path) -> None:
+    folder = copied / "none-ce-seed0"
+    settings = json.loads((folder / "settings.json").read_text())
+    del settings["clean_pass"], settings["seed"]
+    (folder / "settings.json").write_text(json.dumps(settings | {"a_setting_of_old": 1, "loss": "a_loss_of_old(q=1)"}))
+    lines = [json.dumps({"epoch": epoch, "step": epoch, "test_accuracy": 0.5}) for epoch in (1, 2)]
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+    (folder / "provenance.json").unlink()
+    facts = facts_of(copied)
+    run = the_run(facts, folder)
+    assert run["measures"]["final"] == 0.5 and run["loss"] == "a_loss_of_old(q=1)"
+    assert "a_loss_of_old" in " ".join(run["notes"])
+
+
+def test_without_true_labels_the_page_says_so_and_shows_the_rest(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(300, 5)
+    labels = (inputs[:, 0] > 0).long()
+    run = fit("mlp", (inputs, labels), test=(inputs, labels), epochs=3, folder=tmp_path / "run", device="cpu")
+    facts = gather([run.path], title="t", data=(inputs, labels))
+    assert "not known" in " ".join(facts["runs"][0]["notes"])
+    assert facts["runs"][0]["measures"]["noisy_subset"] is None and facts["runs"][0]["measures"]["final"] is not None
+    assert set(facts["tasks"][0]["films"][0]["counts"]) == {"all"}
+    assert [matrix["title"] for matrix in facts["tasks"][0]["doubt"]["matrices"]] == ["Estimated"]
+    assert facts["tasks"][0]["doubt"]["examples"][0]["fields"][0][0] == "features"
+    values = facts["tasks"][0]["doubt"]["examples"][0]["fields"][0][1]
+    assert values in run.report(tmp_path / "page.html").read_text(), "fit(…).report() shows the arrays it was given"
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    inputs = torch.randn(60, 3)
+    data = Dataset(inputs, torch.arange(60) % 2, (HOSTILE, "b"), name=HOSTILE)
+    run = fit("linear", data, epochs=1, folder=tmp_path / "run", device="cpu")
+    page = run.report(tmp_path / "page.html").read_text()
+    assert HOSTILE not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_a_run_can_be_repeated_by_the_command_it_shows(facts, tmp_path: Path) -> None:
+    shown = next(run for run in facts["runs"] if run["loss"] == "mae" and run["noise"] != "none" and run["seed"] == 1)
+    words = shlex.split(shown["command"])
+    words[words.index("--output") + 1] = str(tmp_path / "again")
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # as each run of a comparison has; more add up in another order
+    subprocess.run([sys.executable, "-m", *words], check=True, capture_output=True, env=one_thread)
+    again, before = Run(tmp_path / "again"), Run(shown["folder"])
+    assert again.settings == before.settings
+    for name, value in before.model().state_dict().items():
+        assert torch.equal(again.model().state_dict()[name], value), name
+
+
+def test_bad_input_is_refused_before_anything_is_read(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"ends in \.html"):
+        report(runs, tmp_path / "page.pdf")
+    with pytest.raises(InputError, match="cannot be written"):
+        report(runs, tmp_path / "nowhere/page.html")
+    with pytest.raises(InputError, match="no run in"):
+        report(tmp_path, tmp_path / "page.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_from_runs_that_moved_to_another_machine(copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in copied.iterdir():  # there the data set is not at hand
+        settings = json.loads((folder / "settings.json").read_text())
+        (folder / "settings.json").write_text(json.dumps(settings | {"data": "/somewhere/else.csv"}))
+    page = report(copied, tmp_path / "page.html").read_text()
+    assert "The examples themselves are not shown" in page
+    assert math.isclose(len(page), Path("page.html").stat().st_size, rel_tol=0.05)

@@ -1,0 +1,67 @@
+"""The verdict says what the averages say, no more."""
+
+import pytest
+
+from noisewise.dynamics import Spread
+from noisewise.report._verdict import Standing, is_tie, verdict, winner
+
+
+def standing(
+    loss: str, *, seeds: int = 3, starved: str | None = None, failed: tuple[str, ...] = (), **measures: tuple[float, float | None]
+):
+    return Standing(loss, seeds, {name: Spread(*values) for name, values in measures.items()}, starved, failed)
+
+
+def sentences(*standings: Standing) -> list[str]:
+    return [sentence["text"] for sentence in verdict(0, "digits", standings)]
+
+
+def test_the_higher_mean_wins_by_the_difference_of_means() -> None:
+    one, two = standing("ce", final=(0.80, 0.01)), standing("mae", final=(0.85, 0.01))
+    assert winner([one, two]) is two
+    assert sentences(one, two)[0] == "On digits, mae won: 85.0 ± 1.0 % test accuracy over 3 seeds, 5.0 points above ce (80.0 ± 1.0 %)."
+
+
+@pytest.mark.parametrize(("lead", "tie"), [(0.010, True), (0.014, True), (0.015, False)])  # √(0.01² + 0.01²) = 0.01414…
+def test_a_lead_within_the_spread_of_the_seeds_is_a_tie(lead: float, tie: bool) -> None:
+    one, two = standing("ce", final=(0.80, 0.01)), standing("mae", final=(0.80 + lead, 0.01))
+    assert is_tie([one, two]) is tie
+    assert ("are level" in sentences(one, two)[0]) is tie
+
+
+def test_one_seed_is_no_proof() -> None:
+    one, two = standing("ce", seeds=1, final=(0.80, None)), standing("mae", seeds=1, final=(0.99, None))
+    assert not is_tie([one, two])
+    assert sentences(one, two)[0].endswith("With one seed each, a small lead may be chance.")
+
+
+def test_without_a_test_set_held_out_examples_decide_and_without_these_nobody() -> None:
+    one, two = standing("ce", held_out=(0.5, 0.01)), standing("mae", held_out=(0.4, 0.01))
+    assert winner([one, two]) is one and "held-out" in sentences(one, two)[0]
+    assert winner([standing("ce"), standing("mae")]) is None
+    assert "nothing was tested" in sentences(standing("ce"), standing("mae"))[0]
+
+
+def test_a_loss_alone_is_not_said_to_win() -> None:
+    assert sentences(standing("ce", final=(0.8, 0.01)))[0] == "On digits, ce reached 80.0 ± 1.0 % test accuracy over 3 seeds."
+
+
+def test_what_was_memorised_is_said_of_the_winner_and_of_whoever_memorised_clearly_more() -> None:
+    best = standing("gce", final=(0.9, 0.0), clean_subset=(0.95, 0.0), noisy_subset=(0.03, 0.0))
+    worst = standing("ce", final=(0.7, 0.0), clean_subset=(0.95, 0.0), noisy_subset=(0.60, 0.0))
+    close = standing("mae", final=(0.8, 0.0), clean_subset=(0.95, 0.0), noisy_subset=(0.04, 0.0))
+    assert "gce learned 3.0 ± 0.0 % of the wrong labels and 95.0 ± 0.0 % of the right ones." in sentences(best, worst)
+    assert "ce memorised most: 60.0 ± 0.0 % of the wrong labels." in sentences(best, worst)
+    assert not any("memorised most" in text for text in sentences(best, close))
+
+
+def test_underfitting_blow_ups_and_unlearning_are_warned_of() -> None:
+    best = standing("gce", final=(0.9, 0.0), best=(0.9, 0.0), clean_subset=(0.95, 0.0))
+    starved = standing("mae", final=(0.5, 0.0), best=(0.5, 0.0), clean_subset=(0.5, 0.0), starved="use scaled(mae, tau=2.0).")
+    failed = standing("focal", final=(0.6, 0.0), best=(0.8, 0.0), clean_subset=(0.9, 0.0), failed=("the loss was not finite",))
+    warnings = [sentence["text"] for sentence in verdict(0, "digits", [best, starved, failed]) if sentence["tone"] == "warning"]
+    assert warnings == [
+        "mae underfits: it learned 50.0 ± 0.0 % of the right labels, another loss 95.0 %. use scaled(mae, tau=2.0).",
+        "focal blew up: the loss was not finite",
+        "focal ended 20.0 points below its own best epoch: it unlearned while it memorised.",
+    ]
