@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ from noisewise.spec import Named, Registry, setting
 
 registry: Registry[Loss] = Registry("loss")
 
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # kernels on the CPU, for their tests
 CONTRACT = ("weight", "ignore_index", "reduction", "label_smoothing")
 
 
@@ -110,6 +112,12 @@ class Loss(Named, nn.Module, registry=registry):
             some_ignored = check_labels(scores, target, name, self.ignore_index)
         if self.weight is not None and self.weight.shape[0] != scores.shape[scores.dim() > 1]:
             raise must("weight", name, f"one number for each of the {scores.shape[scores.dim() > 1]} classes", tuple(self.weight.shape))
+        if not soft and common is None and scores.numel() and (scores.is_cuda or _INTERPRETED):
+            from noisewise.kernels import fused  # not on a machine without a GPU
+
+            found = fused(self, scores, target, sample_weight)
+            if found is not None:
+                return found
         single = scores.dim() == 1
         scores = at_least_float(scores)
         if single:

@@ -1,0 +1,145 @@
+"""What stands behind a loss's own call: the same contract in one pass over the scores, where there is a kernel for it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from noisewise.checks import check_labels, check_scores, check_some
+from noisewise.errors import InputError
+from noisewise.exact import at_least_float
+from noisewise.kernels._spelling import spell
+from noisewise.kernels._switch import usable
+from noisewise.losses import get
+from noisewise.losses._base import Loss
+from noisewise.margin import emphasis, margin
+
+
+def fused(loss: Loss, scores: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor | None:
+    """What ``loss(scores, target, sample_weight=…)`` gives, from a kernel; None where there is none for it.
+
+    Args:
+        loss: any loss.
+        scores: (C,), (N, C) or (N, C, d1, …); checked already, as the target is.
+        target: class indices.
+        sample_weight: as the loss takes it.
+    """
+    if scores.dim() == 1:
+        given = None if sample_weight is None else torch.as_tensor(sample_weight).reshape(1)
+        found = fused(loss, scores.unsqueeze(0), target.unsqueeze(0), given)
+        return found.squeeze(0) if found is not None and loss.reduction == "none" else found
+    rows = scores.movedim(1, -1)
+    if not usable(rows) or any(isinstance(each, Tensor) and each.requires_grad for each in (loss.weight, sample_weight)):
+        return None
+    spelled = spell(loss, rows.shape[-1])
+    if spelled is None:
+        return None
+    from noisewise.kernels._operator import losses_of_rows
+
+    losses = losses_of_rows(
+        _in_rows(rows),
+        target.reshape(-1),
+        *spelled,
+        loss.weight,
+        None if sample_weight is None else _spread(loss, sample_weight, target),
+        loss.ignore_index,
+        loss.reduction == "mean",
+    )
+    result = losses.view(target.shape) if loss.reduction == "none" else losses.sum()
+    return result if torch.is_autocast_enabled(scores.device.type) else result.to(scores.dtype)
+
+
+def _in_rows(scores: Tensor) -> Tensor:
+    """(…, C) scores as (N, C) with the classes of a row next to each other."""
+    flat = scores.reshape(-1, scores.shape[-1])
+    return flat if flat.stride(1) == 1 else flat.contiguous()
+
+
+def _spread(loss: Loss, sample_weight: Tensor, target: Tensor) -> Tensor:
+    like = torch.empty(target.shape, dtype=torch.float32, device=target.device)
+    return loss._spread(sample_weight, like).expand(target.shape).reshape(-1)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass over a batch gives.
+
+    Args:
+        value: what the loss returns.
+        gradient: of the value, or of the sum of the values, with respect to the scores.
+        margin: of every example, NaN where it is ignored.
+        emphasis: how hard the loss pulls every example before any weight, 0 where it is ignored.
+    """
+
+    value: Tensor
+    gradient: Tensor
+    margin: Tensor
+    emphasis: Tensor
+
+
+def loss_and_gradient(
+    loss: str | Loss, scores: Tensor, target: Tensor, *, sample_weight: Tensor | None = None, in_place: bool = False
+) -> Pass:
+    """Loss, gradient, margins and emphases of a batch from one pass, without autograd: hand the gradient on yourself.
+
+    Args:
+        loss: any loss, or its spec.
+        scores: (N, C).
+        target: class indices (N,).
+        sample_weight: a factor per example (N,).
+        in_place: whether the gradient overwrites the scores; no other memory of their size is then taken by a kernel.
+
+    Returns:
+        A `Pass`.
+
+    Example:
+        >>> scores = torch.nn.Linear(4, 3)(torch.randn(8, 4))
+        >>> found = loss_and_gradient("gce(q=0.7)", scores.detach(), torch.randint(3, (8,)), in_place=True)
+        >>> scores.backward(found.gradient)
+        >>> found.margin.shape, found.emphasis.shape
+        (torch.Size([8]), torch.Size([8]))
+    """
+    loss = get(loss)
+    check_scores(scores, "loss_and_gradient")
+    check_labels(scores, target, "loss_and_gradient", loss.ignore_index)
+    if scores.dim() != 2 or scores.requires_grad:
+        given = f"{tuple(scores.shape)}{' requiring a gradient' if scores.requires_grad else ''}"
+        raise InputError(f"The scores given to loss_and_gradient must be shaped (N, C) and detached. Got {given} instead.")
+    if loss.reduction == "mean":
+        check_some(scores, "loss_and_gradient")
+    spelled = spell(loss, scores.shape[1]) if usable(scores) and scores.stride(1) == 1 else None
+    if spelled is None:
+        return _by_torch(loss, scores, target, sample_weight, in_place)
+    from noisewise.kernels import _launch
+
+    gradient = scores if in_place else torch.empty_like(scores, memory_format=torch.contiguous_format)
+    margins, emphases = torch.empty(2, len(scores), device=scores.device)
+    losses = _launch.run(
+        scores,
+        target,
+        *spelled,
+        class_weight=loss.weight,
+        sample_weight=None if sample_weight is None else _spread(loss, sample_weight, target),
+        ignore_index=loss.ignore_index,
+        mean=loss.reduction == "mean",
+        gradient=gradient,
+        margins=margins,
+        emphases=emphases,
+    )
+    return Pass(losses if loss.reduction == "none" else losses.sum(), gradient, margins, emphases)
+
+
+def _by_torch(loss: Loss, scores: Tensor, target: Tensor, sample_weight: Tensor | None, in_place: bool) -> Pass:
+    with torch.enable_grad():
+        leaf = at_least_float(scores).detach().requires_grad_()
+        value = loss(leaf, target, sample_weight=sample_weight)
+        (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    kept = target != loss.ignore_index
+    margins = margin(leaf.detach(), target.masked_fill(~kept, 0)).masked_fill(~kept, torch.nan)
+    bare = copy.deepcopy(loss)
+    bare.weight = None
+    pulls = emphasis(bare, leaf.detach(), target)
+    return Pass(value.detach(), scores.copy_(gradient) if in_place else gradient.to(scores.dtype), margins, pulls)

@@ -1,0 +1,128 @@
+"""Kernels launched on tensors: the only module that brings a written loss and Triton together.
+
+torch.compile is kept out: it sees `_operator`'s operation, or breaks its graph here. This module must not know autograd.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import linecache
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton  # type: ignore[import-untyped, import-not-found, unused-ignore]
+import triton.language as tl  # type: ignore[import-untyped, import-not-found, unused-ignore]
+from torch import Tensor
+
+from noisewise.kernels import _arithmetic, _rows, _tuning
+from noisewise.kernels._spelling import written
+
+_WORDS = {name: getattr(_arithmetic, name) for name in ("log1p", "expm1", "sigmoid", "log_sigmoid", "power", "look_up")}
+
+_read_by_graphs: list[Tensor] = []  # tables that captured graphs read, which must outlive them
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def run(
+    scores: Tensor,
+    target: Tensor,
+    loss: str,
+    numbers: Sequence[float],
+    *,
+    class_weight: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    upstream: Tensor | None = None,
+    ignore_index: int = -100,
+    mean: bool = False,
+    gradient: Tensor | None = None,
+    margins: Tensor | None = None,
+    emphases: Tensor | None = None,
+) -> Tensor:
+    """The loss of every row of (N, C) scores, weighted and divided for a mean; fills the other tensors that are given.
+
+    Args:
+        upstream: what the gradient of every row is multiplied by besides; its stride may be 0.
+        gradient: shaped like the scores; it may be the scores.
+    """
+    rows, classes = scores.shape
+    target = target.contiguous()
+    class_weight, sample_weight = (None if each is None else each.contiguous() for each in (class_weight, sample_weight))
+    losses = torch.empty(rows, dtype=torch.float32, device=scores.device)
+    if rows == 0:
+        return losses
+    of_row, values, table, every_class = _placed(loss, tuple(numbers), classes, scores.device)
+    if table is not None and scores.is_cuda and torch.cuda.is_current_stream_capturing():
+        _read_by_graphs.append(table)
+    cut = _tuning.cut(classes)
+    with torch.cuda.device_of(scores):  # type: ignore[no-untyped-call]
+        counts = _counted(target, class_weight, sample_weight, classes, ignore_index) if mean else None
+        (_rows.whole_rows if cut.whole else _rows.long_rows)[(triton.cdiv(rows, cut.rows),)](
+            scores,
+            target,
+            losses,
+            margins,
+            emphases,
+            gradient,
+            class_weight,
+            sample_weight,
+            upstream,
+            counts,
+            values,
+            table,
+            rows,
+            classes,
+            scores.stride(0),
+            scores.stride(0) if gradient is None else gradient.stride(0),
+            0 if upstream is None else upstream.stride(0),
+            ignore_index,
+            0 if counts is None else counts.shape[0],
+            of_row=of_row,
+            EVERY_CLASS=every_class,
+            COUNTS=_tuning.COUNTING_PROGRAMS,
+            ROWS=cut.rows,
+            BLOCK=cut.block,
+            num_warps=cut.warps,
+        )
+    return losses
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def scale_(gradient: Tensor, upstream: Tensor) -> Tensor:
+    """Multiply every row of a contiguous gradient in place, without touching it where the factors are 1."""
+    rows, classes = gradient.shape
+    if rows:
+        block = min(_tuning.SCALING_TILE, triton.next_power_of_2(classes))
+        height = _tuning.SCALING_TILE // block
+        grid = min(_tuning.SCALING_PROGRAMS, triton.cdiv(rows, height))
+        with torch.cuda.device_of(gradient):  # type: ignore[no-untyped-call]
+            _rows.scale[(grid,)](gradient, upstream, rows, classes, upstream.stride(0), ROWS=height, BLOCK=block)
+    return gradient
+
+
+def _counted(target: Tensor, class_weight: Tensor | None, sample_weight: Tensor | None, classes: int, ignore_index: int) -> Tensor:
+    programs = min(_tuning.COUNTING_PROGRAMS, triton.cdiv(target.shape[0], _tuning.COUNTING_BLOCK))
+    counts = torch.empty(programs, dtype=torch.float32, device=target.device)
+    _rows.count[(programs,)](
+        target, class_weight, sample_weight, counts, target.shape[0], classes, ignore_index, BLOCK=_tuning.COUNTING_BLOCK
+    )
+    return counts
+
+
+@functools.lru_cache(maxsize=256)
+def _placed(loss: str, numbers: tuple[float, ...], classes: int, device: torch.device) -> tuple[Any, tuple[float, ...], Any, bool]:
+    """A written loss made ready for a device."""
+    found = written(loss, numbers, classes)
+    table = None if found.table is None else found.table.to(device)
+    return _device_function(found.source), found.numbers or (0.0,), table, found.looks_at_every_class
+
+
+@functools.cache
+def _device_function(source: str) -> Any:
+    """A function that Triton compiles, from its text: it asks for the lines of the file, so they are kept as if there were one."""
+    file = f"<noisewise {hash(source):x}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    names: dict[str, Any] = {"__name__": __name__, "tl": tl, **_WORDS}
+    exec(builtins.compile(source, file, "exec"), names)
+    return triton.jit(names["of_row"])

@@ -1,0 +1,257 @@
+"""A linear layer and a loss in one: the scores of a few rows at a time, never all of them.
+
+For a language model or a classifier of very many classes the (N, V) scores are larger than everything else. Here a chunk of rows
+is scored, turned into its gradient in place, multiplied back into the gradients of the layer, and forgotten. The products are
+torch's own; the loss is a kernel where there is one, else the torch path. This module must not know how either works.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from noisewise.checks import check_labels, check_scores, check_some
+from noisewise.errors import InputError, must
+from noisewise.exact import at_least_float
+from noisewise.kernels._spelling import spell
+from noisewise.kernels._switch import usable
+from noisewise.losses import Loss, get
+
+CHUNK_BYTES = 448 * 2**20
+"""Scores held at once; with what the products need besides it stays within 512 MiB."""
+
+TILE = 128  # rows that a matrix product takes together
+_TORCH_COPIES = 8  # tensors as large as the scores that the torch path holds at once
+
+
+def linear_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    *,
+    loss: str | Loss = "ce",
+    bias: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    skip: float = 0.0,
+) -> Tensor:
+    """Loss of a linear layer's scores, ``loss(hidden @ weight.T + bias, target)``, without ever holding all of them.
+
+    Takes memory for the gradients of `hidden` and `weight` and 512 MiB, whatever the number of classes. Differentiable once.
+
+    Args:
+        hidden: (…, H) what the layer takes.
+        weight: (V, H) of the layer.
+        target: (…) class indices.
+        loss: any loss that does not couple examples, or its spec; its class weights, `ignore_index` and `reduction` hold.
+        bias: (V,) of the layer.
+        sample_weight: a factor per example, shaped like the target.
+        skip: leave examples out of the backward which pull less than this: half the L1 norm of an example's ∂loss/∂scores, its
+            weights included and before a mean divides it. What is left out of ∂loss/∂scores has an L1 norm below 2·skip per
+            example. On a GPU the host has to wait for how many are left. 0 leaves out nothing.
+
+    Returns:
+        What the loss returns: one number, or with reduction "none" one per example.
+
+    Example:
+        >>> hidden, weight = torch.randn(6, 4, requires_grad=True), torch.randn(9, 4, requires_grad=True)
+        >>> target = torch.randint(9, (6,))
+        >>> value = linear_loss(hidden, weight, target, loss="gce(q=0.7)")
+        >>> torch.allclose(value, get("gce(q=0.7)")(hidden @ weight.T, target))
+        True
+    """
+    loss = get(loss)
+    _check(hidden, weight, target, loss, bias, sample_weight, skip)
+    kind = hidden.device.type
+    wide = torch.is_autocast_enabled(kind)
+    if wide:
+        half = torch.get_autocast_dtype(kind)
+        hidden, weight, bias = hidden.to(half), weight.to(half), None if bias is None else bias.to(half)
+    shape, dtype = target.shape, hidden.dtype
+    flat = hidden.reshape(-1, hidden.shape[-1])
+    if sample_weight is not None:
+        sample_weight = sample_weight.reshape(-1).to(torch.promote_types(dtype, torch.float32))
+    task = _Task(target.reshape(-1).long(), sample_weight, loss, skip)
+    value: Tensor = _LinearLoss.apply(flat, weight, bias, task)  # type: ignore[no-untyped-call]
+    value = value.view(shape) if loss.reduction == "none" else value
+    return value if wide else value.to(dtype)
+
+
+def _check(
+    hidden: Tensor, weight: Tensor, target: Tensor, loss: Loss, bias: Tensor | None, sample_weight: Tensor | None, skip: float
+) -> None:
+    if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[1]:
+        given = f"{tuple(hidden.shape)} and {tuple(weight.shape)}"
+        raise InputError(f"linear_loss takes hidden of shape (…, H) and weight of shape (V, H). Got {given} instead.")
+    if not hidden.is_floating_point() or (hidden.dtype != weight.dtype and not torch.is_autocast_enabled(hidden.device.type)):
+        raise InputError(f"linear_loss takes hidden and weight in one floating-point type. Got {hidden.dtype} and {weight.dtype}.")
+    classes = weight.shape[0]
+    if bias is not None and bias.shape != (classes,):
+        raise must("bias", "linear_loss", f"one number for each of the {classes} classes", tuple(bias.shape))
+    if loss.weight is not None and loss.weight.shape[0] != classes:
+        raise must("weight", type(loss).__name__, f"one number for each of the {classes} classes", tuple(loss.weight.shape))
+    if target.shape != hidden.shape[:-1]:
+        wanted = f"shaped like hidden without its last dimension, {tuple(hidden.shape[:-1])}"
+        raise must("target", "linear_loss", wanted, tuple(target.shape))
+    scores = torch.empty(target.numel(), classes, device="meta")
+    check_scores(scores, "linear_loss")
+    check_labels(scores, target.reshape(-1), "linear_loss", loss.ignore_index)
+    if loss.reduction == "mean":
+        check_some(scores, "linear_loss")
+    if sample_weight is not None and sample_weight.shape != target.shape:
+        raise must("sample_weight", "linear_loss", f"shaped like the target, {tuple(target.shape)}", tuple(sample_weight.shape))
+    if any(each is not None and each.requires_grad for each in (sample_weight, loss.weight)):
+        raise InputError("linear_loss takes weights of examples and classes as constants. Got one that requires a gradient; detach it.")
+    if loss.couples:
+        raise InputError(f"linear_loss goes through a batch in parts, so it takes no loss that couples its examples. Got {loss!r}.")
+    if isinstance(skip, bool) or not isinstance(skip, int | float) or not 0 <= skip < float("inf"):
+        raise must("skip", "linear_loss", "in [0, inf)", skip)
+
+
+Found = tuple[Tensor, Tensor, Tensor | None]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is asked of the scores, row by row."""
+
+    target: Tensor
+    sample_weight: Tensor | None
+    loss: Loss
+    skip: float
+
+    def counted(self) -> Tensor:
+        """How often each row counts."""
+        kept = self.target != self.loss.ignore_index
+        counted = kept.to(torch.float32 if self.sample_weight is None else self.sample_weight.dtype)
+        if self.loss.weight is not None:
+            counted = counted * self.loss.weight[self.target.masked_fill(~kept, 0)]
+        return counted if self.sample_weight is None else counted * self.sample_weight
+
+    def share(self, dtype: torch.dtype) -> Tensor:
+        """What every row's loss is multiplied by when the losses are put together: 1, or one over how often the rows count."""
+        if self.loss.reduction != "mean":
+            return torch.ones((), dtype=dtype, device=self.target.device)
+        number = self.counted().sum(dtype=dtype)
+        return torch.where(number == 0, 1.0, number).reciprocal()
+
+    def by_kernel(self, scores: Tensor, rows: slice, upstream: Tensor | None, loss: str, numbers: list[float]) -> Found:
+        """The losses of a chunk, their gradient in the memory of its scores, and where rows may be skipped how hard each pulls.
+
+        Args:
+            upstream: what the gradient of each row is multiplied by; None if no gradient is wanted, and none is then given.
+        """
+        from noisewise.kernels import _launch
+
+        pulls = torch.empty(len(scores), device=scores.device) if self.skip > 0 and upstream is not None else None
+        losses = _launch.run(
+            scores,
+            self.target[rows],
+            loss,
+            numbers,
+            class_weight=self.loss.weight,
+            sample_weight=None if self.sample_weight is None else self.sample_weight[rows],
+            upstream=upstream,
+            ignore_index=self.loss.ignore_index,
+            gradient=None if upstream is None else scores,
+            emphases=pulls,
+        )
+        return losses, scores, None if pulls is None else pulls * self.counted()[rows]
+
+    def by_torch(self, scores: Tensor, rows: slice, upstream: Tensor | None) -> Found:
+        """The same for any loss and device, in memory of its own."""
+        loss = copy.copy(self.loss)
+        loss.reduction = "none"
+        with torch.enable_grad():
+            leaf = at_least_float(scores).requires_grad_()
+            losses = loss(leaf, self.target[rows], sample_weight=None if self.sample_weight is None else self.sample_weight[rows])
+            if upstream is None:
+                return losses.detach(), scores, None
+            (gradient,) = torch.autograd.grad(losses.sum(), leaf)
+        pulls = 0.5 * gradient.abs().sum(1) if self.skip > 0 else None
+        return losses.detach(), gradient.mul_(upstream.unsqueeze(1)).to(scores.dtype), pulls
+
+
+def _chunks(hidden: Tensor, weight: Tensor, copies: int) -> list[slice]:
+    """The rows in parts of about the same size whose scores, so many times, fit into `CHUNK_BYTES`."""
+    most = max(1, CHUNK_BYTES // (copies * weight.shape[0] * weight.element_size()))
+    even = -(-len(hidden) // max(1, -(-len(hidden) // most)))
+    size = max(1, min(most, -(-even // TILE) * TILE))
+    return [slice(start, min(start + size, len(hidden))) for start in range(0, len(hidden), size)]
+
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def _through(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, task: _Task, upstream: Tensor | None, wanted: tuple[bool, bool, bool]
+) -> tuple[Tensor, Gradients]:
+    """Go through the rows: their losses and, if there is an upstream, the gradients that are wanted of (hidden, weight, bias)."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    losses = torch.empty(len(hidden), dtype=wide, device=hidden.device)
+    blank = torch.zeros_like if task.skip > 0 or len(hidden) == 0 else torch.empty_like
+    by_hidden = blank(hidden) if upstream is not None and wanted[0] else None
+    by_weight = blank(weight) if upstream is not None and wanted[1] else None
+    by_bias = torch.zeros(len(weight), dtype=wide, device=weight.device) if upstream is not None and wanted[2] else None
+    spelled = spell(task.loss, len(weight)) if usable(weight.T) else None
+    chunks = _chunks(hidden, weight, 1 if spelled else _TORCH_COPIES)
+    room = hidden.new_empty(chunks[0].stop if chunks else 0, len(weight))
+    for rows in chunks:
+        part = hidden[rows]
+        scores = room[: len(part)]
+        torch.mm(part, weight.T, out=scores) if bias is None else torch.addmm(bias, part, weight.T, out=scores)
+        given = None if upstream is None else upstream[rows]
+        losses[rows], gradient, pulls = task.by_kernel(scores, rows, given, *spelled) if spelled else task.by_torch(scores, rows, given)
+        if upstream is None:
+            continue
+        chosen: Any = slice(None)
+        if pulls is not None:
+            chosen = (pulls >= task.skip).nonzero().squeeze(1)
+            part, gradient = part[chosen], gradient[chosen]
+        if by_hidden is not None:
+            by_hidden[rows][chosen] = gradient @ weight
+        if by_weight is not None:
+            by_weight.addmm_(gradient.T, part, beta=float(rows.start > 0))
+        if by_bias is not None:
+            by_bias += gradient.sum(0, dtype=wide)
+    return losses, (by_hidden, by_weight, None if by_bias is None or bias is None else by_bias.to(bias.dtype))
+
+
+class _LinearLoss(torch.autograd.Function):
+    """Where the result is one number the gradients are made in the forward; else, and in float16, the backward goes through again."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, task: _Task) -> Tensor:
+        ctx.task, ctx.early = task, None
+        ctx.save_for_backward(hidden, weight, bias)
+        share = task.share(torch.promote_types(hidden.dtype, torch.float32))
+        if task.loss.reduction == "none" or hidden.dtype == torch.float16 or not any(ctx.needs_input_grad):
+            losses, _ = _through(hidden, weight, bias, task, None, ctx.needs_input_grad)
+        else:
+            losses, ctx.early = _through(hidden, weight, bias, task, share.expand(len(hidden)), ctx.needs_input_grad)
+        return losses if task.loss.reduction == "none" else losses.sum() * share
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias = ctx.saved_tensors
+        early, ctx.early = ctx.early, None  # they are given away: a second time through the graph makes them anew
+        if early is None:
+            share = ctx.task.share(upstream.dtype)
+            _, early = _through(hidden, weight, bias, ctx.task, (upstream * share).expand(len(hidden)), ctx.needs_input_grad)
+            return *early, None
+        return *(None if each is None else _scaled(each, upstream) for each in early), None
+
+
+def _scaled(gradient: Tensor, factor: Tensor) -> Tensor:
+    """A gradient times one number on the device, in place."""
+    if gradient.dim() == 2 and usable(gradient):
+        from noisewise.kernels import _launch
+
+        _launch.scale_(gradient, factor.expand(len(gradient)))
+        return gradient
+    return gradient.mul_(factor)

@@ -1,0 +1,133 @@
+"""Rows of scores to losses as torch sees it: one operation with its derivative, in eager mode and under torch.compile.
+
+In eager mode the gradient is made along with the loss, in one pass over the scores, and the backward only multiplies it by what
+comes from above: in place, and not at all where that is 1. Compiled, in float16 (where a gradient that is not scaled yet would
+underflow), or when a graph is gone through twice, the backward makes the gradient itself. This module must not know how a
+loss is written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from noisewise.exact import applied
+from noisewise.kernels import _launch
+from noisewise.kernels._spelling import spelled
+from noisewise.kernels._switch import off
+
+
+def _compute(
+    scores: Tensor,
+    target: Tensor,
+    loss: str,
+    numbers: Sequence[float],
+    class_weight: Tensor | None,
+    sample_weight: Tensor | None,
+    upstream: Tensor | None,
+    ignore_index: int,
+    mean: bool,
+    gradient: bool,
+) -> tuple[Tensor, Tensor]:
+    slopes = torch.empty(scores.shape if gradient else (0,), dtype=scores.dtype, device=scores.device)
+    losses = _launch.run(
+        scores,
+        target,
+        loss,
+        numbers,
+        class_weight=class_weight,
+        sample_weight=sample_weight,
+        upstream=upstream,
+        ignore_index=ignore_index,
+        mean=mean,
+        gradient=slopes if gradient else None,
+    )
+    return losses, slopes
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    scores, target, ctx.loss, ctx.numbers, class_weight, sample_weight, _, ctx.ignore_index, ctx.mean, _ = inputs
+    ctx.save_for_backward(scores, target, class_weight, sample_weight, output[1])
+    ctx.set_materialize_grads(False)
+    ctx.spent = False
+
+
+def _backward(ctx: Any, upstream: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+    scores, target, class_weight, sample_weight, gradient = ctx.saved_tensors
+    given = (target, ctx.loss, ctx.numbers, class_weight, sample_weight)
+    found = None
+    if upstream is not None:
+        if torch.is_grad_enabled():
+            found = _differentiable(ctx, scores, *given, upstream)
+        elif gradient.numel() and not ctx.spent:
+            ctx.spent = True
+            found = _launch.scale_(gradient, upstream)
+        else:
+            found = rows(scores, *given, upstream, ctx.ignore_index, ctx.mean, True)[1]
+    return found, *[None] * 9
+
+
+def _differentiable(
+    ctx: Any,
+    scores: Tensor,
+    target: Tensor,
+    loss: str,
+    numbers: Sequence[float],
+    class_weight: Tensor | None,
+    sample_weight: Tensor | None,
+    upstream: Tensor,
+) -> Tensor:
+    """The gradient by the torch path, which can be differentiated again."""
+    criterion = spelled(loss, numbers)
+    criterion.weight, criterion.ignore_index, criterion.reduction = class_weight, ctx.ignore_index, "none"
+    with off():
+        losses = criterion(scores.float(), target, sample_weight=sample_weight)
+    if ctx.mean:
+        counted = (target != ctx.ignore_index).float()
+        if class_weight is not None:
+            counted = counted * class_weight[target.clamp(0, scores.shape[1] - 1)]
+        number = (counted if sample_weight is None else counted * sample_weight).sum()
+        losses = losses / torch.where(number == 0, 1.0, number)
+    return torch.autograd.grad(losses, scores, upstream, create_graph=True)[0]
+
+
+rows = torch.library.custom_op("noisewise::rows", _compute, mutates_args=())
+rows.register_autograd(_backward, setup_context=_keep)
+
+
+@rows.register_fake
+def _shapes(scores: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+    return scores.new_empty(scores.shape[0], dtype=torch.float32), scores.new_empty(scores.shape if given[-1] else (0,))
+
+
+class _Rows(torch.autograd.Function):
+    """The same without torch's dispatcher, which takes longer than the kernel on a small batch."""
+
+    forward = staticmethod(_compute)
+    backward = staticmethod(_backward)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        _keep(ctx, inputs, output)
+        ctx.mark_non_differentiable(output[1])
+
+
+def losses_of_rows(
+    scores: Tensor,
+    target: Tensor,
+    loss: str,
+    numbers: list[float],
+    class_weight: Tensor | None,
+    sample_weight: Tensor | None,
+    ignore_index: int,
+    mean: bool,
+) -> Tensor:
+    """The loss of every row of (N, C) scores, differentiable in the scores."""
+    given = (scores, target, loss, numbers, class_weight, sample_weight, None, ignore_index, mean)
+    if torch.compiler.is_compiling():
+        return rows(*given, False)[0]  # type: ignore[no-any-return]
+    early = scores.requires_grad and torch.is_grad_enabled() and scores.dtype != torch.float16
+    return applied(_Rows, *given, early)[0]  # type: ignore[no-any-return]

@@ -1,0 +1,106 @@
+"""A loss as text and numbers, which is all that torch's operators can carry, and back again.
+
+The text is a spec string with its numbers left out, so that a compiled graph keeps its meaning in another process and a schedule
+that moves a number changes no text. A loss of the user's own goes by a mark instead, in this process only.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import torch
+
+from noisewise.curriculum import Scheduled
+from noisewise.kernels._switch import say
+from noisewise.kernels._write import NotCoveredError, Written, covered, write
+from noisewise.losses._base import CONTRACT, Combination, Loss, registry
+
+_marks: WeakKeyDictionary[Loss, int] = WeakKeyDictionary()
+_marked: WeakValueDictionary[int, Loss] = WeakValueDictionary()
+_next = itertools.count()
+
+
+def spell(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
+    """The text and numbers of a loss for rows of so many classes, or None if it has no kernel.
+
+    Example:
+        >>> import noisewise
+        >>> spell(noisewise.get("0.5*gce(q=0.7)"), 10)
+        ('{}*gce(q={})', [0.5, 0.7])
+    """
+    if not covered(loss):
+        if not torch.compiler.is_compiling():
+            say(f"{loss.name} is not a function of the margin and the sum of all log-probabilities")
+        return None
+    numbers: list[float] = []
+    if all(type(part).__module__.startswith("noisewise.") for part in loss.modules() if isinstance(part, Loss)):
+        text = _text(loss, numbers)
+        if loss.label_smoothing > 0:
+            numbers.append(loss.label_smoothing)
+            text += " label_smoothing={}"
+        return text, numbers
+    return None if torch.compiler.is_compiling() else _mark(loss, classes)
+
+
+def _text(loss: Loss, numbers: list[float]) -> str:
+    if isinstance(loss, Scheduled):
+        return _text(loss.loss, numbers)
+    if isinstance(loss, Combination):
+        parts = []
+        for factor, term in loss.parts:
+            numbers.append(factor)
+            parts.append("{}*" + _text(term, numbers))
+        return " + ".join(parts)
+    given = []
+    for key in loss.settings:
+        if key not in CONTRACT:
+            value = getattr(loss, key)
+            if isinstance(value, Loss):
+                given.append(key + "=" + _text(value, numbers))
+            elif isinstance(value, float):
+                numbers.append(value)
+                given.append(key + "={}")
+            else:
+                given.append(f"{key}={value!r}")
+    return loss.name + "(" + ", ".join(given) + ")"
+
+
+def _mark(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
+    """A mark for a loss whose code is the user's, with everything about it that could change its meaning."""
+    if loss not in _marks:
+        _marks[loss] = next(_next)
+        _marked[_marks[loss]] = loss
+    state = [(key, value) for part in loss.modules() for key, value in vars(part).items() if isinstance(value, bool | int | float | str)]
+    text = f"#{_marks[loss]} {state}".replace("{", "").replace("}", "")
+    try:
+        written(text, (), classes)
+    except NotCoveredError as reason:
+        say(f"{loss.name} has no kernel: {reason}")
+        return None
+    return text, []
+
+
+def spelled(text: str, numbers: Sequence[float]) -> Loss:
+    """The loss that was spelled so, as a new one with the default contract but for its label smoothing."""
+    if text.startswith("#"):
+        loss = copy.deepcopy(_marked[int(text[1:].split()[0])])
+        loss.weight, loss.ignore_index, loss.reduction = None, -100, "mean"
+        return loss
+    text = text.format(*(repr(float(number)) for number in numbers))
+    spec, _, smoothing = text.partition(" label_smoothing=")
+    loss = registry.get(spec)
+    if smoothing:
+        loss.label_smoothing = float(smoothing)
+    return loss
+
+
+@functools.lru_cache(maxsize=256)
+def written(text: str, numbers: tuple[float, ...], classes: int) -> Written:
+    """The loss as a kernel takes it, written in a thread of its own: the caller may be under autocast, or where autograd is off."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(write, spelled(text, numbers), classes).result()

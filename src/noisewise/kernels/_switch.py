@@ -1,0 +1,90 @@
+"""Whether a kernel runs: the one switch, the environment's word, and what a device must have.
+
+Everything else falls back to the torch path, with one line at debug level that says why. This module must not know losses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import logging
+import os
+import threading
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+ON_BY_DEFAULT = False
+"""Whether kernels run where nobody asked: to be set once they have been measured on a GPU."""
+
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+LONGEST = 2**18
+OLDEST = (8, 0)  # the first compute capability with bfloat16
+
+
+def _wanted(asked: str) -> bool:
+    """What a value of NOISEWISE_KERNELS asks for."""
+    return ON_BY_DEFAULT if asked == "" else asked != "0"
+
+
+_logger = logging.getLogger("noisewise")
+_switched_on = _wanted(os.environ.get("NOISEWISE_KERNELS", ""))
+_here = threading.local()
+_interpreted = os.environ.get("TRITON_INTERPRET", "0") not in ("0", "")
+
+
+def usable(scores: Tensor) -> bool:
+    """Whether kernels take these scores, shaped (…, C)."""
+    reason = _reason(scores)
+    if reason and not torch.compiler.is_compiling():
+        say(reason)
+    return not reason
+
+
+def _reason(scores: Tensor) -> str:
+    if not _switched_on or (not torch.compiler.is_compiling() and getattr(_here, "off", False)):
+        return "kernels are switched off"
+    if torch._C._are_functorch_transforms_active():
+        return "torch.func transforms take the torch path"
+    if scores.device.type != "cuda" and not (_interpreted and scores.device.type == "cpu"):
+        return f"no kernels for tensors on {scores.device.type}"
+    if scores.dtype not in TYPES:
+        return f"no kernels for scores in {scores.dtype}"
+    if scores.shape[-1] > LONGEST:
+        return f"no kernels for more than {LONGEST} classes"
+    return _missing(scores.device)
+
+
+@contextlib.contextmanager
+def off() -> Iterator[None]:
+    """The torch path for everything inside the block, in this thread."""
+    before, _here.off = getattr(_here, "off", False), True
+    try:
+        yield
+    finally:
+        _here.off = before
+
+
+def _missing(device: torch.device) -> str:
+    return _looked_up(device)
+
+
+# What torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler.
+_missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _looked_up(device: torch.device) -> str:
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < OLDEST:
+        return f"{torch.cuda.get_device_name(device)} is older than compute capability {OLDEST[0]}.{OLDEST[1]}"
+    return ""
+
+
+@functools.cache
+def say(reason: str) -> None:
+    """One line per reason and process, at debug level."""
+    _logger.debug("the torch path is taken: %s", reason)

@@ -1,0 +1,55 @@
+"""A function of the margin as a table of cubics: what a kernel reads where it cannot be told a formula.
+
+A cell is one value of the exponent and the first seven bits of the mantissa of |Δ| + 1 in float32: 128 cells per doubling, so a
+kernel finds its cell without a search. Beyond the last cell, at |Δ| = 2¹⁵, the function goes on as a straight line. This
+module must not know losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[np.float64]
+
+CELLS = 15 * 128
+TOLERANCE = 1e-6
+"""How far a table may be off, as a share of the function's size there plus its size within one unit of Δ = 0."""
+
+_EDGES = (2.0 ** np.arange(16)[:, None] * (1 + np.arange(128) / 128)).reshape(-1)[: CELLS + 1] - 1
+_POINTS = np.cos(np.pi * (np.arange(4) + 0.5) / 4) / 2 + 0.5
+_TO_POWERS = np.linalg.inv(_POINTS[:, None] ** np.arange(4))
+
+
+def tabulate(function: Callable[[Tensor], Tensor]) -> tuple[Tensor, float]:
+    """The table of an elementwise function of float64 margins, and its worst error in units of what `TOLERANCE` limits.
+
+    Returns:
+        (2 · CELLS, 4) coefficients in float32, margins below 0 first, lowest power first; the step is |Δ| less the cell's low end.
+    """
+    tables, worst = [], 0.0
+    scale = float(np.abs(_called(function, np.linspace(-1.0, 1.0, 33))).max())
+    for sign in (-1.0, 1.0):
+        low, width = _EDGES[:-1, None], np.diff(_EDGES)[:, None]
+        values = _called(function, sign * (low + width * _POINTS))
+        powers = values @ _TO_POWERS.T / width ** np.arange(4)
+        powers[:, 0] = _called(function, sign * low)[:, 0]
+        powers[-1, 1] = (_called(function, sign * _EDGES[-1:]) - powers[-1, 0]).item() / width[-1].item()
+        powers[-1, 2:] = 0.0
+        kept = powers.astype(np.float32)
+        steps = width[:-1] * np.linspace(0.05, 0.95, 5)
+        found = (kept[:-1, None].astype(np.float64) * steps[..., None] ** np.arange(4)).sum(-1)
+        truth = _called(function, sign * (low[:-1] + steps))
+        error = np.abs(found - truth) / (np.abs(truth) + scale + np.finfo(np.float32).tiny)
+        worst = max(worst, float(np.nan_to_num(error, nan=np.inf).max()))
+        tables.append(torch.from_numpy(kept))
+    return torch.cat(tables), worst / TOLERANCE
+
+
+def _called(function: Callable[[Tensor], Tensor], margins: Array) -> Array:
+    with torch.no_grad():
+        return function(torch.from_numpy(margins)).numpy()

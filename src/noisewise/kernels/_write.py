@@ -1,0 +1,246 @@
+"""A loss written down for a kernel: its own Python, traced and put into Triton's words, so that no formula stands twice.
+
+What a kernel knows of a row is its margin Δ and, for losses that look at every class, total = Σ_i log p_i. A loss is covered if it is
+a function of these. Its value and slopes are traced through torch and written as one device function; its numbers (q, T, …)
+become arguments, so a schedule that moves them compiles nothing anew. A function with no such form (IMAE's value is an
+integral, a newcomer may call anything) is tabulated. This module must not know Triton: it writes text.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.nn.functional import logsigmoid
+
+from noisewise.kernels._table import tabulate
+from noisewise.losses._base import Combination, Loss, MarginLoss
+from noisewise.losses._every_class import OverEveryClass
+from noisewise.losses._normalising import Normalising
+from noisewise.losses.ce import CE
+from noisewise.losses.cr import CR
+from noisewise.losses.gls import GLS
+from noisewise.losses.nce import NCE
+
+
+class NotCoveredError(Exception):
+    """A loss, or an operation inside it, that has no kernel; the message says which."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A loss as a kernel takes it.
+
+    Args:
+        source: of ``of_row(margin, total, numbers, table)``, which gives value, emphasis and ∂value/∂total.
+        numbers: what `source` calls ``numbers``.
+        table: what `source` calls ``table``, on the CPU, or None.
+        looks_at_every_class: whether the loss depends on `total`.
+    """
+
+    source: str
+    numbers: tuple[float, ...]
+    table: Tensor | None
+    looks_at_every_class: bool
+
+
+def covered(loss: Loss) -> bool:
+    """Whether a loss is a function of margin and total, as far as its type tells."""
+    if loss.label_smoothing > 0 and type(loss) is not CE:
+        return False
+    if isinstance(loss, MarginLoss):
+        own_rule = type(loss).per_example in (MarginLoss.per_example, Normalising.per_example)
+        return own_rule and not loss.couples
+    if type(loss) is Combination:
+        return all(covered(term) for _, term in loss.parts)
+    if not isinstance(loss, OverEveryClass) or type(loss).per_example is not OverEveryClass.per_example:
+        return False
+    return type(loss).of_costs in (NCE.of_costs, GLS.of_costs) or (type(loss).of_costs is CR.of_costs and loss.prior is None)
+
+
+def write(loss: Loss, classes: int) -> Written:
+    """Write a covered loss down for rows of so many classes.
+
+    Example:
+        >>> print(write(CE(), 10).source)
+        def of_row(margin, total, numbers, table):
+            v0 = log_sigmoid(margin)
+            v1 = (-v0)
+            v2 = (-1.0)
+            v3 = (-margin)
+            v4 = sigmoid(v3)
+            v5 = (v2 * v4)
+            v6 = (-v5)
+            value = v1
+            emphasis = v6
+            by_total = 0.0
+            return value, emphasis, by_total
+    """
+    loss = copy.deepcopy(loss)  # a table it keeps for its own use must not hold what tracing leaves behind
+    terms = loss.parts if type(loss) is Combination else [(1.0, loss)]
+    alone = [(factor, term) for factor, term in terms if isinstance(term, MarginLoss) and term.label_smoothing == 0]
+    both = [part for part in terms if part not in alone]
+    writer = _Writer()
+    found: list[tuple[str, str, str]] = []
+    if alone:
+        found.append((*_of_margin(writer, lambda d: _sum(alone, lambda term: term.of_margin(d, classes))), "0.0"))
+    if both:
+        found.append(_of_both(writer, lambda d, total: _sum(both, lambda term: _both(term, d, total, classes))))
+    value, emphasis, by_total = (" + ".join(part for part in parts if part != "0.0") or "0.0" for parts in zip(*found, strict=True))
+    lines = [*writer.lines, f"value = {value}", f"emphasis = {emphasis}", f"by_total = {by_total}", "return value, emphasis, by_total"]
+    source = "\n    ".join(["def of_row(margin, total, numbers, table):", *lines])
+    table = torch.cat(writer.tables) if writer.tables else None
+    return Written(source, tuple(writer.numbers), table, bool(both))
+
+
+def _sum(parts: Sequence[tuple[float, Any]], value: Callable[[Any], Tensor]) -> Tensor:
+    scaled = [value(term) if factor == 1 else factor * value(term) for factor, term in parts]
+    return functools.reduce(operator.add, scaled)
+
+
+def _both(loss: Loss, d: Tensor, total: Tensor, classes: int) -> Tensor:
+    """The loss of a row from its margin and the sum of its log-probabilities."""
+    own = -logsigmoid(d)
+    if isinstance(loss, CE):
+        return (1 - loss.label_smoothing) * own - loss.label_smoothing / classes * total
+    if isinstance(loss, NCE):
+        return own / -total
+    if isinstance(loss, GLS):
+        return (1 - loss.alpha) * own - loss.alpha / classes * total
+    if isinstance(loss, CR):
+        return own + loss.beta / classes * total
+    raise NotCoveredError(repr(loss))
+
+
+def _of_margin(writer: _Writer, function: Callable[[Tensor], Tensor]) -> tuple[str, str]:
+    """Value and emphasis of a function of the margin; whichever cannot be written is tabulated."""
+
+    def slope(d: Tensor) -> Tensor:
+        return -_slopes(function, d)[0]
+
+    graph = _traced(lambda d: (function(d), slope(d)), "margin")
+    return writer.written(graph, 0) or writer.tabulated(function), writer.written(graph, 1) or writer.tabulated(slope)
+
+
+def _of_both(writer: _Writer, function: Callable[[Tensor, Tensor], Tensor]) -> tuple[str, str, str]:
+    def all_three(d: Tensor, total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        by_margin, by_total = _slopes(function, d, total)
+        return function(d, total), -by_margin, by_total
+
+    graph = _traced(all_three, "margin", "total")
+    value, emphasis, by_total = (writer.written(graph, place) for place in range(3))
+    if value is None or emphasis is None or by_total is None:
+        raise NotCoveredError("a loss of every class that cannot be written")
+    return value, emphasis, by_total
+
+
+def _slopes(function: Callable[..., Tensor], *where: Tensor) -> tuple[Tensor, ...]:
+    leaves = [each.detach().requires_grad_() for each in where]
+    with torch.enable_grad():
+        value = function(*leaves)
+    return torch.autograd.grad(value, leaves, torch.ones_like(value))
+
+
+def _traced(function: Callable[..., Any], *names: str) -> fx.Graph | None:
+    """The function as a graph of torch's primitive operations, or None if it does more than compute."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # seconds of imports that a machine without kernels never needs
+
+    try:
+        graph = make_fx(function)(*(torch.zeros(2) for _ in names)).graph
+    except Exception:  # whatever a newcomer's own code may raise when it is traced
+        return None
+    for name, node in zip(names, graph.find_nodes(op="placeholder"), strict=True):
+        node.meta["word"] = name
+    return graph
+
+
+_TWO = {"add": "+", "sub": "-", "mul": "*", "div": "/", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+_TWO |= {"logical_and": "&", "logical_or": "|", "bitwise_and": "&", "bitwise_or": "|"}
+_WORDS: dict[str, tuple[int, str]] = {  # how many arguments count, and what is written of them
+    **{name: (2, f"({{}} {sign} {{}})") for name, sign in _TWO.items()},
+    **{name: (1, f"tl.{name}({{}})") for name in ("abs", "exp", "log", "sqrt")},
+    **{name: (1, f"{name}({{}})") for name in ("sigmoid", "log1p", "expm1")},
+    **dict.fromkeys(("alias", "clone", "detach", "scalar_tensor"), (1, "{}")),
+    "clamp_max": (2, "tl.minimum({}, {})"),
+    "clamp_min": (2, "tl.maximum({}, {})"),
+    "log_sigmoid_backward": (2, "({} * sigmoid(-{}))"),
+    "log_sigmoid_forward": (1, "log_sigmoid({})"),
+    "maximum": (2, "tl.maximum({}, {})"),
+    "minimum": (2, "tl.minimum({}, {})"),
+    "neg": (1, "(-{})"),
+    "ones_like": (0, "1.0"),
+    "reciprocal": (1, "(1.0 / {})"),
+    "rsub": (2, "({1} - {0})"),
+    "sigmoid_backward": (2, "({0} * ({1} * (1.0 - {1})))"),
+    "square": (1, "({0} * {0})"),
+    "where": (3, "tl.where({}, {}, {})"),
+    "zeros_like": (0, "0.0"),
+}
+_IGNORED = {"ones_like": 1, "zeros_like": 1, "log_sigmoid_backward": 1}  # arguments that only say where a result lies, or what torch kept
+_ABOUT_MEMORY = {"dtype", "layout", "device", "pin_memory", "memory_format"}
+
+
+class _Writer:
+    """Lines of a device function, and what they call `numbers` and `table`."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.numbers: list[float] = []
+        self.tables: list[Tensor] = []
+        self._words: dict[fx.Node, str] = {}
+
+    def written(self, graph: fx.Graph | None, place: int) -> str | None:
+        """The word for one output of a graph, its lines written; None, and nothing written, if some operation has no word."""
+        if graph is None:
+            return None
+        lines, numbers, words = len(self.lines), len(self.numbers), dict(self._words)
+        try:
+            return self._word(graph.output_node().args[0][place])  # type: ignore[index]
+        except NotCoveredError:
+            del self.lines[lines:], self.numbers[numbers:]
+            self._words = words
+            return None
+
+    def tabulated(self, function: Callable[[Tensor], Tensor]) -> str:
+        table, error = tabulate(function)
+        if error > 1:
+            raise NotCoveredError(f"a function of the margin too rough for a table, by a factor of {error:.2g}")
+        place = sum(len(each) for each in self.tables)
+        self.tables.append(table)
+        return f"look_up(table, {place}, margin)"
+
+    def _word(self, thing: Any) -> str:
+        if isinstance(thing, float):
+            self.numbers.append(thing)
+            return f"numbers[{len(self.numbers) - 1}]"
+        if not isinstance(thing, fx.Node):
+            return repr(thing)
+        if "word" in thing.meta:
+            return str(thing.meta["word"])
+        if thing not in self._words:
+            line = self._line(thing)
+            self._words[thing] = line if line.isidentifier() or line in ("0.0", "1.0") else f"v{len(self.lines)}"
+            if self._words[thing] != line:
+                self.lines.append(f"{self._words[thing]} = {line}")
+        return self._words[thing]
+
+    def _line(self, node: fx.Node) -> str:
+        name = getattr(getattr(node.target, "_overloadpacket", None), "__name__", "")
+        args = node.args
+        if node.target is operator.getitem and args[1] == 0:
+            return self._word(args[0])
+        if name == "clamp" and len(args) > 1:
+            word = self._word(args[0]) if args[1] is None else f"tl.maximum({self._word(args[0])}, {self._word(args[1])})"
+            return word if len(args) < 3 else f"tl.minimum({word}, {self._word(args[2])})"
+        if name == "pow" and isinstance(args[1], int | float):
+            return f"power({self._word(args[0])}, {self._word(float(args[1]))})"
+        count, template = _WORDS.get(name, (-1, ""))
+        if len(args) - _IGNORED.get(name, 0) != count or not set(node.kwargs) <= _ABOUT_MEMORY:
+            raise NotCoveredError(f"torch's {node.target}")
+        return template.format(*(self._word(arg) for arg in args[:count]))

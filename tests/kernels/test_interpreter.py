@@ -1,0 +1,20 @@
+"""The kernel tests without a GPU: in a process of its own, because Triton decides when it is imported whether it interprets."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+def test_kernels_are_right_through_the_interpreter():
+    command = [sys.executable, "-m", "pytest", str(HERE / "test_rows.py"), "-q", "-x", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(command, cwd=HERE.parent.parent, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-1000:]
+    assert " passed" in ended.stdout and " skipped" not in ended.stdout

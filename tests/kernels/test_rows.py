@@ -1,0 +1,379 @@
+"""Every loss that has a kernel gives what the torch path gives in float64: value, gradient, contract, in eager mode and compiled."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import noisewise
+from noisewise.kernels import _switch, _tuning, fused, linear_loss, loss_and_gradient
+from noisewise.kernels._write import covered
+from noisewise.losses import Loss, MarginLoss
+from registry import EVERY, build
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, inside the interpreter: log 0 and inf − inf are meant
+
+COVERED = [spec for spec in EVERY if covered(build(spec))]
+KINDS = ["gce(q=0.7)", "imae(T=8.0)", "0.3*nce + 0.7*mae"]  # a formula, a table, one more row statistic
+EXTREME = torch.tensor(
+    [
+        [0.3, -2.0, 4.0, 1.0],
+        [0.0, 0.0, 0.0, 0.0],
+        [50.0, 0.0, -50.0, 3.0],
+        [50.0, 0.0, -50.0, 3.0],
+        [9999.5, 1e4, -1e4, 3.0],
+        [1e4, 9988.0, 9987.0, 0.0],
+        [-95.0, 3.0, 4.0, 1.0],
+        [1e-3, 0.0, -1e-3, 12.0],
+        [1e4, -1e4, -1e4, -1e4],
+    ]
+)
+LABELS = torch.tensor([2, 1, 0, 2, 0, 0, 0, 3, 1])
+
+
+def both(loss: Loss, scores: Tensor, target: Tensor, device: str, sample_weight: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Value and gradient from a kernel, and from the torch path in float64."""
+    results = []
+    for call, leaf in ((fused, scores.to(device)), (None, scores.double())):
+        leaf = leaf.detach().requires_grad_()
+        there = copy.deepcopy(loss).to(leaf.device)
+        weight = None if sample_weight is None else sample_weight.to(leaf.device)
+        if call is None:
+            value = there(leaf, target.to(leaf.device), sample_weight=weight)
+        else:
+            value = call(there, leaf, target.to(leaf.device), weight)
+            assert value is not None, f"{loss!r} took no kernel"
+        value.sum().backward()
+        results += [value.detach().double().cpu(), leaf.grad.double().cpu()]
+    return tuple(results)
+
+
+def sizes(loss: Loss, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """How large the margins are, and the terms of which a loss of every class is a difference."""
+    margin = noisewise.margin(scores.double(), target).abs()
+    if all(isinstance(part, MarginLoss) for part in loss.modules() if isinstance(part, Loss)):
+        return margin, torch.zeros_like(margin)
+    costs = -scores.double().log_softmax(1)
+    own = costs.gather(1, target.unsqueeze(1)).squeeze(1)
+    return margin, (1 + abs(getattr(loss, "alpha", 0.0)) + abs(getattr(loss, "beta", 0.0))) * (own + costs.mean(1) + 1)
+
+
+def close(found: Tensor, exact: Tensor, allowed: Tensor, size: Tensor | float = 0.0) -> None:
+    error = (found - exact).abs()
+    assert (error <= allowed * (exact.abs() + size) + 1.2e-38).all(), (found, exact)
+
+
+@pytest.mark.parametrize("spec", COVERED)
+def test_value_and_gradient_are_as_exact_as_the_torch_path(spec, device):
+    loss = build(spec, reduction="none")
+    value, gradient, exact, slopes = both(loss, EXTREME, LABELS, device)
+    margin, terms = sizes(loss, EXTREME, LABELS)
+    allowed = 1e-6 * (1 + margin)
+    close(value, exact, allowed, terms)
+    largest = slopes.abs().amax(1, keepdim=True) + (terms > 0).unsqueeze(1) * (1 + abs(getattr(loss, "alpha", 0.0)))
+    close(gradient, slopes, allowed.unsqueeze(1), largest)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("spec", KINDS)
+def test_half_precision_is_rounded_once(spec, dtype, device):
+    scores = EXTREME[:8].to(dtype)
+    value, gradient, exact, slopes = both(build(spec, reduction="none"), scores, LABELS[:8], device)
+    eps, tiny = 1.01 * torch.finfo(dtype).eps, torch.finfo(dtype).tiny
+    assert ((value - exact).abs() <= eps * exact.abs() + tiny).all()
+    assert ((gradient - slopes).abs() <= eps * slopes.abs().amax(1, keepdim=True) + tiny).all()
+
+
+@pytest.mark.parametrize("spec", [*KINDS, "ce", "gls(alpha=-0.4)"])
+@pytest.mark.parametrize("classes", [2, 37, 64])
+def test_rows_longer_than_the_chip_holds_give_the_same(spec, classes, device, monkeypatch):
+    monkeypatch.setattr(_tuning, "LONGEST_ON_CHIP", 1)
+    monkeypatch.setattr(_tuning, "LONG", _tuning.Cut(rows=1, block=16, warps=4, whole=False))
+    scores, target = 3 * torch.randn(4, classes) + 1e3 * torch.randn(4, 1), torch.randint(classes, (4,))
+    scores[0, target[0]] -= 60
+    target[1] = -100
+    value, gradient, exact, slopes = both(build(spec), scores, target, device)
+    torch.testing.assert_close(value, exact, rtol=1e-4, atol=1e-4)  # scores near 1000 are themselves known to 6e-5 only
+    torch.testing.assert_close(gradient, slopes, rtol=1e-3, atol=1e-5 * float(slopes.abs().max()))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weights", [(False, False), (True, True)])
+def test_the_contract_holds(reduction, weights, device):
+    scores, target = 2 * torch.randn(9, 5), torch.randint(5, (9,))
+    target[2] = 3
+    loss = build("gce(q=0.7)", reduction=reduction, ignore_index=3, weight=torch.rand(5) + 0.1 if weights[0] else None)
+    results = both(loss, scores, target, device, torch.rand(9) if weights[1] else None)
+    torch.testing.assert_close(results[0], results[2], rtol=2e-6, atol=1e-7)
+    torch.testing.assert_close(results[1], results[3], rtol=2e-6, atol=1e-7)
+
+
+def test_cross_entropy_is_torchs_with_label_smoothing(device):
+    scores, target = torch.randn(6, 5, device=device), torch.randint(5, (6,), device=device)
+    found = fused(build("ce", label_smoothing=0.2), scores, target)
+    torch.testing.assert_close(found, F.cross_entropy(scores, target, label_smoothing=0.2))
+
+
+def test_label_smoothing_of_another_loss_takes_the_torch_path(device):
+    assert fused(build("mae", label_smoothing=0.2), torch.randn(6, 5, device=device), torch.zeros(6, dtype=torch.int64)) is None
+
+
+def test_ignored_rows_count_for_nothing_whatever_they_hold(device):
+    scores = torch.randn(4, 5, device=device)
+    scores[1] = torch.nan
+    target = torch.tensor([0, -100, 2, -100], device=device)
+    scores.requires_grad_()
+    value = fused(build("mae"), scores, target)
+    value.backward()
+    kept = torch.tensor([0, 2], device=device)
+    torch.testing.assert_close(value, build("mae")(scores[kept], target[kept]))
+    assert not scores.grad[1].any() and not scores.grad[3].any() and scores.grad[kept].all()
+    assert fused(build("mae"), scores, torch.full_like(target, -100)) == 0
+
+
+def test_an_empty_batch_sums_to_zero(device):
+    scores = torch.empty(0, 5, device=device, requires_grad=True)
+    value = fused(build("mae", reduction="sum"), scores, torch.empty(0, dtype=torch.int64, device=device))
+    value.backward()
+    assert value == 0 and scores.grad.shape == (0, 5)
+
+
+def test_a_label_out_of_range_spoils_its_own_row_only(device):
+    scores = torch.randn(3, 5, device=device, requires_grad=True)
+    value = fused(build("ce", reduction="none"), scores, torch.tensor([0, 7, 2], device=device))
+    value.sum().backward()
+    assert value.isnan().tolist() == [False, True, False]
+    assert scores.grad.isnan().any(1).tolist() == [False, True, False]
+
+
+def test_a_score_that_is_not_a_number_gives_a_loss_that_is_not(device):
+    scores = torch.randn(2, 5, device=device)
+    scores[0, 3] = torch.nan
+    for spec in (*KINDS, "phuber_ce(tau=10.0)"):
+        found = fused(build(spec, reduction="none"), scores, torch.tensor([0, 1], device=device))
+        assert found.isnan().tolist() == [True, False]
+
+
+def test_masked_classes_get_no_gradient(device):
+    scores = torch.tensor([[1.0, -torch.inf, 2.0], [3.0, -torch.inf, -torch.inf]])
+    for spec in ("gce(q=0.7)", "imae(T=8.0)"):
+        value, gradient, exact, slopes = both(build(spec, reduction="none"), scores, torch.tensor([0, 0]), device)
+        torch.testing.assert_close(value, exact, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(gradient, slopes, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("layout", ["transposed", "every other row", "part of a row", "positions last", "one example"])
+def test_any_layout_of_the_scores_is_taken(layout, device):
+    scores, target = torch.randn(8, 6, device=device), torch.randint(3, (8,), device=device)
+    scores, target = {
+        "transposed": lambda: (scores[:6].T.contiguous().T, target[:6]),
+        "every other row": lambda: (scores[::2], target[::2]),
+        "part of a row": lambda: (scores[:, 1:5], target),
+        "positions last": lambda: (scores.view(2, 4, 6).movedim(2, 1).contiguous(), target.view(2, 4)),
+        "one example": lambda: (scores[0], target[0]),
+    }[layout]()
+    loss, results = build("gce(q=0.7)"), []
+    for call in (fused, lambda *given: loss(*given)):
+        leaf = scores.detach().requires_grad_()
+        value = call(loss, leaf, target) if call is fused else loss(leaf, target)
+        value.backward()
+        results.append((value.detach(), leaf.grad))
+    for kernel, plain in zip(*results, strict=True):
+        torch.testing.assert_close(kernel, plain)
+
+
+def test_what_comes_from_above_scales_the_gradient(device):
+    loss, target = build("gce(q=0.7)"), torch.randint(5, (7,))
+    scores, above = torch.randn(7, 5), torch.randn(7)
+    for dtype in (torch.float32, torch.float16):
+        leaf = scores.to(device, dtype).requires_grad_()
+        value = fused(loss, leaf, target.to(device)) * 3
+        first, again = (torch.autograd.grad(value, leaf, retain_graph=True)[0] for _ in range(2))
+        exact = torch.autograd.grad(loss(leaf.double(), target.to(device)) * 3, leaf)[0]
+        for found in (first, again):
+            torch.testing.assert_close(found, exact)
+            assert not found.requires_grad
+    each = build("gce(q=0.7)", reduction="none")
+    leaf = scores.to(device).requires_grad_()
+    found = torch.autograd.grad(fused(each, leaf, target.to(device)), leaf, above.to(device))[0]
+    torch.testing.assert_close(found, torch.autograd.grad(each(leaf, target.to(device)), leaf, above.to(device))[0])
+
+
+def test_a_scaled_loss_in_float16_keeps_gradients_that_would_underflow(device):
+    scores = torch.zeros(64, 512, device=device, dtype=torch.float16).requires_grad_()
+    with torch.autocast(device, dtype=torch.float16):
+        value = fused(build("mae"), scores, torch.zeros(64, dtype=torch.int64, device=device))
+    assert value.dtype == torch.float32
+    (65536 * value).backward()
+    expected = 65536 * 2 / 512 / 512 / 64  # without the factor, 1.2e-7: float16 has two bits left there
+    torch.testing.assert_close(scores.grad[:, 1:], torch.full_like(scores[:, 1:], expected), rtol=2e-3, atol=0)
+
+
+def test_it_can_be_differentiated_again(device):
+    scores, target = torch.randn(5, 4, device=device), torch.tensor([0, 3, -100, 2, 1], device=device)
+    weight, each = torch.rand(4, device=device), torch.rand(5, device=device)
+    for reduction in ("mean", "none"):
+        loss = build("gce(q=0.7)", reduction=reduction, weight=weight)
+        curvatures = []
+        for by_kernel in (True, False):
+            leaf = scores.detach().requires_grad_()
+            value = fused(loss, leaf, target, each) if by_kernel else loss(leaf, target, sample_weight=each)
+            (gradient,) = torch.autograd.grad(value.sum(), leaf, create_graph=True)
+            curvatures.append(torch.autograd.grad(gradient.square().sum(), leaf)[0])
+        torch.testing.assert_close(*curvatures)
+
+
+def test_without_gradients_none_is_made(device):
+    scores, target = torch.randn(5, 4, device=device), torch.randint(4, (5,), device=device)
+    value = fused(build("mae"), scores, target)
+    assert not value.requires_grad
+    torch.testing.assert_close(value, build("mae")(scores, target))
+
+
+def test_a_weight_that_is_learned_takes_the_torch_path(device):
+    scores, target = torch.randn(5, 4, device=device), torch.randint(4, (5,), device=device)
+    assert fused(build("mae"), scores, target, torch.ones(5, device=device, requires_grad=True)) is None
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+def test_it_compiles_as_one_graph_and_notices_a_changed_hyper_parameter(device):
+    torch._dynamo.reset()
+    scores, target = torch.randn(6, 5, device=device), torch.tensor([0, -100, 2, 4, 1, 1], device=device)
+    quick = torch.compile(lambda loss, leaf: fused(loss, leaf, target), fullgraph=True, backend="aot_eager")
+    loss = build("0.5*gce(q=0.7) + 0.5*imae(T=4)")
+    for q in (0.7, 0.5, 0.3):
+        loss.terms[0].q = q
+        results = []
+        for call in (lambda loss, leaf: loss(leaf, target), quick):
+            leaf = scores.detach().requires_grad_()
+            value = call(loss, leaf)
+            value.backward()
+            results.append((value.detach(), leaf.grad))
+        for plain, compiled in zip(*results, strict=True):
+            torch.testing.assert_close(compiled, plain)
+
+
+def test_torch_finds_nothing_wrong_with_the_operator(device):
+    from noisewise.kernels._operator import rows
+
+    scores = torch.randn(4, 5, device=device, requires_grad=True)
+    target = torch.tensor([0, 4, -100, 2], device=device)
+    torch.library.opcheck(rows, (scores, target, "gce(q={})", [0.7], None, None, None, -100, True, False))
+
+
+class Plain(MarginLoss):
+    def __init__(self, sharpness: float) -> None:
+        self.sharpness = sharpness
+        super().__init__()
+
+    def emphasis(self, d: Tensor) -> Tensor:
+        return torch.sigmoid(self.sharpness * d) * torch.sigmoid(-d)
+
+
+class Unheard(MarginLoss):
+    def value(self, d: Tensor) -> Tensor:
+        return torch.erf(-d / 3) + 0.5 * torch.special.ndtr(-d)
+
+
+class Jumping(MarginLoss):
+    def value(self, d: Tensor) -> Tensor:
+        return torch.special.ndtr(-1e4 * d)
+
+
+def test_a_newcomers_loss_runs_as_written(device):
+    loss = Plain(2.0)
+    scores, target = torch.randn(6, 5), torch.randint(5, (6,))
+    for sharpness in (2.0, 3.0):  # a plain attribute, changed behind the kernel's back
+        loss.sharpness = sharpness
+        loss._settle()
+        value, gradient, exact, slopes = both(loss, scores, target, device)
+        torch.testing.assert_close(value, exact, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(gradient, slopes, rtol=1e-6, atol=1e-7)
+
+
+def test_a_newcomers_loss_in_words_no_kernel_knows_is_tabulated(device):
+    scores, target = 4 * torch.randn(20, 5), torch.randint(5, (20,))
+    value, gradient, exact, slopes = both(Unheard(reduction="none"), scores, target, device)
+    torch.testing.assert_close(value, exact, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(gradient, slopes, rtol=2e-6, atol=2e-6)
+
+
+def test_a_loss_too_rough_for_a_table_takes_the_torch_path(device):
+    assert fused(Jumping(), torch.randn(6, 5, device=device), torch.zeros(6, dtype=torch.int64, device=device)) is None
+
+
+@pytest.mark.parametrize("spec", KINDS)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_margins_and_emphases_come_out_of_the_same_pass(spec, in_place, device):
+    scores, target = torch.randn(6, 5, device=device), torch.tensor([0, 4, -100, 2, 1, 1], device=device)
+    loss, given = build(spec), scores.clone()
+    found = loss_and_gradient(loss, given, target, in_place=in_place)
+    kept = target >= 0
+    torch.testing.assert_close(found.margin[kept], noisewise.margin(scores[kept], target[kept]))
+    torch.testing.assert_close(found.emphasis, noisewise.emphasis(loss, scores, target))
+    assert found.margin[2].isnan() and found.emphasis[2] == 0
+    leaf = scores.clone().requires_grad_()
+    value = loss(leaf, target)
+    value.backward()
+    torch.testing.assert_close(found.value, value.detach())
+    torch.testing.assert_close(found.gradient, leaf.grad)
+    assert torch.equal(given, found.gradient if in_place else scores)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_linear_layer_and_a_loss_go_through_the_kernel_too(reduction, device, monkeypatch):
+    monkeypatch.setattr("noisewise.kernels._linear.CHUNK_BYTES", 4 * 3 * 4 * 6)
+    hidden, weight, bias = (torch.randn(*shape, device=device, requires_grad=True) for shape in ((7, 4), (6, 4), (6,)))
+    target = torch.tensor([0, 5, -100, 2, 1, 1, 3], device=device)
+    loss = build("gce(q=0.7)", reduction=reduction, weight=torch.rand(6, device=device))
+    results = []
+    for value in (linear_loss(hidden, weight, target, loss=loss, bias=bias), loss(hidden @ weight.T + bias, target)):
+        results.append((value.detach(), *torch.autograd.grad(2 * value.sum(), (hidden, weight, bias))))
+    for found, plain in zip(*results, strict=True):
+        torch.testing.assert_close(found, plain)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")  # the compiler's own
+def test_a_compiled_step_breaks_its_graph_at_the_linear_layer(device):
+    torch._dynamo.reset()
+    hidden, weight = torch.randn(7, 4, device=device, requires_grad=True), torch.randn(6, 4, device=device, requires_grad=True)
+    target, loss = torch.randint(6, (7,), device=device), build("imae(T=8)")
+
+    def step(hidden: Tensor, weight: Tensor) -> Tensor:
+        return 2 * linear_loss(torch.tanh(hidden), weight, target, loss=loss)
+
+    gradients = [torch.autograd.grad(call(hidden, weight), (hidden, weight)) for call in (step, torch.compile(step, backend="aot_eager"))]
+    for plain, compiled in zip(*gradients, strict=True):
+        torch.testing.assert_close(compiled, plain)
+
+
+def test_skipped_rows_leave_out_no_more_than_stated(device):
+    hidden, weight = torch.randn(40, 4, device=device, requires_grad=True), torch.randn(6, 4, device=device, requires_grad=True)
+    target, skip = torch.randint(6, (40,), device=device), 0.05
+    loss = build("gce(q=0.7)", reduction="sum")
+    exact = torch.autograd.grad(loss(hidden @ weight.T, target), (hidden, weight))
+    found = torch.autograd.grad(linear_loss(hidden, weight, target, loss=loss, skip=skip), (hidden, weight))
+    pulls = noisewise.emphasis(loss, hidden @ weight.T, target)
+    skipped = pulls < skip
+    assert 0 < skipped.sum() < 40
+    assert not found[0][skipped].any()
+    torch.testing.assert_close(found[0][~skipped], exact[0][~skipped])
+    assert (found[0] - exact[0]).abs().max() <= 2 * skip * weight.abs().max()
+    assert (found[1] - exact[1]).abs().sum() <= 2 * skip * hidden[skipped].abs().sum(1).max() * skipped.sum()
+
+
+def test_float64_and_too_many_classes_take_the_torch_path(device, monkeypatch):
+    monkeypatch.setattr(_switch, "LONGEST", 8)
+    target = torch.zeros(3, dtype=torch.int64, device=device)
+    assert fused(build("ce"), torch.randn(3, 5, device=device, dtype=torch.float64), target) is None
+    assert fused(build("ce"), torch.randn(3, 9, device=device), target) is None
+    assert fused(build("ce"), torch.randn(3, 5, device=device), target) is not None
+
+
+@pytest.mark.parametrize(
+    "spec", ["mse", "nfl(q=0.5)", "logit_clip(ce, tau=1.5)", "cr(beta=1.0, prior=(0.5, 0.5))", "imae(normalise='batch')"]
+)
+def test_a_loss_of_something_else_takes_the_torch_path(spec, device):
+    assert fused(build(spec), torch.randn(3, 2, device=device), torch.zeros(3, dtype=torch.int64, device=device)) is None

@@ -1,0 +1,94 @@
+"""Losses written down for kernels: which are, in what words, and how exact a table is. No kernel runs here."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from noisewise.kernels._spelling import spell, spelled
+from noisewise.kernels._table import CELLS, tabulate
+from noisewise.kernels._write import NotCoveredError, covered, write
+from noisewise.losses import MarginLoss
+from registry import EVERY, MARGIN, build
+
+COVERED = [spec for spec in EVERY if covered(build(spec))]
+
+
+def test_every_margin_loss_and_the_losses_of_all_costs_are_covered():
+    assert set(MARGIN) < set(COVERED)
+    others = {spec for spec in COVERED if spec not in MARGIN}
+    assert {spec.split("(")[0] for spec in others} == {"nce", "gls", "ls", "cr", "0.3*nce + 0.7*mae"}
+
+
+@pytest.mark.parametrize("spec", COVERED)
+def test_a_spelled_loss_is_the_loss(spec):
+    loss, d = build(spec), torch.linspace(-20, 20, 41, dtype=torch.float64)
+    again = spelled(*spell(loss, 10))
+    scores = torch.stack([d, -d, d / 2], 1)
+    target = torch.arange(41) % 3
+    assert torch.equal(again(scores, target), loss(scores, target))
+
+
+def test_a_number_that_changes_changes_no_code():
+    assert write(build("gce(q=0.7)"), 10).source == write(build("gce(q=0.2)"), 100).source
+    assert write(build("imae(T=8)"), 10).source == write(build("imae(T=0.5)"), 10).source
+
+
+def test_only_values_that_are_integrals_are_tabulated():
+    for spec in ("imae(T=8)", "gr(beta=8)", "focal_detached(q=2)", "0.5*ce + 2*imae(T=4)"):
+        assert write(build(spec), 10).source.count("look_up") == 1
+    for spec in ("ce", "js(pi=0.5)", "agce(a=0.6, q=0.6)", "phuber_ce(tau=10)", "gr(beta=2, lam=0.3, g='identity')", "0.3*nce + 0.7*mae"):
+        assert write(build(spec), 10).table is None
+
+
+def looked_up(table: Tensor, margins: np.ndarray) -> np.ndarray:
+    """What the kernel reads, in NumPy."""
+    size = np.abs(margins).astype(np.float32)
+    bits = (size + np.float32(1)).view(np.int32) >> 16
+    cell = np.minimum(bits - 0x3F80, CELLS - 1)
+    low = ((cell + 0x3F80) << 16).astype(np.int32).view(np.float32) - np.float32(1)
+    rows = table.numpy()[cell + np.where(margins < 0, 0, CELLS)]
+    step = size - low
+    return rows[:, 0] + step * (rows[:, 1] + step * (rows[:, 2] + step * rows[:, 3]))
+
+
+@pytest.mark.parametrize("spec", ["ce", "gce(q=0.7)", "imae(T=16, saturation=5e-9)", "gr(beta=12, lam=0.5)", "js(pi=0.1)"])
+@pytest.mark.parametrize("what", ["value", "emphasis"])
+def test_a_table_is_exact_to_a_millionth(spec, what):
+    function = getattr(build(spec), what)
+    table, error = tabulate(function)
+    assert error <= 1
+    margins = np.concatenate([np.linspace(-40, 40, 4001), np.geomspace(1e-6, 3e4, 500), -np.geomspace(1e-6, 3e4, 500)])
+    margins = margins.astype(np.float32).astype(np.float64)
+    exact = function(torch.from_numpy(margins)).numpy()
+    size = np.abs(function(torch.linspace(-1, 1, 33, dtype=torch.float64)).numpy()).max()
+    assert (np.abs(looked_up(table, margins) - exact) <= 1e-6 * (np.abs(exact) + size)).all()
+
+
+def test_a_value_near_its_zero_keeps_its_relative_precision():
+    value = build("imae(T=8)").value
+    margins = np.array([-1e-4, -1e-6, 1e-7, 1e-5, 1e-3], dtype=np.float32).astype(np.float64)
+    exact = value(torch.from_numpy(margins)).numpy()
+    np.testing.assert_allclose(looked_up(tabulate(value)[0], margins), exact, rtol=3e-7)
+
+
+def test_a_table_goes_on_as_a_line():
+    table, _ = tabulate(build("ce").value)
+    np.testing.assert_allclose(looked_up(table, np.array([-1e5, 1e6])), [1e5, 0.0], rtol=1e-6)
+
+
+def test_a_kink_is_too_rough_for_a_table():
+    class Kinked(MarginLoss):
+        def value(self, d: Tensor) -> Tensor:
+            return torch.erf((d - 0.3).abs())
+
+    with pytest.raises(NotCoveredError, match="too rough"):
+        write(Kinked(), 10)
+
+
+def test_an_operation_with_arguments_no_word_has_is_not_guessed():
+    class Rounded(MarginLoss):
+        def value(self, d: Tensor) -> Tensor:
+            return torch.nn.functional.softplus(-d, beta=2.0)
+
+    assert "look_up" in write(Rounded(), 10).source
