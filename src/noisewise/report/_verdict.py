@@ -93,7 +93,8 @@ def _won(best: Standing, standings: Sequence[Standing], name: str) -> str:
     if is_tie(standings):
         level = f"{best.loss} ({_percent(top)} {measured}{over}) and {second.loss} ({_percent(below)})"
         return f"On {name}, {level} are level: they lie within the spread of the seeds."
-    lead = f"{100 * (top.mean - below.mean):.1f} points above {second.loss} ({_percent(below)})"
+    points = round(100 * top.mean, 1) - round(100 * below.mean, 1)  # of the numbers as they are shown
+    lead = f"{points:.1f} points above {second.loss} ({_percent(below)})"
     chance = "" if top.deviation is not None and below.deviation is not None else " With one seed each, a small lead may be chance."
     return f"On {name}, {best.loss} won: {_percent(top)} {measured}{over}, {lead}.{chance}"
 
