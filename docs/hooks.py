@@ -16,7 +16,7 @@ import noisewise
 from noisewise import describe, papers
 
 HERE = Path(__file__).parent
-_WITHOUT_REFERENCE = ("cli", "demo", "describe", "spec")  # the command line's own, and what losses are made with
+_WITHOUT_REFERENCE = ("cli", "demo", "describe", "output", "spec")  # the command line's own, and what losses are made with
 
 
 def on_config(config: Any) -> Any:

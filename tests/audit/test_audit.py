@@ -186,7 +186,7 @@ def test_csv_json_and_parquet_hold_the_same(digits_run, tmp_path):
 
 @pytest.mark.parametrize("name", ["issues.xlsx", "nowhere/issues.csv"])
 def test_a_file_that_cannot_be_written_is_refused_and_leaves_nothing(digits_run, tmp_path, name):
-    with pytest.raises(InputError, match=r"must be a file that ends in \.csv or \.json or \.parquet|There is no folder"):
+    with pytest.raises(InputError, match=r"must be a file that ends in \.csv or \.json or \.parquet|does not exist. Make it first"):
         audit(digits_run).write(tmp_path / name)
     assert not list(tmp_path.iterdir())
 

@@ -109,7 +109,7 @@ def test_a_run_without_doubtful_labels_has_nothing_to_review(tmp_path):
     ("name", "limit", "sentence"),
     [
         ("review.htm", 10, r"must be a file that ends in \.html"),
-        ("nowhere/review.html", 10, "There is no folder"),
+        ("nowhere/review.html", 10, "does not exist. Make it first"),
         ("review.html", 0, "The 'limit' parameter of review must be a whole number"),
     ],
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.errors import InputError, must
+from noisewise.output import check_place, written_whole
 
 Row = Mapping[str, Any]
 
@@ -28,14 +29,11 @@ def write_rows(path: str | os.PathLike[str], rows: Iterable[Row], columns: Seque
     """
     target = Path(path)
     writer = check_writable(target)
-    part = target.with_name(f".{target.name}.part")
     try:
-        writer(part, rows, columns)
-        part.replace(target)
+        with written_whole(target) as part:
+            writer(part, rows, columns)
     except OSError as error:
         raise InputError(f"The file {str(target)!r} cannot be written ({error.strerror or error}). Give another.") from None
-    finally:
-        part.unlink(missing_ok=True)
     return target
 
 
@@ -43,8 +41,7 @@ def check_writable(path: Path) -> Callable[[Path, Iterable[Row], Sequence[str]],
     """The writer of a file, after a check that it can be written at all."""
     if path.suffix.lower() not in _WRITERS:
         raise must("path", "write", "a file that ends in " + " or ".join(_WRITERS), str(path))
-    if not path.parent.is_dir():
-        raise InputError(f"There is no folder {str(path.parent)!r} to write {path.name!r} in. Make it, or give another.")
+    check_place(path)
     return _WRITERS[path.suffix.lower()]
 
 

@@ -22,6 +22,7 @@ from noisewise.audit import Audit
 from noisewise.audit._examples import examples_of, features, picture
 from noisewise.data import Dataset
 from noisewise.errors import InputError, must
+from noisewise.output import check_output, written_whole
 
 _SIDE = 160  # of a picture, in pixels
 _MOMENTS = 60  # of a history of margins
@@ -40,25 +41,16 @@ def review(found: Audit, output: str | os.PathLike[str] = "review.html", *, limi
     Returns:
         The file. `read_decisions` reads what it exports, and `correct` applies that.
     """
-    target = _check(Path(output), limit)
+    target = check_output(output, "review", [".html"])
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise must("limit", "review", "a whole number in [1, inf)", limit)
     doubtful = found.order[found.is_issue[found.order]][:limit]
     if not len(doubtful):
         raise InputError(f"There is nothing to review: no label of {str(found.dynamics.folder)!r} is doubtful.")
     examples = _examples(found, data, doubtful)
     page = _page(found, {"run": str(found.dynamics.folder), "key": _key(found, doubtful), "cards": _cards(found, doubtful, examples)})
-    part = target.with_name(f".{target.name}.part")
-    part.write_text(page, encoding="utf-8")
-    part.replace(target)
-    return target
-
-
-def _check(target: Path, limit: int) -> Path:
-    if target.suffix.lower() != ".html":
-        raise must("output", "review", "a file that ends in .html", str(target))
-    if not target.parent.is_dir():
-        raise InputError(f"There is no folder {str(target.parent)!r} to write {target.name!r} in. Make it, or give another.")
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise must("limit", "review", "a whole number in [1, inf)", limit)
+    with written_whole(target) as part:
+        part.write_text(page, encoding="utf-8")
     return target
 
 

@@ -8,7 +8,6 @@ any particular loss.
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -19,9 +18,10 @@ from noisewise.draw._history import by_label, history, task_of
 from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, find_runs
 from noisewise.errors import InputError, must
+from noisewise.output import check_output
 from noisewise.train import Run
 
-__all__ = ["check_output", "curves", "dynamics", "margins"]
+__all__ = ["check_figure", "curves", "dynamics", "margins"]
 
 Runs: TypeAlias = str | PathLike[str] | Run | Dynamics
 
@@ -46,7 +46,7 @@ def curves(specs: Sequence[str], output: str | PathLike[str], *, classes: int = 
         >>> curves(["ce", "imae(T=8)"], f"{folder}/curves.html").name
         'curves.html'
     """
-    file = check_output(output, (".html", *_FIGURES))
+    file = check_figure(output, (".html", *_FIGURES))
     picture = sample(specs, classes)
     if file.suffix.lower() == ".html":
         from noisewise.draw._page import write
@@ -71,7 +71,7 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
     """
     from noisewise.draw._figure import write_dynamics
 
-    file = check_output(output, _FIGURES)
+    file = check_figure(output)
     found = history(_read(runs))
     if not found.lines:
         raise InputError("There is nothing to draw: none of the runs has finished an epoch. Wait for one, or give other runs.")
@@ -95,7 +95,7 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
     """
     from noisewise.draw._figure import write_margins
 
-    file = check_output(output, _FIGURES)
+    file = check_figure(output)
     if epochs is not None and not 1 <= len(epochs) <= _MOST_COLUMNS:
         raise must("epochs", "margins", f"1 to {_MOST_COLUMNS} epochs", epochs)
     given = _read(runs)
@@ -111,23 +111,15 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
     return file
 
 
-def check_output(output: str | PathLike[str], endings: Sequence[str]) -> Path:
+def check_figure(output: str | PathLike[str], endings: Sequence[str] = _FIGURES) -> Path:
     """Refuse a picture file that cannot be written, before anything is worked out.
 
     Args:
         output: the file.
         endings: what its name may end in.
     """
-    file = Path(output)
-    ending = file.suffix.lower()
-    if ending not in endings:
-        raise must("output", "a picture", f"a file that ends in {', '.join(endings)}", str(file))
-    folder = file.resolve().parent
-    if not folder.is_dir():
-        raise InputError(f"The folder {str(folder)!r} does not exist. Make it first, or give another output file.")
-    if file.is_dir() or not os.access(file if file.exists() else folder, os.W_OK):
-        raise InputError(f"The file {str(file)!r} cannot be written. Give another output file.")
-    if ending in _FIGURES and importlib.util.find_spec("matplotlib") is None:
+    file = check_output(output, "a picture", endings)
+    if file.suffix.lower() in _FIGURES and importlib.util.find_spec("matplotlib") is None:
         raise InputError(f"Writing {file.name!r} needs matplotlib. Run pip install 'noisewise[figures]'.")
     return file
 

@@ -112,7 +112,7 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
     """
     plan.folder.mkdir(parents=True, exist_ok=True)
     if plan.recipe.picture is not None:
-        draw.check_output(_picture_file(plan), (_picture_file(plan).suffix,))
+        draw.check_figure(_picture_file(plan), (_picture_file(plan).suffix,))
     clock = _Clock(_results_file(plan).with_suffix(".clock"))
     _train(plan, jobs or (1 if plan.quick else None), watch, clock)
     found = _Found(plan)

@@ -6,14 +6,13 @@ works out what is shown, `_render` writes it as HTML; `_facts` is what they agre
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from noisewise.dynamics import find_runs
-from noisewise.errors import InputError
+from noisewise.output import check_output, written_whole
 from noisewise.report._gather import gather
 from noisewise.report._render import render
 
@@ -49,19 +48,8 @@ def report(
         >>> report(run.path, f"{folder}/report.html").name
         'report.html'
     """
-    output = _check(Path(output))
+    file = check_output(output, "report", [".html"])
     page = render(gather(find_runs(runs), title=title, data=data, tell=tell))
-    unfinished = output.with_name(f".{output.name}.part")
-    unfinished.write_text(page, encoding="utf-8")
-    unfinished.replace(output)
-    return output
-
-
-def _check(output: Path) -> Path:
-    """Refuse a file that cannot be written, before anything is read."""
-    if output.suffix.lower() != ".html":
-        raise InputError(f"A report is a page and ends in .html. Got {str(output)!r}; write {str(output.with_suffix('.html'))!r}.")
-    folder = output.resolve().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK) or output.is_dir():
-        raise InputError(f"The file {str(output)!r} cannot be written. Make its folder first, or give another output file.")
-    return output
+    with written_whole(file) as part:
+        part.write_text(page, encoding="utf-8")
+    return file

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from noisewise.errors import InputError
+from noisewise.output import written_whole
 
 FORMAT = 1
 KEPT_CHECKPOINTS = 2
@@ -126,13 +127,7 @@ class RunFolder:
     def _write(self, name: str, content: bytes) -> None:
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.part")
-        try:
-            with part.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
+        with written_whole(path) as part, part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
