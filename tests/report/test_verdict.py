@@ -58,10 +58,16 @@ def test_what_was_memorised_is_said_of_the_winner_and_of_whoever_memorised_clear
 def test_underfitting_blow_ups_and_unlearning_are_warned_of() -> None:
     best = standing("gce", final=(0.9, 0.0), best=(0.9, 0.0), clean_subset=(0.95, 0.0))
     starved = standing("mae", final=(0.5, 0.0), best=(0.5, 0.0), clean_subset=(0.5, 0.0), starved="use scaled(mae, tau=2.0).")
-    failed = standing("focal", final=(0.6, 0.0), best=(0.8, 0.0), clean_subset=(0.9, 0.0), failed=("the loss was not finite",))
+    ended = {"final": (0.6, 0.0), "best": (0.8, 0.0), "clean_subset": (0.9, 0.0), "noisy_subset": (0.5, 0.0)}
+    failed = standing("focal", failed=("the loss was not finite",), **ended)
     warnings = [sentence["text"] for sentence in verdict(0, "digits", [best, starved, failed]) if sentence["tone"] == "warning"]
     assert warnings == [
         "mae underfits: it learned 50.0 ± 0.0 % of the right labels, another loss 95.0 %. use scaled(mae, tau=2.0).",
         "focal blew up: the loss was not finite",
         "focal ended 20.0 points below its own best epoch: it unlearned while it memorised.",
     ]
+
+
+def test_without_wrong_labels_learned_a_fall_is_not_put_down_to_memorising() -> None:
+    (warning,) = [text for text in sentences(standing("ce", final=(0.6, 0.0), best=(0.8, 0.0), clean_subset=(1.0, 0.0))) if "below" in text]
+    assert warning == "ce ended 20.0 points below its own best epoch: stopping earlier would have been better."

@@ -55,11 +55,12 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell 
     tasks: dict[tuple[str, str, str], list[Reading]] = {}
     for run in runs:
         tasks.setdefault(run.task, []).append(run)
-    names = _names(list(tasks))
-    frames = max(10, min(_FRAMES, _ALL_FRAMES // max(1, sum(len(_by_label(members)) for members in tasks.values()))))
+    names, today = _names(list(tasks)), date.today()
+    groups = [_by_label(members) for members in tasks.values()]
+    frames = max(10, min(_FRAMES, _ALL_FRAMES // max(1, sum(map(len, groups)))))
     facts: Facts = {
         "title": title,
-        "made": f"{date.today():%-d %B %Y}, noisewise {noisewise.__version__}",
+        "made": f"{today.day} {today:%B %Y}, noisewise {noisewise.__version__}",
         "counts": _counts(runs, broken),
         "verdict": [],
         "measures": [{"key": key, "title": name, "help": meaning, "unit": unit} for key, name, meaning, unit in MEASURES],
@@ -69,12 +70,13 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell 
         "tasks": [],
     }
     standings: list[list[Standing]] = []
-    for number, members in enumerate(tasks.values()):
-        tell(f"drawing task {number + 1} of {len(tasks)}")
-        standings.append([_standing(label, same) for label, same in _by_label(members).items()])
-        judge = _judge(members, winner(standings[-1]))
-        facts["groups"] += _groups(number, members, standings[-1])
-        facts["tasks"].append(_task(names[number], members, judge, frames, data))
+    for number, by_loss in enumerate(groups):
+        tell(f"drawing task {number + 1} of {len(groups)}")
+        standings.append([_standing(label, same) for label, same in by_loss.items()])
+        first = {label: _counted(same)[0] for label, same in by_loss.items()}
+        judge = _judge(first, winner(standings[-1]))
+        facts["groups"] += _groups(number, by_loss, standings[-1])
+        facts["tasks"].append(_task(names[number], by_loss, first, judge, frames, data))
         facts["verdict"] += [*verdict(number, names[number], standings[-1]), *_doubts(number, judge)]
     order = list(tasks)
     facts["runs"] = [_run(run, order.index(run.task)) for run in runs]
@@ -133,13 +135,13 @@ def _standing(label: str, runs: Sequence[Reading]) -> Standing:
     return Standing(label, len(counted), measures, runs[0].starved, failed)
 
 
-def _groups(number: int, runs: Sequence[Reading], standings: Sequence[Standing]) -> Iterator[Group]:
+def _groups(number: int, by_loss: Mapping[str, Sequence[Reading]], standings: Sequence[Standing]) -> Iterator[Group]:
     best = winner(standings)
-    for standing, same in zip(standings, _by_label(runs).values(), strict=True):
+    for standing, same in zip(standings, by_loss.values(), strict=True):
         yield {
             "task": number,
             "loss": standing.loss,
-            "seeds": [int(run.setting("seed") or 0) for run in _counted(same)],
+            "seeds": [run.seed for run in _counted(same)],
             "measures": {
                 name: None if (spread := standing.measures[name]) is None else {"mean": spread.mean, "deviation": spread.deviation}
                 for name, *_ in MEASURES
@@ -160,21 +162,18 @@ def _reported(run: Reading) -> Reported | None:
     return {"value": value, "source": f"{one.words}, {one.metric}{differs}"}
 
 
-def _first(runs: Sequence[Reading]) -> dict[str, Reading]:
-    """One run of every loss, to stand for its seeds."""
-    return {label: _counted(same)[0] for label, same in _by_label(runs).items()}
-
-
-def _judge(runs: Sequence[Reading], best: Standing | None) -> Reading:
+def _judge(first: Mapping[str, Reading], best: Standing | None) -> Reading:
     """The run whose margins say which labels look wrong: one of the winner's."""
-    first = _first(runs)
     return next(iter(first.values())) if best is None else first[best.loss]
 
 
-def _task(name: str, runs: Sequence[Reading], judge: Reading, frames: int, data: Any) -> TaskFacts:
-    first = _first(runs)
+def _task(
+    name: str, by_loss: Mapping[str, Sequence[Reading]], first: Mapping[str, Reading], judge: Reading, frames: int, data: Any
+) -> TaskFacts:
+    """What is shown of a task: all its runs together, or the first of every loss, which stands for its seeds."""
+    runs = [run for same in by_loss.values() for run in same]
     curves, note = _curves(list(first.values()))
-    films = {f"{label}, seed {run.setting('seed')}": run.film(frames) for label, run in first.items()}
+    films = {f"{label}, seed {run.seed}": run.film(frames) for label, run in first.items()}
     told = [run.dynamics for run in runs if run.attempt(partial(_has_a_course, run))]
     return {
         "name": name,
@@ -254,7 +253,7 @@ def _run(run: Reading, task: int) -> RunFacts:
         "noise": noise,
         "model": model,
         "data": data,
-        "seed": int(run.setting("seed") or 0),
+        "seed": run.seed,
         "state": run.state,
         "measures": run.measures,
         "reported": _reported(run),

@@ -59,6 +59,11 @@ class Reading:
         return data, model, noise
 
     @property
+    def seed(self) -> int:
+        given = self.setting("seed")
+        return given if isinstance(given, int) else 0
+
+    @property
     def loss(self) -> str:
         return str(self.setting("loss"))
 

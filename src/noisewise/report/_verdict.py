@@ -125,7 +125,9 @@ def _troubles(one: Standing, standings: Sequence[Standing]) -> Iterator[str]:
         yield one.starved
     final, best = one.mean("final"), one.mean("best")
     if final is not None and best is not None and best - final > _FORGETS:
-        yield f"{one.loss} ended {100 * (best - final):.1f} points below its own best epoch: it unlearned while it memorised."
+        memorised = (one.mean("noisy_subset") or 0) > _CLEARLY
+        why = "it unlearned while it memorised" if memorised else "stopping earlier would have been better"
+        yield f"{one.loss} ended {100 * (best - final):.1f} points below its own best epoch: {why}."
 
 
 def _percent(spread: Spread | None) -> str:
