@@ -1,6 +1,6 @@
-"""What mkdocs does not find as a file: a page per loss, made from the loss's own docstring, the papers' recipes, and the reference.
+"""What mkdocs does not find as a file: pages about the losses, made from their docstrings, about the papers, and the reference.
 
-Because these pages are made from the registry at every build, they cannot drift. A page dropped into this folder joins the
+Because these pages are made from the package at every build, they cannot drift. A page dropped into this folder joins the
 guides by itself.
 """
 
@@ -24,7 +24,11 @@ def on_config(config: Any) -> Any:
     guides = next(part["Guides"] for part in config.nav if "Guides" in part)
     named = {*guides, "index.md"}
     guides += sorted(page.name for page in HERE.glob("*.md") if page.name not in named)
-    config.nav += [{"Losses": list(loss_pages())}, {"The papers' recipes": "recipes.md"}, {"Reference": "reference.md"}]
+    config.nav += [
+        {"Losses": list(loss_pages())},
+        {"The papers": [{"Recipes and results": "recipes.md"}, {"What held here": "claims.md"}]},
+        {"Reference": "reference.md"},
+    ]
     return config
 
 
@@ -32,7 +36,8 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to those found in the folder."""
     from mkdocs.structure.files import File
 
-    for path, text in {**loss_pages(), "recipes.md": papers.page(), "reference.md": reference_page()}.items():
+    made = {"recipes.md": papers.page(), "claims.md": papers.claims_page(), "reference.md": reference_page()}
+    for path, text in {**loss_pages(), **made}.items():
         files.append(File.generated(config, path, content=text))
     return files
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from made import made, outcome, the_cell
 from scipy.integrate import quad
 
-import noisewise.papers._page
 from noisewise import losses, models
 from noisewise.errors import InputError
-from noisewise.papers import METRICS, Cell, Recipe, available, get, page
+from noisewise.papers import METRICS, Cell, Portion, Recipe, Results, available, get, page
 from noisewise.papers._recipes import PICTURES, read
 from noisewise.train import Settings
 
@@ -225,6 +226,7 @@ def _paper(table: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 ROW = {"data": "digits", "model": "mlp", "epochs": 1, "columns": ["final", "best"]}
+CELLS = {**ROW, "block": [{"rows": [["CE", "ce", 1.0, 2.0]]}]}
 
 
 @pytest.mark.parametrize(
@@ -238,6 +240,8 @@ ROW = {"data": "digits", "model": "mlp", "epochs": 1, "columns": ["final", "best
         ({"use": "cifar"}, "There is no settings named 'cifar'"),
         ({"chosen": ["seed"]}, "There is no choice named 'seed'"),
         ({"same_as": "table9"}, "There is no table above named 'table9'"),
+        ({**CELLS, "differs": [{"row": "CE"}]}, "What differs in x/table1 must say why. Got {'row': 'CE'}; give it a why."),
+        ({**CELLS, "differs": [{"row": "CCE", "why": "x"}]}, "What differs in x/table1 must be a cell that is trained. Got {'row': 'CCE'}"),
     ],
 )
 def test_a_file_with_a_mistake_is_refused(table: dict[str, Any], said: str) -> None:
@@ -271,10 +275,25 @@ def test_the_page_of_recipes_has_every_number_and_every_choice() -> None:
     assert "| `human(fine)` | MAE scale | 54.7 ± 0.48 |\n" in shown
 
 
-def test_the_page_puts_committed_results_beside_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = [{"ours": 63.9, "spread": None, "seeds": 1}, {"ours": 60.0, "spread": 1.25, "seeds": 2}, *[{"ours": None}] * 7]
-    held = {"cells": own, "seeds": [0, 1], "seconds": 90.0, "date": "2031-01-02", "versions": {"torch": ["3.0"], "device": []}}
-    monkeypatch.setattr(noisewise.papers._page, "results", lambda: {"imae/table1": held})
-    shown = page()
-    assert "Run on 2031-01-02: seeds 0, 1; 2 minutes; torch 3.0.\n" in shown
-    assert "| CCE | 63.9 / 63.3 | **60.0 ± 1.2** / 75.0 | 96.2 |\n" in shown
+def test_the_page_puts_results_beside_the_papers(tmp_path: Path) -> None:
+    at = {"noise": "symmetric(0.4)", "model": "resnet56", "row": "CCE"}
+    found = made(
+        tmp_path, [(the_cell("imae/table6", column="final", **at), 63.9), (the_cell("imae/table6", column="noisy_subset", **at), 60.0)]
+    )
+    shown = page(found)
+    how = "Run on 2031-01-02: 1 runs; seeds 0; {}; noisewise 9.1, torch 3.0, device H, precision bfloat16.\n"
+    assert "All results together: 1.5 minutes, 1,000 images/s.\n" in shown
+    assert (
+        how.format("1.5 minutes, 1,000 images/s") in shown
+        and how.format("runs shared with imae/table6, 1.5 minutes, 1,000 images/s") in shown
+    )
+    assert "| CCE | 63.9 / 63.3 | **60.0** / 75.0 | 96.2 |\n" in shown, "table 1 finds the run of table 6"
+    assert "| `resnet56` | `symmetric(0.4)` | CCE | 81.6 | 63.9 / 63.3 | **60.0** / 75.0 | 96.2 | 63.6 |\n" in shown
+
+
+def test_several_seeds_stand_on_the_page_with_their_spread() -> None:
+    settings = the_cell("gr/table9", row="L2", column="none").settings
+    runs = tuple(outcome(dict(settings or {}), seed=seed, final=final) for seed, final in ((0, 0.74), (5, 0.76)))
+    shown = page(Results([Portion("gr/table9", "2031-01-02", 30.0, 300, runs)]))
+    assert "seeds 0, 5; 30 seconds, 10 images/s;" in shown
+    assert "| `resnet44` | `none` | `0.0001` | L2 | 75.0 ± 1.4 / 76.4 |\n" in shown

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from layouts import write_all
+from made import made, the_cell
 from typer.testing import CliRunner, Result
 
 from noisewise import papers
 from noisewise.cli import app
 from noisewise.cli._reproduce import _status
 from noisewise.errors import InputError
-from noisewise.papers import Compared, Recipe, available, get
+from noisewise.papers import Cell, Compared, Portion, Recipe, available, get
+from noisewise.papers._identity import key
 from noisewise.papers._plan import QUICK
 
 RUN = [recipe for recipe in map(get, available()) if recipe.nothing is None]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("data")
-    write_all(root)
-    return root
-
-
 @pytest.fixture(autouse=True)
-def _here(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOISEWISE_DATA", str(data))
+def _here(small_data: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
 
@@ -68,11 +62,10 @@ def test_a_recipe_runs_from_end_to_end(recipe: Recipe, shared: Path) -> None:
     for run in done.runs:
         assert run.state == "finished" and run.metrics[-1]["step"] == QUICK["steps"]
         assert {run.settings.loss} <= {one["loss"] for one in recipe.runs} and run.settings.device == "cpu"
+    assert all(done.found.holds(run.settings.as_json(), run.settings.seed) for run in done.runs)
     if done.cells:
-        written = json.loads(done.files["results"].read_text())
-        assert written["quick"] is True and len(written["cells"]) == len(done.cells)
-        ours = [cell for cell in done.cells if cell.ours is not None]
-        assert bool(ours) == any(cell.metric not in ("mAP", "CMC-1") for cell in done.cells)
+        ours = [one for one in done.cells if one.ours is not None]
+        assert bool(ours) == any(one.cell.metric not in ("mAP", "CMC-1") for one in done.cells)
 
 
 def test_ours_is_what_the_run_folder_says(tmp_path: Path) -> None:
@@ -89,11 +82,11 @@ def test_ours_is_what_the_run_folder_says(tmp_path: Path) -> None:
         "clean_subset": 100 * (predicted == given)[given == true].mean(),
         "hybrid": (tested * 4 + 100 * (predicted == true).sum()) / (4 + len(given)),
     }
-    found = {cell.metric: cell for cell in done.cells if cell.ours is not None}
-    assert {name: cell.ours for name, cell in found.items()} == pytest.approx(wanted)
+    found = {one.cell.metric: one for one in done.cells if one.ours is not None}
+    assert {name: one.ours for name, one in found.items()} == pytest.approx(wanted)
     theirs = {"best": 27.7, "final": 27.5, "noisy_subset": 9.7, "clean_subset": 29.4, "hybrid": 27.8}
-    assert {name: cell.theirs for name, cell in found.items()} == theirs
-    assert len(done.cells) == 90 and all(cell.seeds == (cell in found.values()) for cell in done.cells)
+    assert {name: one.cell.value for name, one in found.items()} == theirs
+    assert len(done.cells) == 90 and all(one.seeds == (one in found.values()) for one in done.cells)
 
 
 def test_best_of_the_seeds_and_cost_of_the_noise(tmp_path: Path) -> None:
@@ -108,7 +101,7 @@ def test_best_of_the_seeds_and_cost_of_the_noise(tmp_path: Path) -> None:
         if run.settings.noise != "none":
             clean, noisy = line["emphasis"]["clean"], line["emphasis"]["noisy"]
             snr.append((clean["pull"] / clean["eta"]) / (noisy["pull"] / noisy["eta"]))
-    found = {cell.metric: cell.ours for cell in done.cells if cell.settings["noise"] == "symmetric(0.4)" and cell.ours is not None}
+    found = {one.cell.metric: one.ours for one in done.cells if one.settings["noise"] == "symmetric(0.4)" and one.ours is not None}
     best = int(np.argmax(finals["symmetric(0.4)"]))
     assert found == pytest.approx({"diff": finals["symmetric(0.4)"][best] - max(finals["none"]), "snr": snr[best]})
 
@@ -123,9 +116,9 @@ def test_several_seeds_give_a_mean_and_a_spread(tmp_path: Path) -> None:
     )
     done = papers.reproduce(plan)
     finals = [100 * _lines(run.path)[-1]["test_accuracy"] for run in done.runs]
-    (cell,) = (cell for cell in done.cells if cell.ours is not None)
-    assert (cell.words, cell.seeds, len(finals)) == ("Dropout+L2", 3, 3)
-    assert (cell.ours, cell.spread) == (pytest.approx(np.mean(finals)), pytest.approx(np.std(finals, ddof=1)))
+    (one,) = (one for one in done.cells if one.ours is not None)
+    assert (one.cell.words, one.seeds, len(finals)) == ("Dropout+L2", 3, 3)
+    assert (one.ours, one.spread) == (pytest.approx(np.mean(finals)), pytest.approx(np.std(finals, ddof=1)))
 
 
 def test_the_same_again_trains_nothing_and_more_is_added(tmp_path: Path) -> None:
@@ -133,16 +126,23 @@ def test_the_same_again_trains_nothing_and_more_is_added(tmp_path: Path) -> None
     files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/model.safetensors")}
     again = papers.reproduce(papers.plan(get("imae/table1"), only="loss=ce", quick=True, output=tmp_path))
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/model.safetensors")} == files and len(files) == 1
-    assert (again.cells, again.seconds, again.images) == (first.cells, pytest.approx(first.seconds, abs=0.06), 2 * QUICK["batch_size"])
+    assert (again.cells, again.found.portions) == (first.cells, first.found.portions)
+    assert [portion.images for portion in again.found.portions] == [2 * QUICK["batch_size"]]
     larger = papers.reproduce(
         papers.plan(get("imae/table6"), only="model=resnet56,noise=symmetric(0.4),loss=mae", quick=True, output=tmp_path)
     )
     assert sorted(run.settings.loss for run in larger.runs) == ["ce", "mae"], "table 1's run is one of table 6's"
     assert {path: path.stat().st_mtime_ns for path in files} == files
+    one, six = papers.results(tmp_path).portions
+    assert [[run.settings["loss"] for run in portion.runs] for portion in (one, six)] == [["ce"], ["mae"]], "a run is written down once"
+    assert (
+        "results"
+        not in papers.reproduce(papers.plan(get("imae/figure4"), only="loss=ce,model=resnet56", quick=True, output=tmp_path)).files
+    )
 
 
 def _compared(metric: str, ours: float, theirs: float, deviation: float | None = None) -> Compared:
-    return Compared("", {}, metric, theirs, deviation, ours, None, 1)
+    return Compared(Cell("", {}, metric, metric, theirs, deviation, None), ours, None, 1)
 
 
 def test_differences_that_want_an_explanation_are_marked() -> None:
@@ -192,13 +192,12 @@ def test_runs_are_chosen_by_name_or_in_full(recipe: str, only: str | None, numbe
     assert len(papers.plan(get(recipe), only=only, seeds=[0]).rows) == number
 
 
-def test_comparisons_are_whole_products_of_what_is_needed() -> None:
+def test_a_plan_has_every_run_of_the_recipe_once() -> None:
     for recipe in RUN:
-        plan = papers.plan(recipe, seeds=[0])
-        trained = [{**one.settings, "loss": loss, "noise": noise} for one in plan.comparisons for loss in one.loss for noise in one.noise]
-        assert sorted(map(str, (sorted(one.items(), key=str) for one in trained))) == sorted(
-            str(sorted(({"noise": "none"} | dict(run)).items(), key=str)) for run in recipe.runs
-        )
+        plan = papers.plan(recipe, seeds=[0, 1])
+        asked = [(key(task.settings.as_json()), task.settings.seed) for task in plan.tasks]
+        assert sorted(asked) == sorted((key(run), seed) for run in recipe.runs for seed in (0, 1))
+        assert len({task.folder for task in plan.tasks}) == len(asked)
 
 
 def test_paper_seeds_are_the_default_and_others_can_be_asked_for() -> None:
@@ -207,7 +206,7 @@ def test_paper_seeds_are_the_default_and_others_can_be_asked_for() -> None:
     assert {seed for _, _, seed in papers.plan(get("gr/table8"), seeds=[7]).rows} == {7}
 
 
-def test_the_list_has_every_recipe_and_its_status() -> None:
+def test_the_list_has_every_recipe_and_its_status(tmp_path: Path) -> None:
     printed = _run().stdout
     assert all(name in printed for name in available())
     listed = {one["recipe"]: one for one in json.loads(_run("--json").stdout)}
@@ -215,37 +214,47 @@ def test_the_list_has_every_recipe_and_its_status() -> None:
     assert listed["curriculum/table9"]["status"] == "nothing to run"
     assert listed["imae/figure1"]["status"] == "follows from the losses"
     assert listed["gr/table6"]["status"] == "not run: Clothing1M is given out on request only" and listed["gr/table6"]["runs"] == 3
-    held = {"gr/table3": {"date": "2031-01-02", "cells": [{"ours": 1.0}, {"ours": None}]}}
-    assert _status(get("gr/table3"), held) == "results of 2031-01-02: 1 of 2 numbers"
-    assert _status(get("gr/table4"), held) == "no results yet"
+    found = made(tmp_path / "made", [(the_cell("gr/table3", row="CCE", column="final", noise="symmetric(0.4)"), 60.0)])
+    assert _status(get("gr/table3"), found) == "results of 2031-01-02: 1 of 96 numbers"
+    assert _status(get("gr/table11"), found) == "results of 2031-01-02: 1 of 28 numbers"
+    assert _status(get("gr/figure2"), found) == "results of 2031-01-02"
+    assert _status(get("gr/table4"), found) == "no results yet"
 
 
 def test_the_command_prints_ours_beside_theirs_and_says_what_it_wrote(tmp_path: Path) -> None:
     done = _run("gr/table11", "--quick", "--only", "loss=ce,noise=symmetric(0.2)", "-o", tmp_path / "out")
     assert "noisewise: Training again on corrected labels waits for label correction" in done.stderr
     assert "Its numbers say nothing about the paper's." in done.stderr
-    cell = next(one for one in json.loads((tmp_path / "out/gr-table11.json").read_text())["cells"] if one["metric"] == "final")
-    assert f"{cell['ours']:.1f} | 76.8 {cell['ours'] - 76.8:+.1f} !" in done.stdout and "– | –" in done.stdout
-    assert "1 runs, " in done.stdout and " images/s" in done.stdout
+    ((run,),) = (portion.runs for portion in papers.results(tmp_path / "out").portions)
+    ours = 100 * (run.numbers["final"] or 0.0)
+    assert f"{ours:.1f} | 76.8 {ours - 76.8:+.1f} !" in done.stdout and "– | –" in done.stdout
+    assert f"1 runs in {tmp_path / 'out'}\n" in done.stdout and re.search(r"time: \d+ seconds, [\d,]+ images/s\n", done.stdout)
     assert "λ = 1, β = 16" not in done.stdout and "of the paper's numbers have none of ours beside them yet" in done.stdout
-    for name in ("gr-table11.json", "gr-table11.html"):
+    for name in ("gr-table11-2", "gr-table11.html"):
         assert str(tmp_path / "out" / name) in done.stdout
 
 
-def test_results_hold_seeds_times_versions_and_cells(tmp_path: Path) -> None:
+def test_the_command_prints_everything_for_machines(tmp_path: Path) -> None:
     asked = ("imae/supplement-table5", "--quick", "--only", "loss=ce,optimiser=adam(lr=0.005, eps=1.0)", "--seeds", "0,4", "--json")
-    written = json.loads(_run(*asked).stdout)
-    assert written.pop("files")["report"] == str(Path("reproduced-quick/imae-supplement-table5.html"))
-    assert written == json.loads((tmp_path / "reproduced-quick/imae-supplement-table5.json").read_text())
-    assert (written["recipe"], written["seeds"], written["quick"]) == ("imae/supplement-table5", [0, 4], True)
-    assert written["seconds"] > 0 and written["images_per_second"] > 0
-    assert written["versions"].keys() == {"noisewise", "python", "torch", "numpy", "platform", "device"} and written["versions"][
-        "device"
-    ] == ["cpu"]
-    (cell,) = (cell for cell in written["cells"] if cell["ours"] is not None)
-    assert (cell["words"], cell["theirs"], cell["seeds"]) == ("CCE", 50.3, 2) and cell["spread"] is not None
-    assert all((tmp_path / "reproduced-quick" / run["folder"] / "settings.json").exists() for run in written["runs"])
-    assert len(written["runs"]) == 2
+    printed = json.loads(_run(*asked).stdout)
+    assert printed["files"]["report"] == str(Path("reproduced-quick/imae-supplement-table5.html"))
+    assert (printed["recipe"], printed["quick"], len(printed["runs"])) == ("imae/supplement-table5", True, 2)
+    assert printed["seconds"] > 0 and printed["images_per_second"] > 0
+    (one,) = (one for one in printed["cells"] if one["ours"] is not None)
+    assert (one["row"], one["theirs"], one["seeds"]) == ("CCE", 50.3, 2) and one["spread"] is not None
+    assert all((tmp_path / folder / "settings.json").exists() for folder in printed["runs"])
+    written = Portion.read(tmp_path / printed["files"]["results"])
+    assert [run.seed for run in written.runs] == [0, 4] and written.runs[0].made_with["device"] == "cpu"
+
+
+def test_results_from_elsewhere_fill_the_table_and_train_nothing(tmp_path: Path) -> None:
+    asked = ("imae/table1", "--quick", "--only", "loss=ce")
+    _run(*asked, "-o", tmp_path / "there")
+    done = _run(*asked, "-o", tmp_path / "here", "--with", tmp_path / "there")
+    assert not list((tmp_path / "here").iterdir())
+    assert "| 63.3" in done.stdout and "6 of the paper's numbers have none of ours" in done.stdout and "time: " in done.stdout
+    refused = _run(*asked, "--with", tmp_path / "here", code=2).stderr
+    assert refused.startswith("noisewise: There are no results in ")
 
 
 def test_a_table_without_results_says_so_and_writes_nothing(tmp_path: Path) -> None:
@@ -268,14 +277,6 @@ def test_wrong_seeds_are_refused_in_one_sentence() -> None:
 def test_data_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path))
     assert "The data set 'mnist' is not in" in _run("curriculum/figure4", "--quick", code=2).stderr
-
-
-def test_committed_results_are_of_full_size() -> None:
-    for name, content in papers.results().items():
-        assert name in available() and content["quick"] is False
-        assert {(cell["words"], cell["metric"]) for cell in content["cells"]} == {
-            (cell.words, cell.metric) for cell in get(name).cells if cell.settings is not None
-        }
 
 
 @pytest.mark.slow

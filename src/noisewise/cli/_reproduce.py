@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,12 +16,14 @@ from noisewise.cli._compare import shown
 from noisewise.errors import must
 
 if TYPE_CHECKING:
-    from noisewise.papers import Compared, Recipe, Reproduction
+    from noisewise.papers import Compared, Recipe, Reproduction, Results
 
 _LEGEND = (
     "Ours (± over seeds), then the paper's, then the difference. ! marks an accuracy that is off by more than twice the spread the paper "
     "prints, or by more than two points where it prints none."
 )
+
+_TOLD = ("data", "model", "noise", "loss", "optimiser", "weight_decay")
 
 
 @app.command()
@@ -46,6 +46,15 @@ def reproduce(
         int | None,
         typer.Option(help="How many runs at a time; by default one per processor, or eight on a GPU.", min=1, show_default=False),
     ] = None,
+    held: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with", help="Results from elsewhere, a file or a folder of them: their runs are not trained again.", show_default=False
+        ),
+    ] = None,
+    compile: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="On a GPU and at full size, compile wide networks: it makes them faster.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Run a table or figure of the papers again: ours beside theirs. The same command again redoes nothing that is finished."""
@@ -56,7 +65,13 @@ def reproduce(
         return
     asked = papers.get(recipe)
     plan = papers.plan(
-        asked, only=only, seeds=_seeds(seeds), quick=quick, output=output or Path("reproduced-quick" if quick else "reproduced")
+        asked,
+        only=only,
+        seeds=_seeds(seeds),
+        quick=quick,
+        output=output or Path("reproduced-quick" if quick else "reproduced"),
+        held=papers.results(*held) if held else None,
+        compile=compile,
     )
     for sentence in filter(None, (asked.nothing, asked.waits, asked.not_run)):
         say(sentence)
@@ -65,10 +80,9 @@ def reproduce(
     with resumable(), spoken_warnings(), shown(plan.rows) as watch:
         done = papers.reproduce(plan, jobs=jobs, watch=watch)
     if as_json:
-        content = json.loads(done.files["results"].read_text(encoding="utf-8")) if "results" in done.files else {}
-        print_json({**content, "files": {what: str(file) for what, file in done.files.items()}})
+        print_json(_as_json(done, quick))
         return
-    _show(done)
+    _show(done, quick)
     if quick and done.runs:
         say("this was a quick try: a few examples and steps. Its numbers say nothing about the paper's.")
 
@@ -85,8 +99,8 @@ def _seeds(text: str | None) -> list[int] | None:
 def _list(as_json: bool) -> None:
     from noisewise import papers
 
-    held = papers.results()
-    rows = [(recipe, _status(recipe, held)) for recipe in map(papers.get, papers.available())]
+    found = papers.results()
+    rows = [(recipe, _status(recipe, found)) for recipe in map(papers.get, papers.available())]
     if as_json:
         print_json([{"recipe": one.id, "caption": one.caption, "runs": len(one.runs), "status": status} for one, status in rows])
         return
@@ -98,10 +112,14 @@ def _list(as_json: bool) -> None:
     Console().print(table, highlight=False)
 
 
-def _status(recipe: Recipe, held: Mapping[str, Any]) -> str:
-    if recipe.id in held:
-        cells = held[recipe.id]["cells"]
-        return f"results of {held[recipe.id]['date']}: {sum(cell['ours'] is not None for cell in cells)} of {len(cells)} numbers"
+def _status(recipe: Recipe, found: Results) -> str:
+    from noisewise import papers
+
+    runs = [run for settings in recipe.runs for run in found.of(settings)]
+    if runs and recipe.same_as is None:
+        cells = papers.compared(recipe, found)
+        numbers = f": {sum(one.ours is not None for one in cells)} of {len(cells)} numbers" if cells else ""
+        return f"results of {max(run.finished for run in runs)[:10]}{numbers}"
     if recipe.nothing:
         return "nothing to run"
     if recipe.same_as:
@@ -111,23 +129,44 @@ def _status(recipe: Recipe, held: Mapping[str, Any]) -> str:
     return "not run: " + recipe.not_run.partition(":")[0] if recipe.not_run else "no results yet"
 
 
-def _show(done: Reproduction) -> None:
+def _as_json(done: Reproduction, quick: bool) -> dict[str, Any]:
+    own = [portion for portion in done.found.portions if portion.recipe == done.recipe.id]
+    seconds, images = sum(portion.seconds for portion in own), sum(portion.images for portion in own)
+    return {
+        "recipe": done.recipe.id,
+        "quick": quick,
+        "seconds": round(seconds, 1),
+        "images_per_second": round(images / seconds) if seconds else None,
+        "cells": [_cell_as_json(one) for one in done.cells],
+        "runs": [str(run.path) for run in done.runs],
+        "files": {what: str(file) for what, file in done.files.items()},
+    }
+
+
+def _cell_as_json(one: Compared) -> dict[str, Any]:
+    settings = {name: one.settings[name] for name in _TOLD if name in one.settings}
+    theirs = {"theirs": one.cell.value, "deviation": one.cell.deviation}
+    ours = {"ours": one.ours, "spread": one.spread, "difference": one.difference, "seeds": one.seeds, "beyond": one.beyond}
+    return {"row": one.cell.words, "metric": one.cell.metric, **settings, **theirs, **ours}
+
+
+def _show(done: Reproduction, quick: bool) -> None:
+    from noisewise.papers._layout import took
+
     console = Console()
     if done.cells:
         console.print(_table(done), highlight=False)
         console.print(Text(_LEGEND, style="dim italic"))
-        left = sum(cell.ours is None and cell.theirs is not None for cell in done.cells)
+        left = sum(one.ours is None and one.cell.value is not None for one in done.cells)
         if left:
             console.print(f"{left} of the paper's numbers have none of ours beside them yet.", highlight=False)
     if done.runs:
-        rate = f", {done.images / done.seconds:,.0f} images/s" if done.seconds else ""
-        console.print(f"{len(done.runs)} runs, {_time(done.seconds)}{rate}", highlight=False)
+        console.print(f"{len(done.runs)} runs in {done.runs[0].path.parents[2]}", highlight=False, soft_wrap=True)
+    time = took(done.recipe, done.found, quick=quick)
+    if time:
+        console.print(f"time: {time}", highlight=False)
     for what, file in done.files.items():
         console.print(f"{what}: {file}", highlight=False, soft_wrap=True)
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
 
 
 def _table(done: Reproduction) -> Table:
@@ -145,12 +184,13 @@ def _table(done: Reproduction) -> Table:
     return table
 
 
-def _cell(cell: Compared | None) -> Text:
+def _cell(one: Compared | None) -> Text:
     from noisewise.papers._layout import as_printed, number
 
-    if cell is None:
+    if one is None:
         return Text("")
-    spread = "" if cell.spread is None else f" ± {number(cell.spread, cell.metric)}"
-    difference = "" if cell.difference is None else f" {number(cell.difference, cell.metric, '+')}"
-    shown = f"{number(cell.ours, cell.metric)}{spread} | {as_printed(cell.theirs)}{difference}{' !' if cell.beyond else ''}"
-    return Text(shown, style="bold" if cell.beyond else "")
+    metric = one.cell.metric
+    spread = "" if one.spread is None else f" ± {number(one.spread, metric)}"
+    difference = "" if one.difference is None else f" {number(one.difference, metric, '+')}"
+    shown = f"{number(one.ours, metric)}{spread} | {as_printed(one.cell.value)}{difference}{' !' if one.beyond else ''}"
+    return Text(shown, style="bold" if one.beyond else "")

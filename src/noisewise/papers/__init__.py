@@ -1,29 +1,39 @@
 """The papers' tables and figures: recipes, the numbers they report, and running them again.
 
 `available` and `get` give the recipes; `reported` finds what the papers print for a run like yours; `plan` and `reproduce` run a
-recipe again and put ours beside theirs; `results` reads what was run at full size, and `page` shows it all. Recipes and
-numbers are data, in the TOML files of this package.
+recipe again; `results` reads what was run, here or elsewhere, and `compared` puts it beside the papers' numbers; `page` and
+`claims_page` show it all. Recipes and numbers are data, in the TOML files of this package.
 """
 
+from noisewise.papers._claims import CLAIMS, Claim, Part, claims_page
+from noisewise.papers._compared import Compared, compared
 from noisewise.papers._metrics import METRICS, Metric
 from noisewise.papers._page import page
-from noisewise.papers._plan import Comparison, Plan, plan
+from noisewise.papers._plan import Plan, plan
 from noisewise.papers._recipes import Cell, Paper, Recipe, available, get
 from noisewise.papers._reported import Reported, reported
-from noisewise.papers._reproduce import Compared, Reproduction, reproduce, results
+from noisewise.papers._reproduce import Reproduction, reproduce
+from noisewise.papers._results import Outcome, Portion, Results, results
 
 __all__ = [
+    "CLAIMS",
     "METRICS",
     "Cell",
+    "Claim",
     "Compared",
-    "Comparison",
     "Metric",
+    "Outcome",
     "Paper",
+    "Part",
     "Plan",
+    "Portion",
     "Recipe",
     "Reported",
     "Reproduction",
+    "Results",
     "available",
+    "claims_page",
+    "compared",
     "get",
     "page",
     "plan",

@@ -1,12 +1,16 @@
-"""Cells as the rows and columns of a table, for whoever shows them."""
+"""Cells as the rows and columns of a table, numbers and times in words, for whoever shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from noisewise.papers._compared import Compared
+from noisewise.papers._identity import key
 from noisewise.papers._metrics import METRICS
-from noisewise.papers._reproduce import Compared
+from noisewise.papers._plan import as_trained
+from noisewise.papers._recipes import Recipe
+from noisewise.papers._results import Outcome, Portion, Results
 
 _SHOWN = ("data", "model", "noise", "optimiser", "weight_decay")
 
@@ -31,8 +35,22 @@ def laid_out(cells: Sequence[Compared]) -> Layout:
     differing = tuple(name for name in _SHOWN if len({cell.settings.get(name) for cell in cells}) > 1)
     rows: dict[tuple[str, ...], dict[str, Compared]] = {}
     for cell in cells:
-        rows.setdefault((*(str(cell.settings.get(name)) for name in differing), cell.words), {})[cell.metric] = cell
-    return Layout(differing, tuple(dict.fromkeys(cell.metric for cell in cells)), rows)
+        rows.setdefault(_row(cell, differing), {})[cell.cell.metric] = cell
+    return Layout(differing, tuple(dict.fromkeys(cell.cell.metric for cell in cells)), rows)
+
+
+def reasons(recipe: Recipe, cells: Sequence[Compared]) -> dict[str | None, list[str]]:
+    """The cells whose numbers are off, in words, by why they are; under None those of which that is not known."""
+    differing, found = laid_out(cells).differing, dict[str | None, list[str]]()
+    for one in (one for one in cells if one.beyond):
+        metric = one.cell.metric
+        told = ", ".join((*_row(one, differing), f"{metric.replace('_', ' ')} ({number(one.difference, metric, '+')})"))
+        found.setdefault(recipe.why(one.cell), []).append(told)
+    return found
+
+
+def _row(cell: Compared, differing: Sequence[str]) -> tuple[str, ...]:
+    return (*(str(cell.settings.get(name)) for name in differing), cell.cell.words)
 
 
 def number(value: float | None, metric: str, sign: str = "") -> str:
@@ -58,3 +76,30 @@ def as_printed(value: float | None) -> str:
         return "–"
     whole, _, decimals = f"{value:.3f}".partition(".")
     return f"{whole}.{decimals[0]}{decimals[1:].rstrip('0')}"
+
+
+def took(recipe: Recipe, found: Results, *, quick: bool = False) -> str:
+    """How long the runs of a recipe took, and which of them were trained for other recipes; nothing where there are none."""
+    keys = {key(as_trained(run, quick)) for run in recipe.runs}
+    own, others = list[Portion](), dict[str, list[Portion]]()
+    for portion in (portion for portion in found.portions if portion.seconds and not keys.isdisjoint(map(_key_of, portion.runs))):
+        (own if portion.recipe == recipe.id else others.setdefault(portion.recipe, [])).append(portion)
+    said = [spent(own)] if own else []
+    return "; ".join([*said, *(f"runs shared with {name}, {spent(portions)}" for name, portions in others.items())])
+
+
+def _key_of(run: Outcome) -> str:
+    return key(run.settings)
+
+
+def spent(portions: Sequence[Portion]) -> str:
+    """How long some portions took together, and how fast they were.
+
+    Example:
+        >>> spent([Portion("imae/table6", "2031-01-02", 600.0, 6_000_000), Portion("imae/table6", "2031-01-03", 30.0, 300_000)])
+        '10.5 minutes in 2 portions, 10,000 images/s'
+    """
+    seconds, images = sum(portion.seconds for portion in portions), sum(portion.images for portion in portions)
+    time = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
+    parts = f" in {len(portions)} portions" if len(portions) > 1 else ""
+    return f"{time}{parts}" + (f", {images / seconds:,.0f} images/s" if seconds else "")

@@ -6,24 +6,33 @@ run folders.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from noisewise.papers._layout import as_printed, laid_out, number
+from noisewise.papers._compared import Compared, compared
+from noisewise.papers._layout import as_printed, laid_out, number, reasons, spent, took
 from noisewise.papers._metrics import METRICS
-from noisewise.papers._recipes import Cell, Recipe, available, get
-from noisewise.papers._reproduce import Compared, results
+from noisewise.papers._recipes import Recipe, available, get
+from noisewise.papers._results import Results, results
 
 _SAID = ("data", "model", "noise", "augment", "batch_size", "optimiser", "weight_decay", "schedule", "steps", "epochs")
+_VERSIONS = ("noisewise", "torch", "device", "precision")
 
 
-def page() -> str:
-    """Every recipe, paper by paper, in Markdown."""
+def page(found: Results | None = None) -> str:
+    """Every recipe, paper by paper, in Markdown.
+
+    Args:
+        found: our results; by default the committed ones.
+    """
+    found, paper = found or results(), None
     lines = [
         "# The papers' recipes",
         "",
         "Made from the recipes themselves. In tables of results the first number is ours, the second the paper's; a number alone is",
-        "the paper's. **Bold** is off by more than twice the spread the paper prints, or by more than two points where it prints none.",
+        "the paper's. **Bold** is off by more than twice the spread the paper prints, or by more than two points where it prints none;",
+        "below the table stands why. What the numbers say together is on the page of [what held here](claims.md).",
+        "",
+        f"All results together: {spent(found.portions)}." if found.portions else "There are no results yet.",
         "",
         "| number | what it is |",
         "|---|---|",
@@ -33,16 +42,15 @@ def page() -> str:
         ),
         "",
     ]
-    held, paper = results(), None
     for recipe in map(get, available()):
         if recipe.paper != paper:
             paper = recipe.paper
             lines += [f"## {paper.title}", "", f"{paper.authors}. {paper.reference}.", ""]
-        lines += _recipe(recipe, held.get(recipe.id))
+        lines += _recipe(recipe, found)
     return "\n".join(lines)
 
 
-def _recipe(recipe: Recipe, held: Mapping[str, Any] | None) -> Iterator[str]:
+def _recipe(recipe: Recipe, found: Results) -> Iterator[str]:
     yield from (f"### {recipe.id}", "", f"{recipe.caption}.", "")
     for sentence in filter(None, (recipe.nothing, recipe.waits, recipe.not_run)):
         yield from (sentence, "")
@@ -58,28 +66,31 @@ def _recipe(recipe: Recipe, held: Mapping[str, Any] | None) -> Iterator[str]:
         yield from ("Drawn by `curves`: " + ", ".join(f"{words} `{loss}`" for words, loss in recipe.losses.items()) + ".", "")
     elif recipe.picture is not None:
         yield from (f"Drawn by `{recipe.picture}` from the runs.", "")
-    for heading, sentences in (("Where the paper is silent:", recipe.chosen), ("Misprinted:", recipe.slips)):
-        if sentences:
-            yield from (heading, "", *(f"- {sentence}" for sentence in sentences), "")
-    if held is not None:
-        seeds = ", ".join(map(str, held["seeds"]))
-        versions = ", ".join(f"{name} {', '.join(found)}" for name, found in held["versions"].items() if found)
-        yield from (f"Run on {held['date']}: seeds {seeds}; {held['seconds'] / 60:.0f} minutes; {versions}.", "")
-    yield from _table(_cells(recipe, held))
+    yield from _listed("Where the paper is silent:", recipe.chosen)
+    yield from _listed("Misprinted:", recipe.slips)
+    yield from _how(recipe, found)
+    cells = compared(recipe, found)
+    yield from _table(cells)
+    yield from _listed("Where ours are off, and why:", list(_reasons(recipe, cells)))
 
 
-def _cells(recipe: Recipe, held: Mapping[str, Any] | None) -> list[Compared]:
-    """The cells that are trained, with our numbers where there are any; results list them in the same order."""
-    trained = [cell for cell in recipe.cells if cell.settings is not None]
-    if held is None:
-        return [_beside(cell, {}) for cell in trained]
-    return [_beside(cell, ours) for cell, ours in zip(trained, held["cells"], strict=True)]
+def _listed(heading: str, sentences: Sequence[str]) -> Iterator[str]:
+    if sentences:
+        yield from (heading, "", *(f"- {sentence}" for sentence in sentences), "")
 
 
-def _beside(cell: Cell, ours: Mapping[str, Any]) -> Compared:
-    assert cell.settings is not None
-    found = (ours.get("ours"), ours.get("spread"), ours.get("seeds", 0))
-    return Compared(cell.words, cell.settings, cell.metric, cell.value, cell.deviation, *found)
+def _how(recipe: Recipe, found: Results) -> Iterator[str]:
+    """How our runs were made: seeds, dates, time and versions."""
+    runs = [run for settings in recipe.runs for run in found.of(settings)]
+    if not runs:
+        return
+    dates = sorted({run.finished[:10] for run in runs})
+    said = [f"{len(runs)} runs", "seeds " + ", ".join(str(seed) for seed in sorted({run.seed for run in runs})), took(recipe, found)]
+    said += [", ".join(f"{name} {', '.join(sorted({str(run.made_with[name]) for run in runs}))}" for name in _VERSIONS)]
+    yield from (
+        f"Run {'on' if len(dates) == 1 else 'from'} {' to '.join(dict.fromkeys((dates[0], dates[-1])))}: {'; '.join(filter(None, said))}.",
+        "",
+    )
 
 
 def _table(cells: Sequence[Compared]) -> Iterator[str]:
@@ -88,15 +99,25 @@ def _table(cells: Sequence[Compared]) -> Iterator[str]:
     layout = laid_out(cells)
     yield "| " + " | ".join([*layout.differing, "", *(metric.replace("_", " ") for metric in layout.metrics)]) + " |"
     yield "|" + "---|" * (len(layout.differing) + 1 + len(layout.metrics))
-    for key, row in layout.rows.items():
+    for place, row in layout.rows.items():
         numbers = (_number(row[metric]) if metric in row else "" for metric in layout.metrics)
-        yield "| " + " | ".join([*(f"`{value}`" for value in key[:-1]), key[-1], *numbers]) + " |"
+        yield "| " + " | ".join([*(f"`{value}`" for value in place[:-1]), place[-1], *numbers]) + " |"
     yield ""
 
 
-def _number(cell: Compared) -> str:
-    theirs = as_printed(cell.theirs) + ("" if cell.deviation is None else f" ± {as_printed(cell.deviation)}")
-    if cell.ours is None:
+def _number(one: Compared) -> str:
+    metric, deviation = one.cell.metric, one.cell.deviation
+    theirs = as_printed(one.cell.value) + ("" if deviation is None else f" ± {as_printed(deviation)}")
+    if one.ours is None:
         return theirs
-    ours = number(cell.ours, cell.metric) + ("" if cell.spread is None else f" ± {number(cell.spread, cell.metric)}")
-    return f"**{ours}** / {theirs}" if cell.beyond else f"{ours} / {theirs}"
+    ours = number(one.ours, metric) + ("" if one.spread is None else f" ± {number(one.spread, metric)}")
+    return f"**{ours}** / {theirs}" if one.beyond else f"{ours} / {theirs}"
+
+
+def _reasons(recipe: Recipe, cells: Sequence[Compared]) -> Iterator[str]:
+    """The numbers that are off, together where they have one reason; those without any come last."""
+    known = reasons(recipe, cells)
+    unknown = known.pop(None, [])
+    yield from (f"{'; '.join(told)}: {why}" for why, told in known.items())
+    if unknown:
+        yield f"Not explained yet: {'; '.join(unknown)}."

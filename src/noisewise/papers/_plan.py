@@ -1,60 +1,34 @@
-"""Which runs a recipe needs now, put together into comparisons that the engine can train at once.
+"""Which runs a recipe needs that are not there yet, as tasks for the engine.
 
-Two recipes that need the same run find it in the same folder: its name follows from the settings alone. This module checks and
-plans; it must not train anything.
+Two recipes that need the same run find it in the same folder: its name follows from what makes it that run. This module checks
+and plans; it must not train anything.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from noisewise import train
 from noisewise.errors import InputError, must, unknown
+from noisewise.papers._identity import canonical, key
 from noisewise.papers._recipes import SETTINGS, Recipe
-from noisewise.papers._reported import canonical, core
+from noisewise.papers._reported import core
+from noisewise.papers._results import Results
 from noisewise.train._compare import Task
 from noisewise.train._compare import plan as plan_tasks
 
 QUICK = {"steps": 2, "epochs": None, "batch_size": 2, "device": "cpu", "precision": "float32", "evaluate_every": 1}
 """What a quick run changes: two steps on a handful of examples show that every part works, and nothing else."""
 
-_RUNS = "runs"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Runs that differ in loss, noise and seed alone: every loss on every noise with every seed.
-
-    Args:
-        settings: what they have in common.
-        loss: loss specs.
-        noise: noise specs.
-        seed: seeds.
-        folder: where their run folders go.
-    """
-
-    settings: Mapping[str, Any]
-    loss: tuple[str, ...]
-    noise: tuple[str, ...]
-    seed: tuple[int, ...]
-    folder: Path
-
-    @property
-    def others(self) -> dict[str, Any]:
-        """The settings but for data and model."""
-        return {name: value for name, value in self.settings.items() if name not in ("data", "model")}
-
-    @cached_property
-    def tasks(self) -> list[Task]:
-        """The runs, every setting checked."""
-        data, model = canonical("data", self.settings["data"]), self.settings["model"]
-        return plan_tasks(model, data, loss=self.loss, noise=self.noise, seed=self.seed, folder=self.folder, **self.others)
+_WIDE = ("cnn8", "resnet34", "resnet50")
+"""Networks whose compiled kernels are faster on a GPU by more than it takes to compile them at full size."""
 
 
 @dataclass(frozen=True)
@@ -63,30 +37,42 @@ class Plan:
 
     Args:
         recipe: of the table or figure.
-        comparisons: its runs.
+        tasks: its runs that are not there yet, by data set, a seed at a time.
         folder: where everything goes.
         quick: whether only to try that it works.
+        held: results from elsewhere that count beside those of the folder.
     """
 
     recipe: Recipe
-    comparisons: tuple[Comparison, ...]
+    tasks: tuple[Task, ...]
     folder: Path
     quick: bool
-
-    def place(self, run: Mapping[str, Any]) -> Path:
-        """What the folders of a run of the recipe are called, up to the seed."""
-        (comparison,) = _comparisons([_changed(run, self.quick)], (0,), self.folder / _RUNS)
-        (task,) = comparison.tasks
-        return task.folder.with_name(task.folder.name.removesuffix("0"))
+    held: Results
 
     @property
     def rows(self) -> list[tuple[str, str, int]]:
         """Loss, noise and seed of every run, in the order they are trained."""
-        return [(task.settings.loss, task.settings.noise, task.settings.seed) for one in self.comparisons for task in one.tasks]
+        return [(task.settings.loss, task.settings.noise, task.settings.seed) for task in self.tasks]
+
+    def finished(self) -> list[train.Run]:
+        """The finished runs of the recipe that the folder holds, whatever their seeds."""
+        found = []
+        for run in _needed(self.recipe, self.recipe.runs):
+            place = _task(as_trained(run, self.quick), 0, self.folder).folder
+            folders = place.parent.glob(f"{place.name.removesuffix('0')}*")
+            found += sorted(map(train.Run, filter(_is_finished, folders)), key=lambda run: run.settings.seed)
+        return found
 
 
 def plan(
-    recipe: Recipe, *, only: str | None = None, seeds: Sequence[int] | None = None, quick: bool = False, output: str | Path = "reproduced"
+    recipe: Recipe,
+    *,
+    only: str | None = None,
+    seeds: Sequence[int] | None = None,
+    quick: bool = False,
+    output: str | Path = "reproduced",
+    held: Results | None = None,
+    compile: bool = True,
 ) -> Plan:
     """Plan the runs of a recipe; everything is checked before any work.
 
@@ -97,24 +83,61 @@ def plan(
         seeds: in place of the recipe's.
         quick: only try that it works.
         output: where everything goes.
+        held: results from elsewhere, whose runs are not trained again.
+        compile: whether to compile wide networks when they are trained on a GPU at full size.
     """
     if only is not None and not recipe.runs:
         raise must("only", recipe.id, "left out, because it has no runs to choose from", only)
     chosen = [run for run in recipe.runs if _fits(run, _choices(recipe, only))]
     if recipe.runs and not chosen:
-        held = {name: dict.fromkeys(str(run.get(name)) for run in recipe.runs) for name in _choices(recipe, only)}
-        known = "; ".join(f"{name} is {', '.join(values)}" for name, values in held.items())
-        raise InputError(f"No run of {recipe.id} has {only}. Among its runs, {known}.")
-    if "diff" in recipe.metrics:
-        chosen = [*({**run, "noise": "none"} for run in chosen), *chosen]
-    asked = tuple(seeds or recipe.seeds[: 1 if quick else None])
-    planned = Plan(recipe, _comparisons([_changed(run, quick) for run in chosen], asked, Path(output) / _RUNS), Path(output), quick)
-    _ = planned.rows  # a setting that is wrong is refused here
-    return planned
+        known = {name: dict.fromkeys(str(run.get(name)) for run in recipe.runs) for name in _choices(recipe, only)}
+        among = "; ".join(f"{name} is {', '.join(values)}" for name, values in known.items())
+        raise InputError(f"No run of {recipe.id} has {only}. Among its runs, {among}.")
+    there = held or Results()
+    tasks = []
+    for seed in seeds or recipe.seeds[: 1 if quick else None]:
+        for run in _needed(recipe, chosen):
+            asked = as_trained(run, quick)
+            task = _task({**asked, "compile": compile and not quick and _gains(asked["model"])}, seed, Path(output))
+            if not _is_finished(task.folder) and not there.holds(asked, seed):
+                tasks.append(task)
+    tasks.sort(key=lambda task: task.settings.data)  # every data set is read once
+    return Plan(recipe, tuple(tasks), Path(output), quick, there)
 
 
-def _changed(run: Mapping[str, Any], quick: bool) -> dict[str, Any]:
+def as_trained(run: Mapping[str, Any], quick: bool) -> dict[str, Any]:
+    """The settings of a run of a recipe as they are trained."""
     return {**run, **QUICK} if quick else dict(run)
+
+
+def _needed(recipe: Recipe, runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Each run once, and the clean ones that costs of noise are measured against."""
+    clean = [{**run, "noise": "none"} for run in runs] if "diff" in recipe.metrics else []
+    return list({key(run): run for run in (*clean, *runs)}.values())
+
+
+def _gains(model: str) -> bool:
+    """Whether compiling makes a network faster here."""
+    return torch.cuda.is_available() and model.partition("(")[0] in _WIDE
+
+
+def _task(settings: Mapping[str, Any], seed: int, folder: Path) -> Task:
+    """The run of a seed, every setting checked."""
+    asked = {"noise": "none", **settings, "data": canonical("data", settings["data"])}
+    several = {"loss": [asked.pop("loss")], "noise": [asked.pop("noise")], "seed": [seed]}
+    (task,) = plan_tasks(asked.pop("model"), asked.pop("data"), **several, folder=folder / "runs" / _name(settings), **asked)
+    return task
+
+
+def _name(settings: Mapping[str, Any]) -> str:
+    """A folder name that runs have together whose loss, noise and seed alone differ."""
+    words = "-".join(re.sub(r"\W+", "_", str(settings[name])).strip("_") for name in ("data", "model"))
+    shared = key({**settings, "loss": "ce", "noise": "none"})
+    return f"{words}-{hashlib.sha256(shared.encode()).hexdigest()[:8]}"
+
+
+def _is_finished(folder: Path) -> bool:
+    return (folder / "settings.json").exists() and train.Run(folder).state == "finished"
 
 
 def _choices(recipe: Recipe, only: str | None) -> dict[str, str]:
@@ -141,25 +164,3 @@ def _is(name: str, wanted: str, value: Any) -> bool:
     if name == "loss":
         held, asked = core(held), core(asked)
     return bool(held == asked or held.partition("(")[0] == wanted)
-
-
-def _comparisons(runs: Sequence[Mapping[str, Any]], seeds: tuple[int, ...], folder: Path) -> tuple[Comparison, ...]:
-    """The runs as few comparisons: noises that need the same losses, all else being equal, are one."""
-    losses: dict[str, dict[str, dict[str, None]]] = {}
-    for run in runs:
-        shared = json.dumps({name: value for name, value in run.items() if name not in ("loss", "noise")}, sort_keys=True)
-        losses.setdefault(shared, {}).setdefault(run.get("noise", "none"), {})[run["loss"]] = None
-    found = []
-    for shared, by_noise in losses.items():
-        noises: dict[tuple[str, ...], list[str]] = {}
-        for noise, of_noise in by_noise.items():
-            noises.setdefault(tuple(of_noise), []).append(noise)
-        settings = json.loads(shared)
-        found += [Comparison(settings, loss, tuple(noise), seeds, folder / _name(settings)) for loss, noise in noises.items()]
-    return tuple(found)
-
-
-def _name(settings: Mapping[str, Any]) -> str:
-    """A folder name that the same settings have again."""
-    words = "-".join(re.sub(r"\W+", "_", str(settings[name])).strip("_") for name in ("data", "model"))
-    return f"{words}-{hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]}"

@@ -9,6 +9,8 @@ A recipe is read from a TOML file beside this module, one file per paper and one
     [[table6.block]]              a part of the table with some settings in common
     columns                       what the columns are: metrics, or values of the setting named by `across`
     rows                          what the paper calls it, what was trained (a loss spec, or a table of settings), the numbers
+    differs                       why numbers of ours differ from the paper's, where that is known: tables that name a row, a
+                                  column or settings, whichever it takes to tell the cells apart, and say `why`
 
 A number is as printed: 84.0, "56.11 ± 1.35", or "–" for none. Rows of a block that is `quoted` from elsewhere have no settings
 and are never trained. This module reads and checks; it must not train, nor know how results are shown.
@@ -32,7 +34,7 @@ SETTINGS = {field.name for field in fields(Settings)} - {"seed"}
 _OF_A_PAPER = {"name", "short", "title", "authors", "reference", "settings", "chosen"}
 _OF_A_BLOCK = {"across", "columns", "metric", "quoted", "rows", "times"}
 _OF_A_RECIPE = {"caption", "use", "chosen", "slips", "waits", "not_run", "nothing", "seeds", "over", "reading", "tested"} | {
-    *("same_as", "of", "computed", "picture", "losses", "classes", "block")
+    *("same_as", "of", "computed", "picture", "losses", "classes", "block", "differs")
 }
 PICTURES = ("curves", "dynamics", "margins")
 
@@ -70,6 +72,18 @@ class Cell:
     deviation: float | None
     quoted: str | None
 
+    def fits(self, row: str | None = None, column: str | None = None, **settings: Any) -> bool:
+        """Whether it is trained and is what is asked for; what is not said may be anything.
+
+        Args:
+            row: what the paper calls what was trained.
+            column: what the paper's column is.
+            **settings: of the run.
+        """
+        if self.settings is None or row not in (None, self.words) or column not in (None, self.column):
+            return False
+        return all(self.settings.get(name) == value for name, value in settings.items())
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -86,6 +100,7 @@ class Recipe:
         over: how several seeds become one number: "mean", or "best", the run with the best test accuracy.
         chosen: what we chose where the paper is silent.
         slips: what is misprinted or cannot be meant as printed.
+        differs: why numbers of ours differ from the paper's: what `Cell.fits` takes, and the reason.
         waits: what of it cannot be done yet; None when nothing is missing.
         not_run: why the full-size results are not there; None where they can be had.
         nothing: why there is nothing to train; None where there is.
@@ -108,6 +123,7 @@ class Recipe:
     over: str = "mean"
     chosen: tuple[str, ...] = ()
     slips: tuple[str, ...] = ()
+    differs: tuple[tuple[Mapping[str, Any], str], ...] = ()
     waits: str | None = None
     not_run: str | None = None
     nothing: str | None = None
@@ -123,6 +139,10 @@ class Recipe:
     def metrics(self) -> tuple[str, ...]:
         """The metrics of the cells that are trained, in the order of the table."""
         return tuple(dict.fromkeys(cell.metric for cell in self.cells if cell.settings is not None))
+
+    def why(self, cell: Cell) -> str | None:
+        """Why our number of a cell differs from the paper's, if that is known."""
+        return next((why for where, why in self.differs if cell.fits(**where)), None)
 
 
 def available() -> list[str]:
@@ -198,9 +218,20 @@ def _recipe(paper: Paper, key: str, content: Mapping[str, Any], written: Mapping
         seeds=tuple(content.get("seeds", (0,))),
         chosen=tuple(_named("choice", written["chosen"], one) for one in content.get("chosen", ())),
         slips=tuple(content.get("slips", ())),
+        differs=tuple(_difference(name, cells, one) for one in content.get("differs", ())),
         same_as=f"{paper.name}/{content['same_as']}" if "same_as" in content else None,
         **{one: content[one] for one in plain if one in content},
     )
+
+
+def _difference(name: str, cells: tuple[Cell, ...], written: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Where a number differs, and why."""
+    where = {one: value for one, value in written.items() if one != "why"}
+    if not written.get("why"):
+        raise InputError(f"What differs in {name} must say why. Got {where}; give it a why.")
+    if not any(cell.fits(**where) for cell in cells):
+        raise InputError(f"What differs in {name} must be a cell that is trained. Got {where}; name a row, a column or settings it has.")
+    return where, written["why"]
 
 
 def _named(kind: str, known: Mapping[str, Any], name: str | None) -> Any:

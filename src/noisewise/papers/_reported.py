@@ -10,47 +10,20 @@ how runs are trained or shown.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import torch
-
-from noisewise import losses, models
-from noisewise.data import augmentations
-from noisewise.data._official import registry as data_sets
-from noisewise.errors import InputError
-from noisewise.noise import registry as noises
+from noisewise.papers._identity import DEFAULTS, canonical
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._recipes import Cell, Recipe, available, get
-from noisewise.train import Settings
-from noisewise.train._optimisers import registry as optimisers
-from noisewise.train._schedules import registry as schedules
 
 _SATURATION = re.compile(r", saturation=([^,)]+)")
 _NORMALISE = re.compile(r", normalise=([^,)]+)")
 _NORMALISED = re.compile(r"normalised\((.+), by='\w+'\)")
 _MULTIPLE = re.compile(r"^[\d.e-]+\*(?!.* \+ )")
 """A factor before a loss that stands alone."""
-
-
-def _unfilled(spec: str) -> models.Classifier:
-    """A model without its weights: built to be named."""
-    with torch.device("meta"):
-        return models.get(spec, num_classes=2)
-
-
-_REGISTRIES: dict[str, Callable[[str], Any]] = {
-    "data": data_sets.get,
-    "model": _unfilled,
-    "loss": losses.get,
-    "noise": noises.get,
-    "augment": augmentations.get,
-    "optimiser": optimisers.get,
-    "schedule": schedules.get,
-}
-_DEFAULTS = {field.name: field.default for field in fields(Settings)}
 
 _TRAINING = ("epochs", "steps", "batch_size", "optimiser", "schedule", "weight_decay", "clip", "augment", "normalise", "validation")
 
@@ -107,7 +80,7 @@ def _index() -> dict[tuple[str, ...], list[tuple[Recipe, Cell]]]:
 
 def _key(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """What must match."""
-    return (*(canonical(name, settings.get(name, _DEFAULTS.get(name))) for name in ("data", "model", "noise")), core(_loss(settings)))
+    return (*(canonical(name, settings.get(name, DEFAULTS.get(name))) for name in ("data", "model", "noise")), core(_loss(settings)))
 
 
 def core(loss: str) -> str:
@@ -118,7 +91,7 @@ def core(loss: str) -> str:
 
 
 def _loss(settings: Mapping[str, Any]) -> str:
-    return str(canonical("loss", settings.get("loss", _DEFAULTS["loss"])))
+    return str(canonical("loss", settings.get("loss", DEFAULTS["loss"])))
 
 
 def _differences(recipe: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:
@@ -134,24 +107,4 @@ def _differences(recipe: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str
 
 
 def _value(name: str, settings: Mapping[str, Any]) -> Any:
-    return canonical(name, settings.get(name, _DEFAULTS[name]))
-
-
-@cache
-def canonical(name: str, value: Any) -> Any:
-    """A setting as its registry spells it, so that two spellings of the same thing are equal; any other value as it is.
-
-    Args:
-        name: of the setting.
-        value: such as "gce(0.7)".
-
-    Example:
-        >>> canonical("loss", "gce(0.7)"), canonical("noise", "symmetric( .4 )")
-        ('gce(q=0.7)', 'symmetric(0.4)')
-    """
-    if name not in _REGISTRIES or not isinstance(value, str):
-        return value
-    try:
-        return repr(_REGISTRIES[name](value))
-    except InputError:
-        return value  # a path, a module of the user's own: nothing of the papers'
+    return canonical(name, settings.get(name, DEFAULTS[name]))

@@ -1,0 +1,278 @@
+"""What the papers claim, the cells that decide it, and whether it held here: a page made from the results.
+
+A claim is made of parts, and a part of a few cells and a rule for their numbers. The same rule is put to the papers' own numbers,
+so that a claim cannot ask for more than its paper shows. This module must not train, nor hold a number of ours.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from noisewise.papers._compared import Compared, compared
+from noisewise.papers._layout import as_printed, number, reasons
+from noisewise.papers._recipes import Recipe, available, get
+from noisewise.papers._results import Results, results
+
+HELD, FAILED, NOT_RUN = "held", "did not hold", "not run yet"
+
+Where = tuple[str, Mapping[str, Any]]
+"""A recipe, and what `Cell.fits` takes to find one of its cells."""
+
+Rule = Callable[[Sequence[float]], bool]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A place where a claim can be looked at.
+
+    Args:
+        words: what must be true there.
+        cells: whose numbers decide it.
+        rule: whether such numbers, in the order of the cells, say that it is true.
+    """
+
+    words: str
+    cells: tuple[Where, ...]
+    rule: Rule
+
+    def beside(self, found: Results) -> list[Compared]:
+        """The cells, ours beside theirs."""
+        beside = []
+        for name, where in self.cells:
+            recipe = get(name)
+            (one,) = compared(replace(recipe, cells=tuple(cell for cell in recipe.cells if cell.fits(**where))), found)
+            beside.append(one)
+        return beside
+
+    def verdict(self, numbers: Sequence[float | None]) -> str:
+        """What the numbers of the cells say, "not run yet" while one is missing."""
+        known = [value for value in numbers if value is not None]
+        if len(known) < len(numbers):
+            return NOT_RUN
+        return HELD if self.rule(known) else FAILED
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something a paper says of all its numbers together.
+
+    Args:
+        words: the claim.
+        said: by whom, and what of it is looked at.
+        parts: where.
+    """
+
+    words: str
+    said: str
+    parts: tuple[Part, ...]
+
+    def verdict(self, found: Results) -> str:
+        """Whether it held wherever it was run: one part that does not hold is enough against it."""
+        return _together([part.verdict([one.ours for one in part.beside(found)]) for part in self.parts])
+
+
+def _together(verdicts: Sequence[str]) -> str:
+    return next((one for one in (FAILED, HELD) if one in verdicts), NOT_RUN)
+
+
+def claims_page(found: Results | None = None) -> str:
+    """Every claim and whether it held, in Markdown.
+
+    Args:
+        found: our results; by default the committed ones.
+    """
+    found = found or results()
+    lines = [
+        "# What held here",
+        "",
+        "Made from the committed results: for each claim of the papers the cells that decide it, our numbers beside theirs, and the",
+        "verdict of a small rule that the papers' own numbers satisfy. A claim held if it held wherever all of its cells were run.",
+        "The numbers themselves, and why some differ, are on the [page of recipes](recipes.md).",
+        "",
+        "| claim | verdict | places run |",
+        "|---|---|---|",
+    ]
+    sections: list[str] = []
+    for claim in CLAIMS:
+        rows = [(part, part.beside(found)) for part in claim.parts]
+        verdicts = [part.verdict([one.ours for one in cells]) for part, cells in rows]
+        run = f"{len(verdicts) - verdicts.count(NOT_RUN)} of {len(verdicts)}"
+        lines.append(f"| [{claim.words}](#{_anchor(claim.words)}) | **{_together(verdicts)}** | {run} |")
+        sections += [f"## {claim.words}", "", claim.said, "", "| what must be true | ours / theirs | |", "|---|---|---|"]
+        sections += [f"| {part.words} | {_numbers(cells)} | {said} |" for (part, cells), said in zip(rows, verdicts, strict=True)]
+        sections.append("")
+    unexplained = [f"- {recipe.id}: {'; '.join(told)}" for recipe in map(get, available()) if (told := _unexplained(recipe, found))]
+    sections += ["## Differences that are not explained yet", "", *(unexplained or ["None."]), ""]
+    return "\n".join([*lines, "", *sections])
+
+
+def _unexplained(recipe: Recipe, found: Results) -> list[str]:
+    return reasons(recipe, compared(recipe, found)).get(None, []) if recipe.same_as is None else []
+
+
+def _anchor(heading: str) -> str:
+    """The address of a heading, as Markdown makes it."""
+    plain = "".join(sign for sign in heading.lower() if sign.isascii() and (sign.isalnum() or sign in " -_"))
+    return "-".join(plain.split())
+
+
+def _numbers(cells: Sequence[Compared]) -> str:
+    def told(one: Compared) -> str:
+        return f"{one.cell.words}, {one.cell.metric.replace('_', ' ')}: {number(one.ours, one.cell.metric)} / {as_printed(one.cell.value)}"
+
+    return "<br>".join(map(told, cells))
+
+
+def _cell(recipe: str, row: str, column: str, **settings: Any) -> Where:
+    return recipe, {"row": row, "column": column, **settings}
+
+
+def _above(by: float = 0.0) -> Rule:
+    """The first number is above all others, by more than so many points."""
+    return lambda numbers: numbers[0] > max(numbers[1:]) + by
+
+
+def _below(numbers: Sequence[float]) -> bool:
+    """The first number is below all others."""
+    return numbers[0] < min(numbers[1:])
+
+
+def _in_order(numbers: Sequence[float]) -> bool:
+    """Both halves of the numbers order at least three of four pairs of things alike."""
+    pairs = itertools.combinations(zip(*_halves(numbers), strict=True), 2)
+    alike = [(first[0] - second[0]) * (first[1] - second[1]) > 0 for first, second in pairs]
+    return sum(alike) >= 0.75 * len(alike)
+
+
+def _later(numbers: Sequence[float]) -> bool:
+    """The largest number of the second half comes later in it than that of the first half does."""
+    first, second = (half.index(max(half)) for half in _halves(numbers))
+    return second > first
+
+
+def _halves(numbers: Sequence[float]) -> tuple[list[float], list[float]]:
+    middle = len(numbers) // 2
+    return list(numbers[:middle]), list(numbers[middle:])
+
+
+_NETWORKS = {"ResNet-20": "resnet20", "ResNet-56": "resnet56"}
+_FOCUSES = {  # by noise, for λ = 0, 0.5, 1 and 2: the β that the GR paper has for each
+    "symmetric(0.2)": ("λ = 0, β = 2", "λ = 0.5, β = 12", "λ = 1, β = 16", "λ = 2, β = 24"),
+    "symmetric(0.4)": ("λ = 0, β = 1", "λ = 0.5, β = 12", "λ = 1, β = 16", "λ = 2, β = 20"),
+    "symmetric(0.6)": ("λ = 0, β = 0.5", "λ = 0.5, β = 12", "λ = 1, β = 12", "λ = 2, β = 12"),
+    "symmetric(0.8)": ("λ = 0, β = 0.5", "λ = 0.5, β = 8", "λ = 1, β = 8", "λ = 2, β = 12"),
+}
+_RATES = {"symmetric(0.2)": "20 %", "symmetric(0.4)": "40 %", "symmetric(0.6)": "60 %", "symmetric(0.8)": "80 %"}
+_LOSSES = ("CE", "SCE", "GCE", "AUL", "MAE", "AGCE")
+
+
+def _imae(row: str, column: str, network: str, noise: str) -> Where:
+    return _cell("imae/table6", row, column, model=_NETWORKS[network], noise=noise)
+
+
+def _focuses(noise: str) -> tuple[Where, ...]:
+    return tuple(_cell("gr/table3", row, "final", noise=noise) for row in _FOCUSES[noise])
+
+
+def _underfits() -> Iterator[Part]:
+    for data, words, rule in (
+        ("cifar100", "CIFAR-100: CE fits more than twice as much of the training set as MAE", lambda seen: seen[0] > 2 * seen[1]),
+        ("cifar10", "CIFAR-10, where classes are few: MAE fits within ten points of CE", lambda seen: seen[1] > seen[0] - 10),
+    ):
+        yield Part(words, tuple(_cell("curriculum/table2", row, "fitting", data=data) for row in ("CE", "MAE")), rule)
+    for noise, words in (("none", "no noise"), ("symmetric(0.4)", "40 % wrong labels")):
+        cells = tuple(_cell("imae/table3", row, noise) for row in ("CCE", "MAE"))
+        yield Part(f"CIFAR-100, {words}: CE tests more than twice as well as MAE", cells, lambda seen: seen[0] > 2 * seen[1])
+
+
+def _memorises() -> Iterator[Part]:
+    for network in _NETWORKS:
+        for noise in ("symmetric(0.4)", "symmetric(0.8)"):
+            place = f"{network}, {_RATES[noise]}"
+            falls = tuple(_imae("CCE", column, network, noise) for column in ("best", "final"))
+            yield Part(f"{place}: test accuracy ends more than five points below its best", falls, _above(5))
+            learned = (_imae("CCE", "noisy_subset", network, noise),)
+            yield Part(f"{place}: more than 20 % of the wrong labels are learned, twice chance", learned, lambda seen: seen[0] > 20)
+
+
+def _resists() -> Iterator[Part]:
+    for network in _NETWORKS:
+        cells = tuple(_imae(row, "noisy_subset", network, "symmetric(0.4)") for row in ("IMAE", "MAE", "CCE"))
+        yield Part(f"{network}, 40 %: IMAE learns fewer wrong labels than MAE and CCE", cells, _below)
+
+
+def _rises() -> Iterator[Part]:
+    least, *others = _FOCUSES
+    for noise in others:
+        words = f"The best λ is larger at {_RATES[noise]} than at {_RATES[least]}"
+        yield Part(words, (*_focuses(least), *_focuses(noise)), _later)
+
+
+def _orders() -> Iterator[Part]:
+    for noise, words in {**_RATES, "human(worst)": "Human labels"}.items():
+        if noise != "symmetric(0.6)":
+            cells = tuple(_cell("curriculum/table5", row, column, noise=noise) for column in ("snr", "diff") for row in _LOSSES)
+            yield Part(f"{words}: of three in four pairs of losses, the one of larger snr loses less", cells, _in_order)
+
+
+def _repairs() -> Iterator[Part]:
+    def of(noise: str, *rows: str) -> tuple[Where, ...]:
+        return tuple(_cell("curriculum/table3", row, noise) for row in rows)
+
+    yield Part("No noise: scaled MAE tests more than 30 points above MAE", of("none", "MAE scale", "MAE"), _above(30))
+    yield Part("No noise: scaled MAE tests above CE less five points", of("none", "MAE scale", "CE‡"), _above(-5))
+    for noise in ("symmetric(0.4)", "symmetric(0.8)"):
+        yield Part(f"{_RATES[noise]}: scaled MAE tests above CE", of(noise, "MAE scale", "CE‡"), _above())
+
+
+def _imae_numbers() -> Iterator[Part]:
+    at = ("ResNet-20", "symmetric(0.4)")
+    yield Part("ResNet-20, 40 %: IMAE ends within a point of 84.0, or above", (_imae("IMAE", "final", *at),), lambda seen: seen[0] >= 83)
+    yield Part(
+        "ResNet-20, 40 %: IMAE learns at most 7 % of the wrong labels", (_imae("IMAE", "noisy_subset", *at),), lambda seen: seen[0] <= 7
+    )
+    yield Part(
+        "ResNet-20, 40 %: MAE ends within three points of 75.9", (_imae("MAE", "final", *at),), lambda seen: abs(seen[0] - 75.9) <= 3
+    )
+    for network in _NETWORKS:
+        for noise in ("symmetric(0.4)", "symmetric(0.8)"):
+            cells = tuple(_imae(row, "final", network, noise) for row in ("IMAE", "CCE", "MAE"))
+            yield Part(f"{network}, {_RATES[noise]}: IMAE ends above CCE and MAE", cells, _above())
+
+
+def _gr_numbers() -> Iterator[Part]:
+    first = (_cell("gr/table3", "λ = 0.5, β = 12", "final", noise="symmetric(0.2)"),)
+    yield Part("20 %: GR with λ = 0.5, β = 12 ends within two points of 87.8, or above", first, lambda seen: seen[0] >= 85.8)
+    for noise in _FOCUSES:
+        cells = (_cell("gr/table3", "CCE", "final", noise=noise), *_focuses(noise))
+        yield Part(
+            f"{_RATES[noise]}: GR's best focus ends more than five points above CCE", cells, lambda seen: max(seen[1:]) > seen[0] + 5
+        )
+
+
+def _curriculum_numbers() -> Iterator[Part]:
+    mae, scaled = (_cell("curriculum/table3", row, "none") for row in ("MAE", "MAE scale"))
+    yield Part("CIFAR-100 without noise: MAE stays below 15 %", (mae,), lambda seen: seen[0] < 15)
+    yield Part("CIFAR-100 without noise: scaled MAE gets above 66 %", (scaled,), lambda seen: seen[0] > 66)
+
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "MAE underfits with many classes", "Both IMAE and the curriculum paper: with a hundred classes, MAE hardly pulls.", (*_underfits(),)
+    ),
+    Claim(
+        "CE memorises", "IMAE, on CIFAR-10: cross-entropy learns the wrong labels by heart, at the cost of the test set.", (*_memorises(),)
+    ),
+    Claim("IMAE's noisy-subset accuracy is lowest", "IMAE, on CIFAR-10 with 40 % wrong labels.", (*_resists(),)),
+    Claim("The best λ rises with the noise rate", "GR, on CIFAR-10: the more noise, the easier the examples to emphasise.", (*_rises(),)),
+    Claim("Snr orders robustness", "The curriculum paper, on CIFAR-10: noise costs less the harder right labels pull.", (*_orders(),)),
+    Claim(
+        "Scaling repairs MAE", "The curriculum paper, on CIFAR-100: emphasis moved to where margins start lets MAE learn.", (*_repairs(),)
+    ),
+    Claim("IMAE's own numbers", "Table 6: CIFAR-10, the paper's headline.", (*_imae_numbers(),)),
+    Claim("GR's own numbers", "Table 3: CIFAR-10, ResNet-56.", (*_gr_numbers(),)),
+    Claim("The curriculum paper's own numbers", "Table 3: CIFAR-100, ResNet-34.", (*_curriculum_numbers(),)),
+)

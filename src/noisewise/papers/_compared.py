@@ -1,0 +1,101 @@
+"""Ours beside theirs, cell by cell: what results say of the numbers of a recipe. It must not train, nor know how results are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from noisewise import curriculum
+from noisewise.dynamics import Spread, over_seeds
+from noisewise.papers._metrics import METRICS
+from noisewise.papers._plan import as_trained
+from noisewise.papers._recipes import Cell, Recipe
+from noisewise.papers._results import Outcome, Results
+
+_POINTS = 2.0
+"""A difference in % that wants an explanation, where the paper gives no spread."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A number of ours beside the paper's.
+
+    Args:
+        cell: the paper's.
+        ours: over the seeds that were run; None where it was not run, or is not measured.
+        spread: our standard deviation over seeds; None with one seed.
+        seeds: how many were run.
+    """
+
+    cell: Cell
+    ours: float | None
+    spread: float | None
+    seeds: int
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Of the runs."""
+        return self.cell.settings or {}
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less theirs."""
+        return None if self.ours is None or self.cell.value is None else self.ours - self.cell.value
+
+    @property
+    def beyond(self) -> bool:
+        """Whether an accuracy is further from the paper's than twice the spread it prints, or two points where it prints none."""
+        if self.difference is None or METRICS[self.cell.metric].unit == "":
+            return False
+        return abs(self.difference) > (_POINTS if self.cell.deviation is None else 2 * self.cell.deviation)
+
+
+def compared(recipe: Recipe, found: Results, *, quick: bool = False) -> list[Compared]:
+    """Every cell of a recipe that is trained or computed, with our number where there is one.
+
+    Args:
+        recipe: of the table.
+        found: our results.
+        quick: whether to compare runs of the size that only shows that all works.
+
+    Example:
+        >>> from noisewise.papers import get
+        >>> cell = compared(get("imae/supplement-table4"), Results())[1]
+        >>> cell.cell.words, cell.cell.value, round(cell.ours, 3)
+        ('T = 8', 4.546, 4.546)
+    """
+    return [
+        _computed(cell, cell.settings) if recipe.computed else _measured(recipe, cell, cell.settings, found, quick)
+        for cell in recipe.cells
+        if cell.settings is not None
+    ]
+
+
+def _computed(cell: Cell, settings: Mapping[str, Any]) -> Compared:
+    return Compared(cell, curriculum.spread(settings["loss"], norm="l1"), None, 0)
+
+
+def _measured(recipe: Recipe, cell: Cell, settings: Mapping[str, Any], found: Results, quick: bool) -> Compared:
+    runs = found.of(as_trained(settings, quick))
+    counted = _numbers("final" if cell.metric == "diff" else cell.metric, _counted(recipe, runs))
+    if cell.metric == "diff":
+        clean = _counted(recipe, found.of(as_trained({**settings, "noise": "none"}, quick)))
+        counted = _less(counted, over_seeds(_numbers("final", clean)))
+    ours, spread = over_seeds(counted) or (None, None)
+    return Compared(cell, ours, spread, len(runs))
+
+
+def _numbers(metric: str, runs: list[Outcome]) -> list[float | None]:
+    return [METRICS[metric].of(run.numbers) for run in runs]
+
+
+def _less(values: list[float | None], reference: Spread | None) -> list[float | None]:
+    return [None if value is None or reference is None else value - reference.mean for value in values]
+
+
+def _counted(recipe: Recipe, runs: list[Outcome]) -> list[Outcome]:
+    """The runs that make the number: all seeds, or the one that tested best."""
+    if recipe.over == "best" and runs:
+        return [max(runs, key=lambda run: run.numbers["final"] or 0.0)]
+    return runs

@@ -1,0 +1,82 @@
+"""When two settings ask for the same run: what decides it, as the registries spell it.
+
+The seed is told apart by whoever compares; how a run is stored and computed is no part of it. This module must not know recipes
+or results.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import torch
+
+from noisewise import losses, models
+from noisewise.data import augmentations
+from noisewise.data._official import registry as data_sets
+from noisewise.errors import InputError
+from noisewise.noise import registry as noises
+from noisewise.train import Settings
+from noisewise.train._optimisers import registry as optimisers
+from noisewise.train._schedules import registry as schedules
+
+
+def _unfilled(spec: str) -> models.Classifier:
+    """A model without its weights: built to be named."""
+    with torch.device("meta"):
+        return models.get(spec, num_classes=2)
+
+
+_REGISTRIES: dict[str, Callable[[str], Any]] = {
+    "data": data_sets.get,
+    "model": _unfilled,
+    "loss": losses.get,
+    "noise": noises.get,
+    "augment": augmentations.get,
+    "optimiser": optimisers.get,
+    "schedule": schedules.get,
+}
+_NO_PART = ("seed", "checkpoint_every", "precision", "compile", "device")
+
+DEFAULTS = {field.name: field.default for field in fields(Settings)}
+
+
+@cache
+def canonical(name: str, value: Any) -> Any:
+    """A setting as its registry spells it, so that two spellings of the same thing are equal; any other value as it is.
+
+    Args:
+        name: of the setting.
+        value: such as "gce(0.7)".
+
+    Example:
+        >>> canonical("loss", "gce(0.7)"), canonical("noise", "symmetric( .4 )")
+        ('gce(q=0.7)', 'symmetric(0.4)')
+    """
+    if name not in _REGISTRIES or not isinstance(value, str):
+        return value
+    try:
+        return repr(_REGISTRIES[name](value))
+    except InputError:
+        return value  # a path, a module of the user's own: nothing of the papers'
+
+
+def decisive(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that make a run the run it is, whatever its seed; those that are not given have their defaults."""
+    return {name: settings.get(name, default) for name, default in DEFAULTS.items() if name not in _NO_PART}
+
+
+def key(settings: Mapping[str, Any]) -> str:
+    """What settings that ask for the same run have in common, and others have not.
+
+    Example:
+        >>> run = {"data": "cifar10", "model": "resnet20", "loss": "gce(0.7)", "epochs": 30}
+        >>> key(run) == key({**run, "loss": "gce(q=.7)", "noise": "none", "compile": True, "seed": 4})
+        True
+        >>> key(run) == key({**run, "epochs": 31})
+        False
+    """
+    return json.dumps({name: canonical(name, value) for name, value in decisive(settings).items()}, sort_keys=True)

@@ -1,0 +1,195 @@
+"""What finished runs came to, small enough to keep without their folders, in files that add up.
+
+A file holds a portion: the runs that one folder has of one recipe, and the time they took together. A run is known by its
+settings and not by the table it was trained for, so every table finds it, and results from many days and machines are merged by
+lying in one folder. This module must not train, nor know what the papers print.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import as_file, files
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from noisewise import train
+from noisewise.draw._thin import thinned
+from noisewise.errors import InputError
+from noisewise.output import written_whole
+from noisewise.papers._identity import decisive, key
+
+_AT_THE_END = ("clean_subset", "noisy_subset", "fitting", "validation", "hybrid", "snr", "alpha")
+_CURVES = ("test", "clean_subset", "noisy_subset", "fitting", "validation", "snr", "alpha")
+_MOST_POINTS = 100
+_VERSIONS = ("noisewise", "python", "torch", "numpy", "device")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run came to.
+
+    Args:
+        settings: what makes it the run it is: all but the seed, and but for how it was stored and computed.
+        seed: of the run.
+        numbers: "best", "final" and the last of the other measures of `Dynamics`, as it gives them; None for what a run has not.
+        curves: "epoch", and the measures at those epochs: evaluations, a hundred at most, four digits each.
+        steps: how many updates.
+        images: how many examples were trained on, counted every time.
+        seconds: of this run; runs that share a GPU have each their own.
+        finished: when, in UTC.
+        made_with: versions, device, precision, and whether the model was compiled.
+    """
+
+    settings: Mapping[str, Any]
+    seed: int
+    numbers: Mapping[str, float | None]
+    curves: Mapping[str, list[float | None]]
+    steps: int
+    images: int
+    seconds: float
+    finished: str
+    made_with: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, run: train.Run) -> Outcome:
+        """Read it off the folder of a finished run."""
+        seen, asked, lines, origin = run.dynamics, run.settings, run.metrics, run.provenance
+        numbers = {"best": seen.best, "final": seen.final}
+        numbers |= {name: next(reversed(getattr(seen, name).values()), None) for name in _AT_THE_END}
+        epochs = thinned(tuple(seen.fitting), _MOST_POINTS)
+        known = {name: curve for name in _CURVES if (curve := getattr(seen, name))}
+        curves = {name: [_short(curve.get(epoch)) for epoch in epochs] for name, curve in known.items()}
+        half = asked.half(torch.device("cpu" if origin["device"] == "cpu" else "cuda"))
+        computed = {"precision": "bfloat16" if half else "float32", "compile": asked.compile}
+        ended = datetime.datetime.fromtimestamp((run.path / "model.safetensors").stat().st_mtime, datetime.UTC)
+        return cls(
+            settings=decisive(asked.as_json()),
+            seed=asked.seed,
+            numbers=numbers,
+            curves={"epoch": list(epochs), **curves},
+            steps=lines[-1]["step"],
+            images=_images(lines[-1]["step"], asked.batch_size, origin["data"]["train"]["examples"]),
+            seconds=round(sum(line["seconds"] for line in lines), 1),
+            finished=ended.isoformat(timespec="seconds"),
+            made_with={**{name: origin[name] for name in _VERSIONS}, **computed},
+        )
+
+
+def _short(number: float | None) -> float | None:
+    return None if number is None else float(f"{number:.4g}")
+
+
+def _images(steps: int, batch_size: int, examples: int) -> int:
+    """How many examples were trained on: the last batch of an epoch is as large as what is left."""
+    epochs, left = divmod(steps, math.ceil(examples / batch_size))
+    return epochs * examples + left * batch_size
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What was trained for a recipe in one folder.
+
+    Args:
+        recipe: its id.
+        started: when, in UTC.
+        seconds: of wall time in all calls that trained something for it; runs that train at the same time count once.
+        images: how many examples were trained on in that time, counted every time.
+        runs: the finished runs.
+    """
+
+    recipe: str
+    started: str
+    seconds: float = 0.0
+    images: int = 0
+    runs: tuple[Outcome, ...] = ()
+
+    @classmethod
+    def begin(cls, recipe: str) -> Portion:
+        return cls(recipe, datetime.datetime.now(datetime.UTC).isoformat())
+
+    @classmethod
+    def read(cls, file: Path) -> Portion:
+        """A portion from its file."""
+        try:
+            written = json.loads(file.read_text(encoding="utf-8"))
+            return cls(**{**written, "runs": tuple(Outcome(**one) for one in written["runs"])})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise InputError(f"The file {str(file)!r} holds no results ({error}). Give one that reproduce wrote.") from None
+
+    @classmethod
+    def within(cls, folder: Path, recipe: str) -> Portion | None:
+        """The newest portion of a recipe that lies in a folder, if there is one."""
+        found = sorted(folder.glob(f"{_words(recipe)}-[0-9]*.json"))
+        return cls.read(found[-1]) if found else None
+
+    @property
+    def name(self) -> str:
+        """Of the file; no other portion has it, so that files can be put together even from commands that started at once."""
+        return f"{_words(self.recipe)}-{datetime.datetime.fromisoformat(self.started):%Y%m%d-%H%M%S-%f}.json"
+
+    def write(self, folder: Path) -> Path:
+        """Write it, one run to a line; return the file."""
+        head = json.dumps({name: value for name, value in vars(self).items() if name != "runs"}, ensure_ascii=False)
+        lines = ",\n".join(json.dumps(asdict(run), ensure_ascii=False, allow_nan=False) for run in self.runs)
+        with written_whole(folder / self.name) as part:
+            part.write_text(f'{head[:-1]}, "runs": [\n{lines}\n]}}\n', encoding="utf-8")
+        return folder / self.name
+
+
+def _words(recipe: str) -> str:
+    return recipe.replace("/", "-")
+
+
+class Results:
+    """The runs of some portions, each once: where several hold the same run, the one that finished last.
+
+    Args:
+        portions: in any order; one that is there twice counts once, as it was last written.
+    """
+
+    def __init__(self, portions: Iterable[Portion] = ()) -> None:
+        once = {portion.name: portion for portion in sorted(portions, key=lambda portion: portion.seconds)}
+        self.portions = tuple(sorted(once.values(), key=lambda portion: portion.started))
+        self._runs: dict[str, dict[int, Outcome]] = {}
+        for run in sorted((run for portion in self.portions for run in portion.runs), key=lambda run: run.finished):
+            self._runs.setdefault(key(run.settings), {})[run.seed] = run
+
+    def of(self, settings: Mapping[str, Any]) -> list[Outcome]:
+        """What a run came to, for every seed there is, in their order."""
+        held = self._runs.get(key(settings), {})
+        return [held[seed] for seed in sorted(held)]
+
+    def holds(self, settings: Mapping[str, Any], seed: int) -> bool:
+        """Whether a run with a seed is among them."""
+        return seed in self._runs.get(key(settings), {})
+
+
+def results(*places: str | PathLike[str]) -> Results:
+    """Results that `reproduce` wrote, put together.
+
+    Args:
+        *places: files, or folders of files; by default the committed results of this package, at full size.
+
+    Example:
+        >>> committed = results()
+        >>> committed.of({"data": "cifar10", "model": "mlp", "loss": "ce", "epochs": 1})
+        []
+    """
+    if places:
+        return Results(portion for place in map(Path, places) for portion in _portions(place))
+    with as_file(files("noisewise.papers") / "results") as folder:
+        return Results(map(Portion.read, folder.glob("*.json")))
+
+
+def _portions(place: Path) -> list[Portion]:
+    found = [Portion.read(file) for file in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
+    if not found:
+        raise InputError(f"There are no results in {str(place)!r}. Give a file that reproduce wrote, or a folder of such files.")
+    return found

@@ -1,0 +1,114 @@
+"""Claims are judged by what results say, and can come out each way; what differs is explained, or listed as not explained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made import made, the_cell
+
+from noisewise.papers import CLAIMS, Claim, Part, Results, available, claims_page, compared, get, page, results
+from noisewise.papers._page import _recipe
+from noisewise.papers._recipes import read
+
+PARTS = [part for claim in CLAIMS for part in claim.parts]
+
+
+def _theirs(part: Part) -> list[float]:
+    return [one.cell.value for one in part.beside(Results()) if one.cell.value is not None]
+
+
+def _injected(folder: Path, claim: Claim, value: float | None = None) -> Results:
+    """Results with the paper's own numbers for a claim, or with one number everywhere."""
+    cells = [one.cell for part in claim.parts for one in part.beside(Results())]
+    return made(folder, [(one, one.value if value is None else value) for one in cells if one.value is not None])
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.words)
+def test_a_claim_can_come_out_each_way(claim: Claim, tmp_path: Path) -> None:
+    assert claim.verdict(Results()) == "not run yet"
+    assert claim.verdict(_injected(tmp_path / "as printed", claim)) == "held"
+    assert claim.verdict(_injected(tmp_path / "all the same", claim, 50.0)) == "did not hold"
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.words)
+def test_the_papers_numbers_satisfy_the_rule_and_others_do_not(part: Part) -> None:
+    theirs = _theirs(part)
+    assert len(theirs) == len(part.cells), "a rule needs numbers the paper has"
+    assert part.verdict(theirs) == "held"
+    others = ([10.0] * len(theirs), [50.0] * len(theirs), [90.0, 10.0] * len(theirs), [10.0, 90.0] * len(theirs))
+    assert any(part.verdict(other[: len(theirs)]) == "did not hold" for other in others)
+    assert part.verdict([None, *theirs[1:]]) == "not run yet"
+
+
+def test_a_claim_that_was_run_in_some_places_is_judged_by_those(tmp_path: Path) -> None:
+    claim = next(claim for claim in CLAIMS if claim.words == "IMAE's noisy-subset accuracy is lowest")
+    numbers = {"IMAE": 5.0, "MAE": 6.0, "CCE": 40.0}
+    at = {"column": "noisy_subset", "noise": "symmetric(0.4)", "model": "resnet20"}
+    found = made(tmp_path, [(the_cell("imae/table6", row=row, **at), value) for row, value in numbers.items()])
+    assert claim.verdict(found) == "held"
+    shown = claims_page(found)
+    assert "| [IMAE's noisy-subset accuracy is lowest](#imaes-noisy-subset-accuracy-is-lowest) | **held** | 1 of 2 |\n" in shown
+    assert "IMAE, noisy subset: 5.0 / 5.5<br>MAE, noisy subset: 6.0 / 6.8<br>CCE, noisy subset: 40.0 / 34.3 | held |\n" in shown
+    other = made(tmp_path / "other", [(the_cell("imae/table6", row=row, **at), 11 - value) for row, value in numbers.items()])
+    assert claim.verdict(other) == "did not hold"
+
+
+def test_snr_need_not_order_every_pair() -> None:
+    claim = next(claim for claim in CLAIMS if claim.words == "Snr orders robustness")
+    part = claim.parts[0]
+    snr = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert part.verdict([*snr, -6, -5, -4, -1, -2, -3]) == "held", "three of fifteen pairs are the other way round"
+    assert part.verdict([*snr, -6, -5, -1, -2, -4, -3]) == "did not hold", "four are"
+
+
+def test_the_page_of_claims_says_what_was_not_run() -> None:
+    shown = claims_page(Results())
+    assert shown.count("**not run yet** | 0 of ") == len(CLAIMS)
+    assert all(f"\n## {claim.words}\n" in shown and all(part.words in shown for part in claim.parts) for claim in CLAIMS)
+    assert shown.endswith("## Differences that are not explained yet\n\nNone.\n")
+
+
+def test_a_difference_without_an_explanation_is_listed(tmp_path: Path) -> None:
+    at = {"noise": "symmetric(0.4)", "column": "final"}
+    numbers = [
+        (the_cell("imae/table6", row="MAE", model="resnet20", **at), 70.0),
+        (the_cell("imae/table6", row="CCE", model="resnet20", **at), 66.0),
+    ]
+    found = made(tmp_path, numbers)
+    told = "resnet20, symmetric(0.4), MAE, final (-5.9)"
+    assert f"- Not explained yet: {told}.\n" in page(found)
+    assert f"- imae/table6: {told}\n" in claims_page(found)
+
+
+TABLE = {
+    "data": "digits",
+    "model": "mlp",
+    "epochs": 1,
+    "caption": "Two rows",
+    "columns": ["best", "final"],
+    "block": [{"rows": [["CE", "ce", 50.0, 40.0], ["MAE", "mae", "50.0 ± 3", 40.0]]}],
+}
+PAPER = {**dict.fromkeys(("name", "short", "title", "authors", "reference"), "x"), "settings": {}, "chosen": {}}
+
+
+def test_an_explanation_stands_beside_the_cells_it_is_for(tmp_path: Path) -> None:
+    differs = [{"row": "CE", "column": "final", "why": "a slower schedule."}, {"column": "best", "loss": "mae", "why": "never shown."}]
+    (recipe,) = read({**PAPER, "table1": {**TABLE, "differs": differs}})
+    found = made(tmp_path, [(one, 45.0) for one in recipe.cells])
+    assert [(one.cell.words, one.cell.metric) for one in compared(recipe, found) if one.beyond] == [
+        ("CE", "best"),
+        ("CE", "final"),
+        ("MAE", "final"),
+    ]
+    shown = "\n".join(_recipe(recipe, found))
+    assert "- CE, final (+5.0): a slower schedule.\n- Not explained yet: CE, best (-5.0); MAE, final (+5.0).\n" in shown
+    assert "never shown" not in shown, "45 is within twice the spread of 50 ± 3"
+
+
+def test_no_explanation_is_for_a_number_that_agrees() -> None:
+    """An explanation that has become wrong with new results is noticed."""
+    for recipe in map(get, available()):
+        beside = compared(recipe, results())
+        for where, why in recipe.differs:
+            assert any(one.beyond for one in beside if one.cell.fits(**where)), (recipe.id, where, why)

@@ -1,0 +1,181 @@
+"""Results of many folders and days add up: a run is known by what makes it that run, and the newest counts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from made import outcome
+
+from noisewise import fit, papers
+from noisewise.errors import InputError
+from noisewise.papers import Outcome, Portion, Results, available, compared, get, results
+from noisewise.papers._identity import key
+from noisewise.papers._layout import spent, took
+from noisewise.train import Settings
+
+RUN = {"data": "digits", "model": "mlp", "loss": "ce", "epochs": 3}
+
+
+def _portion(started: str, *runs: Outcome, seconds: float = 1.0) -> Portion:
+    return Portion("imae/table6", started, seconds, 100, runs)
+
+
+def test_of_the_same_run_the_newest_counts(tmp_path: Path) -> None:
+    older, newer = (outcome(RUN, final=final, finished=f"2031-01-0{day}T00:00:00+00:00") for day, final in ((1, 0.5), (2, 0.6)))
+    other_seed, other_run = outcome(RUN, seed=3, final=0.7), outcome({**RUN, "noise": "symmetric(0.4)"}, final=0.8)
+    _portion("2031-01-05T00:00:00+00:00", older, other_seed).write(tmp_path)
+    _portion("2031-01-04T00:00:00+00:00", newer, other_run).write(tmp_path)
+    found = results(tmp_path)
+    assert [(run.seed, run.numbers["final"]) for run in found.of(RUN)] == [(0, 0.6), (3, 0.7)]
+    assert [run.numbers["final"] for run in found.of({**RUN, "noise": "symmetric(.4)"})] == [0.8]
+    assert found.of({**RUN, "epochs": 4}) == []
+
+
+def test_a_portion_that_is_found_twice_takes_its_time_once(tmp_path: Path) -> None:
+    first, then = (_portion("2031-01-05T00:00:00+00:00", outcome(RUN, final=0.5), seconds=seconds) for seconds in (60.0, 90.0))
+    assert Results([then, first]).portions == (then,)
+    then.write(tmp_path)
+    assert results(tmp_path, tmp_path / then.name).portions == (then,)
+
+
+@pytest.mark.parametrize(
+    "change", [{"compile": True}, {"device": "cpu"}, {"precision": "float32"}, {"checkpoint_every": 9}, {"seed": 5}, {"noise": "none"}]
+)
+def test_how_a_run_is_computed_is_no_part_of_it(change: dict[str, Any]) -> None:
+    assert key({**RUN, **change}) == key(RUN)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in Settings.__dataclass_fields__ if name not in ("compile", "device", "precision", "checkpoint_every", "seed")]
+)
+def test_every_other_setting_is_a_part_of_it(name: str) -> None:
+    assert key({**RUN, name: "something else"}) != key(RUN)
+
+
+def test_an_outcome_is_small_and_says_what_the_run_folder_says(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs, labels = torch.randn(12, 4, generator=generator), torch.arange(12) % 3
+    asked = {"loss": "imae(T=8)", "noise": "symmetric(0.4)", "epochs": 130, "batch_size": 5, "device": "cpu", "seed": 7}
+    run = fit("mlp", (inputs, labels), test=(inputs, labels), folder=tmp_path / "run", **asked)
+    came = Outcome.of(run)
+    assert len(json.dumps(asdict(came))) < 10_000
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    tested = [line["test_accuracy"] for line in lines]
+    assert (came.numbers["best"], came.numbers["final"]) == (max(tested), tested[-1])
+    given, true = (np.load(tmp_path / f"run/labels/{name}.npy") for name in ("given", "true"))
+    epochs = came.curves["epoch"]
+    assert (epochs[0], epochs[-1], len(epochs)) == (1, 130, 100)
+    assert came.curves["test"] == pytest.approx([tested[int(epoch or 0) - 1] for epoch in epochs], rel=1e-3)
+    predicted = [np.load(tmp_path / f"run/record/clean/predictions-{epoch:05d}.npy") for epoch in epochs]
+    assert came.curves["noisy_subset"] == pytest.approx([(one == given)[given != true].mean() for one in predicted], abs=1e-4)
+    assert came.curves.keys() == {"epoch", "test", "clean_subset", "noisy_subset", "fitting", "validation", "snr", "alpha"}
+    assert came.settings["model"] == "mlp" and came.settings["loss"] == "imae(T=8)" and "compile" not in came.settings
+    assert (came.steps, came.images, came.seed) == (130 * 3, 130 * 12, 7)
+    assert came.made_with["precision"] == "float32" and came.made_with["compile"] is False and came.made_with["device"] == "cpu"
+    part = Portion("imae/table6", "2031-01-05T00:00:00+00:00", 1.5, 3, (came,))
+    assert Portion.read(part.write(tmp_path)) == part
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"recipe": "x", "started": "y", "runs": [{"folder": "z"}]}'])
+def test_a_file_that_holds_no_results_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text(content)
+    with pytest.raises(InputError, match=r"other\.json' holds no results .*\. Give one that reproduce wrote\."):
+        results(tmp_path)
+
+
+def test_a_place_without_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"There are no results in '.*'\. Give a file that reproduce wrote"):
+        results(tmp_path)
+    with pytest.raises(InputError, match="holds no results"):
+        results(tmp_path / "nowhere")
+
+
+def test_committed_results_are_of_full_size_and_belong_to_recipes() -> None:
+    wanted = {key(run) for recipe in map(get, available()) for run in recipe.runs}
+    for portion in results().portions:
+        assert portion.recipe in available() and portion.images > 0
+        for run in portion.runs:
+            assert key(run.settings) in wanted, (portion.name, run.settings)
+            assert len(json.dumps(asdict(run))) < 10_000
+
+
+def _trained(only: str, output: Path, recipe: str = "imae/table6", **more: Any) -> papers.Reproduction:
+    return papers.reproduce(papers.plan(get(recipe), only=f"model=resnet56,noise=symmetric(0.4),{only}", quick=True, output=output, **more))
+
+
+@pytest.mark.usefixtures("small_data")
+def test_two_portions_are_one_table(tmp_path: Path) -> None:
+    first = _trained("loss=ce", tmp_path / "one")
+    second = _trained("loss=mae", tmp_path / "two")
+    both = tmp_path / "both"
+    both.mkdir()
+    for portion in (first, second):
+        shutil.copy(portion.files["results"], both)
+    shutil.move(second.files["results"], both / "any name.json")
+    together = compared(get("imae/table6"), results(both), quick=True)
+    assert {one.cell.words for one in together if one.ours is not None} == {"CCE", "MAE"}
+    for part in (first, second):
+        assert all(now.ours == then.ours for now, then in zip(together, part.cells, strict=True) if then.ours is not None)
+
+
+@pytest.mark.usefixtures("small_data")
+def test_runs_held_elsewhere_count_and_are_not_trained_again(tmp_path: Path) -> None:
+    _trained("loss=ce", tmp_path / "one")
+    held = results(tmp_path / "one")
+    plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path / "two", held=held)
+    assert [loss for loss, _, _ in plan.rows] == ["mae", "imae(T=8)"], "table 1 has a run of table 6"
+    second = papers.reproduce(replace(plan, tasks=plan.tasks[:1]))
+    assert {one.cell.words for one in second.cells if one.ours is not None} == {"CCE", "MAE"}
+    (written,) = results(tmp_path / "two").portions
+    assert [run.settings["loss"] for run in written.runs] == ["mae"], "what is held elsewhere stays there"
+    assert second.found.portions == (*held.portions, written)
+    assert took(get("imae/table1"), second.found, quick=True) == f"{spent([written])}; runs shared with imae/table6, {spent(held.portions)}"
+    assert took(get("imae/table3"), second.found, quick=True) == ""
+    later = _trained("loss=imae", tmp_path / "three", held=results(tmp_path / "one", tmp_path / "two"))
+    assert len(later.found.portions) == 3 and sum(one.ours is not None for one in later.cells) == 15
+
+
+@pytest.mark.usefixtures("small_data")
+def test_what_is_cut_short_is_written_down(tmp_path: Path) -> None:
+    def stop(progress: Any) -> None:
+        if progress.place == 1:
+            raise KeyboardInterrupt
+
+    plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        papers.reproduce(plan, watch=stop)
+    (portion,) = results(tmp_path).portions
+    assert [run.settings["loss"] for run in portion.runs] == ["ce"] and portion.seconds > 0
+    again = papers.plan(get("imae/table1"), quick=True, output=tmp_path)
+    assert [loss for loss, _, _ in again.rows] == ["mae", "imae(T=8)"]
+    done = papers.reproduce(again)
+    (whole,) = done.found.portions
+    assert len(whole.runs) == 3 and whole.started == portion.started and whole.seconds > portion.seconds
+
+
+@pytest.mark.usefixtures("small_data")
+def test_a_finished_run_counts_however_it_was_computed(tmp_path: Path) -> None:
+    (run,) = _trained("loss=ce", tmp_path).runs
+    written = json.loads((run.path / "settings.json").read_text())
+    (run.path / "settings.json").write_text(json.dumps({**written, "compile": True, "precision": "auto"}))
+    again = _trained("loss=ce", tmp_path)
+    assert sum(one.ours is not None for one in again.cells) == 5
+
+
+def test_wide_networks_are_compiled_on_a_gpu_at_full_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(recipe: str, **options: Any) -> set[bool]:
+        return {task.settings.compile for task in papers.plan(get(recipe), seeds=[0], **options).tasks}
+
+    assert compiled("curriculum/table5") == {False}, "there is no GPU here"
+    folders = [task.folder for task in papers.plan(get("curriculum/table3")).tasks]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert compiled("curriculum/table5") == compiled("curriculum/table3") == compiled("gr/table6") == {True}
+    assert compiled("imae/table6") == compiled("curriculum/table5", quick=True) == compiled("curriculum/table5", compile=False) == {False}
+    assert [task.folder for task in papers.plan(get("curriculum/table3")).tasks] == folders
