@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 
 import numpy as np
@@ -11,6 +12,7 @@ from short_runs import QUICK, SETTINGS
 from sklearn.metrics import average_precision_score, confusion_matrix, roc_auc_score
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import StratifiedKFold
+from torch.nn import functional
 
 from noisewise import InputError, fit
 from noisewise.audit import audit, find_label_issues
@@ -38,13 +40,34 @@ def compare_with_cleanlab(data: Dataset, noise: str, folder, model="mlp", **sett
     ours = audit(fit(model, noisy, folder=folder / "run", **settings))
     probabilities = held_out_probabilities(model, noisy, folder / "folds", **settings)
     theirs = [get_label_quality_scores(given, probabilities, method=method) for method in ("self_confidence", "normalized_margin")]
-    np.testing.assert_array_equal(np.argsort(ours.quality, kind="stable"), ours.order)
+    assert (np.diff(ours.quality[ours.order]) >= 0).all()
     return average_precision_score(wrong, -ours.quality), max(average_precision_score(wrong, -one) for one in theirs)
 
 
 @pytest.mark.parametrize("noise", ["symmetric(0.4)", "pair(0.2)", pytest.param("instance(0.4)", marks=pytest.mark.slow)])
 def test_one_run_ranks_labels_better_than_cleanlab_on_five_folds(tmp_path, noise):
     ours, theirs = compare_with_cleanlab(load("digits"), noise, tmp_path, epochs=30, **SETTINGS, **QUICK)
+    assert ours > theirs
+
+
+def drawn_digits(number: int) -> Dataset:
+    """As many digits as Fashion-MNIST has examples: each one of the real ones, turned, stretched, moved and blurred by chance."""
+    digits, chance = load("digits"), torch.Generator().manual_seed(0)
+    chosen = torch.randint(len(digits), (number,), generator=chance)
+    turn = (torch.rand(number, generator=chance) - 0.5) * math.pi / 6
+    size = 0.8 + 0.5 * torch.rand(number, generator=chance)
+    across, down = (torch.rand(2, number, generator=chance) - 0.5) * 0.5
+    rows = torch.stack([size * turn.cos(), -size * turn.sin(), across, size * turn.sin(), size * turn.cos(), down], 1).unflatten(1, (2, 3))
+    grid = functional.affine_grid(rows, [number, 1, 8, 8], align_corners=False)
+    images = functional.grid_sample(digits.inputs[chosen].float(), grid, align_corners=False)
+    images += 0.3 * images.std() * torch.randn(images.shape, generator=chance)
+    return Dataset(images.flatten(1), digits.labels[chosen], digits.classes, name="drawn digits")
+
+
+def test_one_run_on_sixty_thousand_examples_ranks_labels_better_than_cleanlab_on_five_folds(tmp_path):
+    # Not under every noise: with so narrow a network and so few epochs cleanlab is ahead under pair noise, as docs/audit.md says.
+    settings = {"epochs": 8, "batch_size": 512, "optimiser": "sgd(lr=0.2, momentum=0.9)", "device": "cpu", **QUICK}
+    ours, theirs = compare_with_cleanlab(drawn_digits(60_000), "instance(0.4)", tmp_path, "mlp(hidden=(128, 128))", **settings)
     assert ours > theirs
 
 

@@ -109,6 +109,28 @@ def test_what_audit_cannot_do_is_said_before_anything_is_trained_or_written(run,
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("labels", "training", "sentence"),
+    [
+        ([0, 1, 2], [], "has no record of margins"),
+        ([0, 1, 2], [(1, [0.0, 1.0], [0, 1])], "shaped (3,)"),
+        ([0, 1, 3], [(1, [0.0, 1.0, 2.0], [0, 1, 2])], "must hold labels from 0 to 2"),
+        ([0, 1, 2], [(1, [0.0, 1.0, 2.0], [0, 1, 3])], "must be below 3, the number of classes"),
+    ],
+)
+def test_a_record_that_does_not_fit_its_labels_is_one_sentence_and_nothing_is_written(tmp_path, labels, training, sentence):
+    folder = write_run(tmp_path / "run", labels, training=training)
+    before = sorted(tmp_path.rglob("*"))
+    for command in (
+        ("audit", folder, "-o", tmp_path / "issues.csv"),
+        ("correct", folder, "--retrain"),
+        ("correct", folder, "--review", "a.html"),
+    ):
+        said = refused(*command)
+        assert sentence in " ".join(said.split()) and "Traceback" not in said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_labels_are_corrected_listed_and_taken_back(run):
     found = audit(run)
     done = noisewise("correct", run)
@@ -149,6 +171,12 @@ def test_correcting_and_training_again_is_one_command(run):
     assert done.exit_code == 0, done.stderr
     assert "before," in done.stdout and "after correction" in done.stdout
     assert (run.parent / "run-corrected/model.safetensors").exists()
+    done = noisewise("report", run, run.parent / "run-corrected", "-o", run.parent / "report.html")
+    assert done.exit_code == 0, done.stderr
+    page = (run.parent / "report.html").read_text(encoding="utf-8")
+    assert "Before and after the correction" in page and "ce, relabelled" in page
+    done = noisewise("correct", run.parent / "run-corrected", "--policy", "prune", "--retrain")
+    assert done.exit_code == 0 and (run.parent / "run-corrected-corrected/model.safetensors").exists(), done.stderr
 
 
 def test_what_correct_cannot_do_is_said_and_changes_nothing(run, tmp_path):

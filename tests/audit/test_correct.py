@@ -1,6 +1,7 @@
 """Corrected labels: what each policy changes, that every change is listed and can be taken back, and that retraining on them works."""
 
 import csv
+import hashlib
 import json
 from dataclasses import replace
 
@@ -13,7 +14,10 @@ from noisewise import InputError, fit
 from noisewise.audit import audit
 from noisewise.audit._examples import examples_of
 from noisewise.correct import Correction, correct, read_decisions, retrain
+from noisewise.correct._origin import examples_of as origin_examples_of
+from noisewise.correct._origin import read_origin
 from noisewise.data import load
+from registry import SEPARATE, build
 
 
 @pytest.fixture(scope="module")
@@ -153,11 +157,51 @@ def test_what_cannot_be_a_data_set_is_refused(found, digits_run):
         nobody.apply(examples)
 
 
+def test_softened_labels_are_refused_by_retrain_before_the_data_are_read(found, digits_run, tmp_path):
+    with pytest.raises(InputError, match=r"one label per example, and .* were softened.* give probabilities\(\) to a loss"):
+        retrain(digits_run, correct(found, "soften"), data="nowhere.csv", folder=tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_softened_labels_are_targets_of_every_loss_that_looks_at_one_example_at_a_time(found):
+    softened = correct(found, "soften")
+    few = np.concatenate([np.flatnonzero(found.is_issue)[:20], np.flatnonzero(~found.is_issue)[:20]])
+    targets = torch.from_numpy(softened.probabilities())[few]
+    scores = torch.randn(40, 10, dtype=torch.float64)
+    label, given, share = (torch.from_numpy(values[few]) for values in (softened.labels, softened.given, softened.share))
+    for name in SEPARATE:
+        loss = build(name, reduction="none")
+        shared = share * loss(scores, label) + (1 - share) * loss(scores, given)
+        torch.testing.assert_close(loss(scores, targets), shared, msg=lambda text, name=name: f"{name}: {text}")
+    np.testing.assert_allclose(targets.sum(1), 1)
+    assert (targets.amax(1) < 1).sum() == 20
+
+
+def test_hard_labels_as_targets_are_one_for_the_label_and_nothing_for_those_left_out(found):
+    np.testing.assert_array_equal(
+        correct(found, "relabel").probabilities(), np.eye(10)[np.where(found.is_issue, found.suggested, found.given)]
+    )
+    np.testing.assert_array_equal(correct(found, "prune").probabilities(), np.eye(10)[found.given[~found.is_issue]])
+
+
 @pytest.fixture(scope="module")
 def memorised(tmp_path_factory):
     """A run long enough for cross-entropy to learn wrong labels by heart."""
     folder = tmp_path_factory.mktemp("memorised") / "run"
     return fit("mlp", "digits", noise="symmetric(0.4)", epochs=80, folder=folder, **SETTINGS, **QUICK)
+
+
+@pytest.mark.parametrize("policy", ["relabel", "prune"])
+def test_the_examples_of_a_retrained_run_are_found_in_the_data_of_the_first(digits_run, found, tmp_path, policy):
+    again = retrain(digits_run, correct(found, policy), folder=tmp_path / "again", epochs=2)
+    digits, record, few = load("digits"), again.dynamics.record, [700, 3]
+    for data in (None, "digits", again.data):
+        examples = origin_examples_of(record, data)
+        assert torch.equal(examples.inputs, digits.inputs[examples.index]) and len(examples) == len(record.given)
+        np.testing.assert_array_equal(examples.labels, record.given)
+        np.testing.assert_array_equal(origin_examples_of(record, data, places=few).index, examples.index[few])
+    with pytest.raises(InputError, match="are not those of the run"):
+        origin_examples_of(record, digits.take(torch.arange(1436, -1, -1)))
 
 
 @pytest.mark.parametrize("policy", ["relabel", "prune"])
@@ -170,3 +214,23 @@ def test_retraining_on_corrected_labels_mends_a_run_that_memorised_wrong_ones(me
     kept = Correction.read(again.path / "labels/corrected.csv", corrected.classes)
     np.testing.assert_array_equal(kept.labels, corrected.labels)
     assert again.dynamics.record.wrong.mean() < 0.5 * memorised.dynamics.record.wrong.mean()
+    origin, record = read_origin(again.path), memorised.dynamics.record
+    assert (again.path / origin.folder).resolve() == memorised.path.resolve()
+    assert origin.settings == {"data": "digits", "noise": "symmetric(0.4)", "validation": 0.0, "patience": None}
+    assert (origin.policy, origin.changes) == (policy, {policy: corrected.changed.sum()})
+    assert (origin.before.examples, origin.before.wrong, origin.before.final) == (1437, record.wrong.sum(), memorised.dynamics.final)
+    assert origin.before.labels == hashlib.sha256(record.given.tobytes()).hexdigest()
+    assert origin.labels == hashlib.sha256(again.dynamics.record.given.tobytes()).hexdigest()
+    assert read_origin(memorised.path) is None
+
+
+def test_a_run_can_be_corrected_twice_and_by_hand_and_knows_all_that_was_done(digits_run, found, tmp_path):
+    worst = int(found.index[found.order[0]])
+    once = retrain(digits_run, correct(found, decisions={worst: True}), folder=tmp_path / "once", epochs=15)
+    assert read_origin(once.path).changes == {"relabel": 1} and read_origin(once.path).policy == "by hand"
+    twice = retrain(once, correct(audit(once), "relabel(below=0.4)"), folder=tmp_path / "twice")
+    origin = read_origin(twice.path)
+    assert origin.steps == ("relabelled (by hand)", "relabelled (relabel(below=0.4))")
+    assert origin.settings["data"] == "digits" and origin.settings["noise"] == "symmetric(0.4)"
+    assert twice.dynamics.final is not None, "the test set is still that of digits"
+    assert (twice.path / origin.folder).resolve() == once.path.resolve()

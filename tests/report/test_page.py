@@ -12,7 +12,7 @@ from facts import HOSTILE, hostile, sample, without_images
 
 from noisewise.report._render import render
 
-SECTIONS = ["verdict", "results", "emphasis", "dynamics", "film", "doubt", "runs"]
+SECTIONS = ["verdict", "results", "correction", "emphasis", "dynamics", "film", "doubt", "runs"]
 VISIBLE_ROWS = "[data-view]:not([hidden]) tbody tr:not([hidden])"
 
 
@@ -152,7 +152,7 @@ def test_every_section_follows_the_task(visit):
     assert page.locator("#runs details:visible").count() == 8
     page.locator("[data-pick='1']").click()
     assert page.input_value("#task") == "1"
-    for section in ("emphasis", "dynamics", "film", "doubt"):
+    for section in ("correction", "emphasis", "dynamics", "film", "doubt"):
         blocks = page.locator(f"#{section} [data-task]:visible")
         assert blocks.evaluate_all("all => all.map((block) => block.dataset.task)") == ["1"]
     assert not heading(page, "Task").is_visible()
@@ -264,7 +264,9 @@ def test_hostile_names_are_shown_letter_by_letter_and_nothing_runs(visit):
         ".cards .given:visible >> nth=0",
         ".heat tbody th span:visible >> nth=0",
         ".heat thead th span:visible >> nth=0",
-        ".fields tbody th:visible >> nth=0",
+        "#doubt .fields tbody th:visible >> nth=0",
+        "#correction .outcome:visible",
+        "#correction tbody th:visible >> nth=2",
         "#runs pre:visible >> nth=0",
         ".broken .folder",
         "#film option >> nth=0",
@@ -309,7 +311,7 @@ def test_every_text_can_be_read_in_both_themes(visit, scheme):
 def test_the_theme_is_the_systems_until_the_button_is_pressed(visit, scheme):
     other = {"light": "dark", "dark": "light"}[scheme]
     page = visit(written(), color_scheme=scheme).page
-    page.locator("#emphasis .plot:visible .main-svg").first.wait_for()
+    walk(page)
 
     def seen() -> tuple[str, str]:
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -481,6 +483,7 @@ def test_a_hundred_runs_on_six_tasks_open_at_once(visit):
     assert len(facts["runs"]) >= 100 and sum(len(task["films"]) for task in facts["tasks"]) >= 100
     assert len(page.encode()) < 15e6
     opened = visit(page)
+    opened.page.locator("#emphasis .plot:visible").scroll_into_view_if_needed()
     opened.page.locator("#emphasis .plot:visible .main-svg").first.wait_for()
     assert opened.complaints == []
     taken = opened.page.evaluate("performance.now()") / 1000

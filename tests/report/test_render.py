@@ -141,6 +141,7 @@ def test_sections_come_in_the_order_a_reader_needs_them():
     assert [one.attributes["id"] for one in page("sample").all("section")] == [
         "verdict",
         "results",
+        "correction",
         "emphasis",
         "dynamics",
         "film",
@@ -201,6 +202,24 @@ def test_averages_stand_with_their_deviation_beside_the_reported_number():
     loss, seeds, final, reported, best, clean, _, snr, *_ = row(parsed(facts), "imae")
     assert loss == "imae(T=8.0) ★ best" and seeds == "2"
     assert (final, reported, best, clean, snr) == ("84.3 ± 0.4", "84.0IMAE, table 6", "85.0", "–", "12.35 ± 0.50")
+
+
+def test_before_and_after_stand_side_by_side_with_what_changed_in_every_class():
+    document = parsed(sample(tasks=1, losses=1, seeds=1, examples=1, frames=2))
+    heads = [words(one) for one in document.all("th", scope="col")]
+    place = heads.index("ce, relabelled")
+    assert heads[place - 2 : place + 1] == ["%", "ce", "ce, relabelled"]
+    assert row(document, "Test accuracy, final")[:6] == ["Test accuracy, final", "67.1 ± 1.0", "83.0", "Wrong labels", "–", "–"]
+    cells = [words(one) for one in document.elements if one.name in ("th", "td") and "details" in one.parents and "tbody" in one.parents]
+    assert cells[-6:] == ["2", "1,300", "40", "43", "0", "1,303"]
+
+
+def test_without_a_correction_there_is_no_section_on_one():
+    facts = sample(tasks=1, losses=1, seeds=1, examples=1, frames=2)
+    facts["tasks"][0]["corrections"] = []
+    document = parsed(facts)
+    assert "correction" not in [one.attributes["id"] for one in document.all("section")]
+    assert not document.all("a", href="#correction")
 
 
 def test_there_is_no_column_for_reported_numbers_where_there_are_none():

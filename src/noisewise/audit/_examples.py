@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,16 +57,32 @@ def examples_of(record: Record, data: Any = None, *, places: Any = None) -> Data
         data: what it was trained on, as `noisewise.data.read` takes it; by default what its settings name.
         places: the positions in the record of those that are wanted, in any order; by default all.
     """
+    return matching(record.folder, record.settings, numbers_of(record), record.given, data, places=places)
+
+
+def matching(
+    folder: str | PathLike[str], settings: Mapping[str, Any], numbers: Whole, labels: Whole, data: Any = None, *, places: Any = None
+) -> Dataset:
+    """The examples of some numbers, after a check that they have the labels they should have.
+
+    Args:
+        folder: of the run they are for.
+        settings: what names the data, the noise and its seed.
+        numbers: of the examples in their source.
+        labels: what their labels must be.
+        data: what to look in instead of the data the settings name.
+        places: the positions among the numbers of those that are wanted; by default all.
+    """
     advice = "Give what it was trained on with data=… or --data."
-    asked, noise = record.settings["data"] if data is None else data, record.settings.get("noise", "none")
+    noise = settings.get("noise", "none")
     try:
-        whole = read(asked)
-        given = whole if noise == "none" else whole.corrupted(noise, seed=record.settings.get("seed", 0))
+        whole = read(settings["data"] if data is None else data)
+        given = whole if noise == "none" else whole.corrupted(noise, seed=settings.get("seed", 0))
     except (InputError, OSError) as error:
-        raise InputError(f"The data of the run in {str(record.folder)!r} cannot be read: {error} {advice}") from None
-    rows = _rows(given, numbers_of(record))
-    if rows is None or not np.array_equal(given.labels.cpu().numpy()[rows], record.given):
-        raise InputError(f"The data {given.name!r} are not those of the run in {str(record.folder)!r}: their labels differ. {advice}")
+        raise InputError(f"The data of the run in {str(folder)!r} cannot be read: {error} {advice}") from None
+    rows = _rows(given, numbers)
+    if rows is None or not np.array_equal(given.labels.cpu().numpy()[rows], labels):
+        raise InputError(f"The data {given.name!r} are not those of the run in {str(folder)!r}: their labels differ. {advice}")
     return given.take(torch.from_numpy(rows if places is None else rows[places]))
 
 

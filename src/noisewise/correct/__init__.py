@@ -1,7 +1,7 @@
 """Correct: a cleaned set of labels from an audit, every change of it listed and reversible.
 
 `correct` decides by a policy (`relabel`, `prune`, `soften`), or by what a person decided on the page that `review` writes. A
-`Correction` is a file of labels; `retrain` trains the run again on it.
+`Correction` is a file of labels; `retrain` trains the run again on it, and leaves a note of where the new run came from.
 """
 
 from noisewise.correct._correction import Correction, correct

@@ -37,6 +37,7 @@ class Correction:
         share: how much of the example belongs to that label; the rest stays with the given one. 1 unless it was softened.
         kept: whether it is still there.
         classes: the name of every class.
+        policy: what decided: a policy's spec, "by hand" or "from a file".
     """
 
     index: Whole
@@ -46,13 +47,13 @@ class Correction:
     share: Floats
     kept: Flags
     classes: tuple[str, ...]
+    policy: str
 
     def __len__(self) -> int:
         return len(self.given)
 
     def __repr__(self) -> str:
-        kinds, numbers = np.unique(self._change()[self.changed], return_counts=True)
-        changes = ", ".join(f"{number:,} {_CHANGED[kind]}" for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True))
+        changes = ", ".join(f"{number:,} {_CHANGED[kind]}" for kind, number in self.changes.items())
         return f"Correction({len(self):,} labels: {changes or 'none changed'})"
 
     @property
@@ -60,6 +61,30 @@ class Correction:
         """Which labels are not as they were given."""
         moved: Flags = self.labels != self.given
         return moved | ~self.kept
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """How many labels were changed, by the kind of change: "prune", "relabel" and "soften", those that occur."""
+        kinds, numbers = np.unique(self._change()[self.changed], return_counts=True)
+        return dict(zip(kinds.tolist(), numbers.tolist(), strict=True))
+
+    def probabilities(self) -> Floats:
+        """The labels as targets of a loss, (examples, classes): 1 for the label, and shared with the given one where it was softened.
+
+        Every loss takes them in place of labels that looks at one example at a time. What is left out is left out here too.
+
+        Example:
+            >>> softened = Correction(np.arange(2), ("a", "b"), np.array([0, 0]), np.array([0, 1]), np.array([1.0, 0.75]),
+            ...                       np.array([True, True]), ("cat", "dog"), "soften")
+            >>> softened.probabilities()
+            array([[1.  , 0.  ],
+                   [0.25, 0.75]])
+        """
+        here, share = np.arange(len(self)), self.share
+        targets = np.zeros((len(self), len(self.classes)))
+        targets[here, self.given] = 1 - share
+        targets[here, self.labels] += share
+        return targets[self.kept]
 
     def undone(self) -> Correction:
         """The labels as they were given."""
@@ -104,7 +129,17 @@ class Correction:
         except (KeyError, ValueError, TypeError) as error:
             raise InputError(f"The file {str(path)!r} does not hold corrected labels of these classes: {error}. Write it again.") from None
         kept = np.array([bool(row["label"]) for row in rows])
-        return cls(index, tuple(row["id"] for row in rows), given, labels, share, kept, tuple(classes))
+        return cls(index, tuple(row["id"] for row in rows), given, labels, share, kept, tuple(classes), "from a file")
+
+    def check_one_label_each(self) -> None:
+        """Refuse what a run cannot be trained on: shared labels, or no example at all."""
+        if (self.share < 1).any():
+            raise InputError(
+                f"A run has one label per example, and {int((self.share < 1).sum())} were softened. "
+                "Relabel or prune them to train again, or give probabilities() to a loss in a loop of your own."
+            )
+        if not self.kept.any():
+            raise InputError("No example would be left. Correct fewer labels, like prune(below=0.2).")
 
     def apply(self, examples: Dataset) -> Dataset:
         """The examples of the run with the corrected labels, without those that are left out.
@@ -112,15 +147,9 @@ class Correction:
         Args:
             examples: of the run, in the order of its record, with the labels they were given.
         """
+        self.check_one_label_each()
         if not np.array_equal(examples.labels.cpu().numpy(), self.given):
             raise InputError("The labels of the examples are not those that were corrected. Give what the run was trained on.")
-        if (self.share < 1).any():
-            raise InputError(
-                f"A data set has one label per example, and {int((self.share < 1).sum())} were softened. "
-                "Relabel or prune them to train again, or train on the written shares yourself."
-            )
-        if not self.kept.any():
-            raise InputError("No example would be left. Correct fewer labels, like prune(below=0.2).")
         corrected = replace(examples, labels=torch.from_numpy(self.labels.copy()).to(examples.labels.device))
         return replace(corrected.take(torch.from_numpy(self.kept)), name=f"{examples.name} corrected")
 
@@ -157,7 +186,8 @@ def correct(found: Audit, policy: str | Policy = "relabel", *, decisions: Mappin
     labels, share, kept = found.given.copy(), np.ones(len(found)), np.ones(len(found), dtype=bool)
     given, suggested, quality = found.given[changing], found.suggested[changing], found.quality[changing]
     labels[changing], share[changing], kept[changing] = chosen_by.decide(given, suggested, quality)
-    return Correction(found.index, tuple(found.ids), found.given, labels, share, kept, tuple(found.dynamics.record.classes))
+    classes, decided_by = tuple(found.dynamics.record.classes), repr(chosen_by) if decisions is None else "by hand"
+    return Correction(found.index, tuple(found.ids), found.given, labels, share, kept, classes, decided_by)
 
 
 def _accepted(found: Audit, decisions: Mapping[int, bool]) -> Flags:

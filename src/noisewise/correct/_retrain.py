@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from noisewise.audit._examples import examples_of
 from noisewise.correct._correction import Correction
+from noisewise.correct._origin import Origin, examples_of, read_origin
 from noisewise.data import available, read
 from noisewise.train import Run, fit
 from noisewise.train._fit import Watch
 
-LABELS = "labels/corrected.csv"
+# The noise is in the labels already, and the share that was held out stays out.
+_OTHERWISE = {"noise": "none", "validation": 0.0, "patience": None}
 
 
 def retrain(
@@ -31,7 +32,8 @@ def retrain(
         correction: the labels.
         data: what it was trained on; by default what its settings name.
         test: what to test on; an official data set brings its own.
-        folder: of the new run; by default the old one's with "-corrected" behind it. The labels are kept in it.
+        folder: of the new run; by default the old one's with "-corrected" behind it. The labels are kept in it, and where they
+            came from, so that a report sets the two runs side by side.
         watch: called after every step, as by `fit`.
         **settings: what to do otherwise than before.
 
@@ -41,13 +43,15 @@ def retrain(
     Reference:
         Wang et al., Derivative manipulation for general example weighting (gradient rescaling), arXiv:1905.11233, appendix E.
     """
-    record = run.dynamics.record
-    examples = correction.apply(examples_of(record, run.data if data is None else data))
-    if test is None and run.settings.data.partition("(")[0].strip() in available():
-        test = read(run.settings.data, split="test")
-    # The noise is in the labels already, and the share that was held out stays out.
-    asked = {**run.settings.as_json(), "noise": "none", "validation": 0.0, "patience": None, **settings}
+    correction.check_one_label_each()
+    examples = correction.apply(examples_of(run.dynamics.record, run.data if data is None else data))
+    before, earlier = run.settings.as_json(), read_origin(run.path)
+    source = before["data"] if earlier is None else str(earlier.settings["data"])
+    if test is None and source.partition("(")[0].strip() in available():
+        test = read(source, split="test")
+    asked = {**before, **_OTHERWISE, **settings}
     model, _ = asked.pop("model"), asked.pop("data")
     again = fit(model, examples, test=test, folder=f"{run.path}-corrected" if folder is None else folder, watch=watch, **asked)
-    correction.write(again.path / LABELS)
+    changed = [name for name in ("data", *_OTHERWISE) if name not in settings]
+    Origin.of(run.dynamics, correction, again.dynamics, changed).write(again.path, correction)
     return again

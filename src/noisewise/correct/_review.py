@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from noisewise.audit import Audit
-from noisewise.audit._examples import examples_of, features, picture
+from noisewise.audit._examples import features, picture
+from noisewise.correct._origin import examples_of
 from noisewise.data import Dataset
 from noisewise.errors import InputError, must
 from noisewise.output import check_output, written_whole

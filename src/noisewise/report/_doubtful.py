@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.audit import Audit
-from noisewise.audit._examples import examples_of, features, picture
+from noisewise.audit._examples import features, picture
+from noisewise.correct._origin import examples_of
 from noisewise.data import Dataset
 from noisewise.errors import InputError
 from noisewise.report._facts import Doubt, Example, Matrix
@@ -47,7 +48,7 @@ def doubt(run: Reading, data: Any) -> Doubt | None:
 def summary(run: Reading, found: Audit) -> str:
     """How many labels look wrong, in words."""
     share = 100 * found.count / max(1, run.number)
-    words = f"{found.count:,} of {run.number:,} labels ({share:.1f} %) look wrong, judged by the margins under {run.loss}"
+    words = f"{found.count:,} of {run.number:,} labels ({share:.1f} %) look wrong, judged by the margins under {run.called}"
     wrong = run.dynamics.record.wrong
     return words if wrong is None else f"{words}; {int(wrong.sum()):,} are known to be wrong"
 

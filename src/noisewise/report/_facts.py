@@ -127,8 +127,39 @@ class Doubt(TypedDict):
     matrices: list[Matrix]
 
 
+class BeforeAfter(TypedDict):
+    """A share before and after the correction of the labels, averaged over seeds."""
+
+    title: str
+    before: Average | None
+    after: Average | None
+
+
+class ClassChange(TypedDict):
+    """How many labels a class had, how many left it for other classes or came from them, how many were left out, how many it has."""
+
+    name: str
+    before: int
+    away: int
+    into: int
+    left_out: int
+    after: int
+
+
+class CorrectionFacts(TypedDict):
+    """Runs before and after the correction of their labels: what they are called, whether it gained, and what was changed."""
+
+    origin: str
+    label: str
+    text: str
+    notes: list[str]
+    measures: list[BeforeAfter]
+    classes_title: str
+    classes: list[ClassChange]
+
+
 class TaskFacts(TypedDict):
-    """What can be compared: runs on the same data with the same model and noise.
+    """What can be compared: runs on the same data with the same model and noise, and those trained again after a correction.
 
     A figure whose panels stand in two columns lists them in ``layout["meta"]["panels"]``, as pairs of axes, row by row; what is
     written into a panel is anchored to its axes ("x2 domain"), so that panels can be moved on a narrow screen.
@@ -138,6 +169,7 @@ class TaskFacts(TypedDict):
     data: str
     model: str
     noise: str
+    corrections: list[CorrectionFacts]
     curves: Figure | None
     curves_note: str | None
     dynamics: Figure | None

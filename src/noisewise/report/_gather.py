@@ -23,6 +23,7 @@ from noisewise.errors import InputError
 from noisewise.losses import MarginLoss
 from noisewise.papers import reported
 from noisewise.report._charts import dynamics_figure
+from noisewise.report._corrected import before_and_after, has_gained
 from noisewise.report._doubtful import doubt, summary
 from noisewise.report._facts import Broken, Facts, FilmFacts, Group, Reported, RunFacts, Sentence, TaskFacts
 from noisewise.report._read import MEASURES, Reading
@@ -74,10 +75,10 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell 
         tell(f"drawing task {number + 1} of {len(groups)}")
         standings.append([_standing(label, same) for label, same in by_loss.items()])
         first = {label: _counted(same)[0] for label, same in by_loss.items()}
-        judge = _judge(first, winner(standings[-1]))
+        judge = _judge(first, standings[-1])
         facts["groups"] += _groups(number, by_loss, standings[-1])
         facts["tasks"].append(_task(names[number], by_loss, first, judge, frames, data))
-        facts["verdict"] += [*verdict(number, names[number], standings[-1]), *_doubts(number, judge)]
+        facts["verdict"] += [*verdict(number, names[number], standings[-1]), *has_gained(number, by_loss), *_doubts(number, judge)]
     order = list(tasks)
     facts["runs"] = [_run(run, order.index(run.task)) for run in runs]
     facts["verdict"] = [*_overall(standings), *facts["verdict"], *_left_out(runs, broken)]
@@ -90,7 +91,7 @@ def _read(folder: Path) -> Reading:
     for name in ("data", "model", "loss"):
         if not run.setting(name):
             raise InputError(f"The settings of the run in {str(folder)!r} name no {name}. Copy the run folder again.")
-    _ = run.state, run.measures, run.knows_truth
+    _ = run.state, run.measures, run.knows_truth, run.origin
     return run
 
 
@@ -119,7 +120,7 @@ def _counts(runs: Sequence[Reading], broken: Sequence[Any]) -> str:
 def _by_label(runs: Sequence[Reading]) -> dict[str, list[Reading]]:
     """The runs of a task by their loss, and by whatever else but the seed tells them apart."""
     readings = {run.folder: run for run in runs}
-    return {label: [readings[Path(one.folder)] for one in same] for label, same in by_label([run.dynamics for run in runs]).items()}
+    return {label: [readings[Path(one.folder)] for one in same] for label, same in by_label([run.compared for run in runs]).items()}
 
 
 def _counted(runs: Sequence[Reading]) -> list[Reading]:
@@ -132,7 +133,7 @@ def _standing(label: str, runs: Sequence[Reading]) -> Standing:
     measures: dict[str, Spread | None] = {name: over_seeds(run.measures[name] for run in counted) for name, *_ in MEASURES}
     measures["held_out"] = over_seeds(run.held_out for run in counted)
     failed = tuple(run.notes[0] for run in runs if run.state == "failed")
-    return Standing(label, len(counted), measures, runs[0].starved, failed)
+    return Standing(label, len(counted), measures, runs[0].starved, failed, corrected=runs[0].origin is not None)
 
 
 def _groups(number: int, by_loss: Mapping[str, Sequence[Reading]], standings: Sequence[Standing]) -> Iterator[Group]:
@@ -153,6 +154,8 @@ def _groups(number: int, by_loss: Mapping[str, Sequence[Reading]], standings: Se
 
 def _reported(run: Reading) -> Reported | None:
     """What a paper reports for such a run: its final test accuracy where it gives one."""
+    if run.origin is not None:
+        return None
     found = run.attempt(lambda: reported(run.dynamics.record.settings))
     if not found:
         return None
@@ -162,9 +165,10 @@ def _reported(run: Reading) -> Reported | None:
     return {"value": value, "source": f"{one.words}, {one.metric}{differs}"}
 
 
-def _judge(first: Mapping[str, Reading], best: Standing | None) -> Reading:
-    """The run whose margins say which labels look wrong: one of the winner's."""
-    return next(iter(first.values())) if best is None else first[best.loss]
+def _judge(first: Mapping[str, Reading], standings: Sequence[Standing]) -> Reading:
+    """The run whose margins say which labels look wrong: one of the winner's among those with the labels as they were given."""
+    as_given = [one for one in standings if not one.corrected] or standings
+    return first[(winner(as_given) or as_given[0]).loss]
 
 
 def _task(
@@ -174,12 +178,13 @@ def _task(
     runs = [run for same in by_loss.values() for run in same]
     curves, note = _curves(list(first.values()))
     films = {f"{label}, seed {run.seed}": run.film(frames) for label, run in first.items()}
-    told = [run.dynamics for run in runs if run.attempt(partial(_has_a_course, run))]
+    told = [run.compared for run in runs if run.attempt(partial(_has_a_course, run))]
     return {
         "name": name,
         "data": runs[0].task[0],
         "model": runs[0].task[1],
         "noise": runs[0].task[2],
+        "corrections": before_and_after(by_loss),
         "curves": curves,
         "curves_note": note,
         "dynamics": dynamics_figure(history(told)) if told else None,
@@ -196,7 +201,7 @@ def _has_a_course(run: Reading) -> bool:
 def _curves(runs: Sequence[Reading]) -> tuple[Figure | None, str | None]:
     """The emphasis of the losses that have a curve, and a word on the others."""
     drawn = [run for run in runs if isinstance(run.known_loss, MarginLoss) and not run.known_loss.couples]
-    others = [run.loss for run in runs if run not in drawn]
+    others = dict.fromkeys(run.loss for run in runs if run not in drawn)
     note = f"No curve for {', '.join(others)}: its pull is not a function of p alone." if others else None
     classes = next((len(run.classes) for run in runs if len(run.classes) > 1), None)
     if not drawn or classes is None:
@@ -249,7 +254,7 @@ def _run(run: Reading, task: int) -> RunFacts:
     data, model, noise = run.task
     return {
         "task": task,
-        "loss": run.loss,
+        "loss": run.called,
         "noise": noise,
         "model": model,
         "data": data,
@@ -260,7 +265,7 @@ def _run(run: Reading, task: int) -> RunFacts:
         "folder": str(run.folder),
         "settings": {name: str(value) for name, value in record.settings.items() if value is not None},
         "versions": {name: str(value) for name, value in _flat(provenance) if value is not None},
-        "command": run.attempt(lambda: repeat(record.settings, run.folder)),
+        "command": run.attempt(lambda: repeat(record.settings, run.folder, corrected=run.origin is not None)),
         "notes": list(run.notes),
     }
 

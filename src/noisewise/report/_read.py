@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from noisewise.audit import Audit, audit
+from noisewise.correct._origin import Origin, digest, read_origin
 from noisewise.draw._film import Film, film
 from noisewise.dynamics import Dynamics, underfitting
 from noisewise.errors import InputError
@@ -49,8 +50,18 @@ class Reading:
     def folder(self) -> Path:
         return Path(self.dynamics.folder)
 
+    @cached_property
+    def origin(self) -> Origin | None:
+        """Where a run on corrected labels came from."""
+        return self.attempt(lambda: read_origin(self.folder))
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What the run is compared by: its settings, where it was trained on corrected labels as if they had not been corrected."""
+        return {**self.dynamics.record.settings, **({} if self.origin is None else self.origin.settings)}
+
     def setting(self, name: str) -> Any:
-        return self.dynamics.record.settings.get(name)
+        return self.settings.get(name)
 
     @property
     def task(self) -> tuple[str, str, str]:
@@ -66,6 +77,20 @@ class Reading:
     @property
     def loss(self) -> str:
         return str(self.setting("loss"))
+
+    @property
+    def called(self) -> str:
+        """Its loss, and what was done to its labels."""
+        return self.loss if self.origin is None else self.origin.name(self.loss)
+
+    @cached_property
+    def compared(self) -> Dynamics:
+        """The same run under the settings it is compared by and the name it has among others."""
+        if self.origin is None:
+            return self.dynamics
+        twin = Dynamics(self.folder)
+        twin.record.settings.update(self.settings, loss=self.called)
+        return twin
 
     @cached_property
     def state(self) -> str:
@@ -113,6 +138,11 @@ class Reading:
     def starved(self) -> str | None:
         """The alarm that its loss hardly starts, with what would mend it."""
         return self.attempt(lambda: underfitting(self.loss, len(self.classes))) if self.known_loss and self.classes else None
+
+    @cached_property
+    def labels(self) -> str | None:
+        """What its labels are known by."""
+        return self.attempt(lambda: digest(self.dynamics.record.given))
 
     def film(self, frames: int) -> Film | None:
         return self.attempt(lambda: film(self.dynamics, frames=frames) if self.dynamics.record.epochs() else None)

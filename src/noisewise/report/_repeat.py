@@ -12,12 +12,13 @@ from noisewise.data import available
 from noisewise.train import Settings
 
 
-def repeat(settings: Mapping[str, Any], folder: Path) -> str:
+def repeat(settings: Mapping[str, Any], folder: Path, *, corrected: bool = False) -> str:
     """The command, or the Python call, that trains a run with these settings.
 
     Args:
         settings: what was asked, by name.
         folder: of the run.
+        corrected: whether it was trained on corrected labels, which no name of a data set stands for.
 
     Example:
         >>> print(repeat({"data": "digits", "model": "mlp", "loss": "imae(T=8)", "epochs": 5, "normalise": False}, Path("runs/a")))
@@ -27,7 +28,7 @@ def repeat(settings: Mapping[str, Any], folder: Path) -> str:
     """
     defaults = {field.name: field.default for field in fields(Settings)}
     asked = {name: value for name, value in settings.items() if name in defaults and value != defaults[name] and value is not None}
-    if not _has_a_name(str(settings["data"])):
+    if corrected or not _has_a_name(str(settings["data"])):
         rest = {name: value for name, value in asked.items() if name not in ("data", "model")} | {"folder": str(folder)}
         return f"noisewise.fit({settings['model']!r}, data, {', '.join(f'{name}={value!r}' for name, value in rest.items())})"
     words = ["noisewise", "train"]

@@ -28,6 +28,7 @@ class Standing:
         measures: averages by name.
         starved: the alarm that the loss hardly starts, or None.
         failed: why the runs failed that did.
+        corrected: whether the runs were trained on corrected labels, so that the wrong ones among them are others.
     """
 
     loss: str
@@ -35,6 +36,7 @@ class Standing:
     measures: dict[str, Spread | None]
     starved: str | None = None
     failed: tuple[str, ...] = ()
+    corrected: bool = False
 
     def mean(self, name: str) -> float | None:
         spread = self.measures.get(name)
@@ -101,7 +103,7 @@ def _won(best: Standing, standings: Sequence[Standing], name: str) -> str:
 
 def _memorised(best: Standing | None, standings: Sequence[Standing]) -> Iterator[str]:
     """How many of the wrong labels were learned, by the winner and by the loss that learned clearly more."""
-    known = [one for one in standings if one.mean("noisy_subset") is not None]
+    known = [one for one in standings if one.mean("noisy_subset") is not None and not one.corrected]
     if not known:
         return
     worst = max(known, key=lambda one: one.mean("noisy_subset") or 0)

@@ -6,6 +6,7 @@
     record/training/margins-00001.npy  predictions-00001.npy     of every example, from the training steps of epoch 1
     record/clean/…                                  the same from a pass in eval mode, at evaluations
     checkpoints/epoch-00010.safetensors  model.safetensors
+    correction.json  labels/corrected.csv           only of a run on corrected labels: where it came from, what was changed
 
 Every file appears under its name only when it is whole. There is no pickle anywhere. This module must not know what the
 numbers mean.

@@ -1,0 +1,191 @@
+"""Where a retrained run came from: one small file in its folder, so that it can be set beside the run whose labels it mends.
+
+The numbers of the first run stand in it too, because that run may be gone when somebody asks. The examples of a retrained run are
+found here as well: their source has the labels from before. This module must not know how runs are trained.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from noisewise.audit._examples import examples_of as examples_as_given
+from noisewise.audit._examples import matching
+from noisewise.correct._correction import Correction
+from noisewise.correct._policies import Whole, policies
+from noisewise.data import Dataset
+from noisewise.dynamics import Dynamics, Record
+from noisewise.errors import InputError
+from noisewise.train._folder import RunFolder
+
+FILE, LABELS = "correction.json", "labels/corrected.csv"
+_DONE = {"relabel": "relabelled", "prune": "pruned"}
+
+
+@dataclass(frozen=True)
+class Before:
+    """The run whose labels were corrected, as it was then.
+
+    Args:
+        labels: the digest of its labels.
+        examples: how many it had.
+        wrong: how many of its labels were known to be wrong; None where the truth is not known.
+        final: its test accuracy at the end; None if it was not tested.
+        best: that of its best epoch.
+    """
+
+    labels: str
+    examples: int
+    wrong: int | None
+    final: float | None
+    best: float | None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a run on corrected labels knows of the run it mends.
+
+    Args:
+        folder: of that run, seen from this one's.
+        settings: what this run is compared by instead of its own: the settings that retraining itself had to change.
+        otherwise: what else differs: the settings of that run that the user changed for this one.
+        steps: what was done to the labels since the first run, one phrase for each time it was retrained.
+        policy: what decided on the changes: a policy's spec, "by hand" or "from a file".
+        changes: how many labels were changed, by the kind of change.
+        labels: the digest of the corrected labels.
+        before: the run whose labels were corrected.
+    """
+
+    folder: str
+    settings: dict[str, Any]
+    otherwise: dict[str, Any]
+    steps: tuple[str, ...]
+    policy: str
+    changes: dict[str, int]
+    labels: str
+    before: Before
+
+    @classmethod
+    def of(cls, run: Dynamics, correction: Correction, again: Dynamics, changed: Collection[str]) -> Origin:
+        """What is known when a run has been trained again.
+
+        Args:
+            run: the one whose labels were corrected.
+            correction: the labels.
+            again: the new one.
+            changed: the names of the settings that differ only because of the correction.
+        """
+        earlier = read_origin(Path(run.folder))
+        old, new, wrong = run.record.settings, again.record.settings, run.record.wrong
+        return cls(
+            folder=os.path.relpath(run.folder, again.folder),
+            settings={**{name: old[name] for name in changed}, **({} if earlier is None else earlier.settings)},
+            otherwise={name: value for name, value in old.items() if name not in changed and new.get(name) != value},
+            steps=(*(() if earlier is None else earlier.steps), _step(correction)),
+            policy=correction.policy,
+            changes=correction.changes,
+            labels=digest(correction.labels[correction.kept]),
+            before=Before(digest(correction.given), len(correction), None if wrong is None else int(wrong.sum()), run.final, run.best),
+        )
+
+    def name(self, loss: str) -> str:
+        """What the run is called, beside others of its loss."""
+        return _called(loss, self.steps)
+
+    def name_before(self, loss: str) -> str:
+        """What the run it came from is called, given the loss of this one."""
+        return _called(str(self.otherwise.get("loss", loss)), self.steps[:-1])
+
+    def write(self, folder: Path, correction: Correction) -> None:
+        """Write it into the folder of the new run, with the list of changes."""
+        correction.write(folder / LABELS)
+        RunFolder(folder).write_json(FILE, asdict(self))
+
+
+def read_origin(folder: Path) -> Origin | None:
+    """Where a run came from; None for one that was not trained on corrected labels."""
+    if not (folder / FILE).exists():
+        return None
+    written = RunFolder(folder).read_json(FILE)
+    try:
+        before = written["before"]
+        return Origin(
+            folder=str(written["folder"]),
+            settings={"data": written["settings"]["data"], **written["settings"]},
+            otherwise=dict(written["otherwise"]),
+            steps=tuple(map(str, written["steps"])),
+            policy=str(written["policy"]),
+            changes={kind: int(written["changes"][kind]) for kind in _DONE if kind in written["changes"]},
+            labels=str(written["labels"]),
+            before=Before(
+                labels=str(before["labels"]),
+                examples=int(before["examples"]),
+                wrong=None if before["wrong"] is None else int(before["wrong"]),
+                final=None if before["final"] is None else float(before["final"]),
+                best=None if before["best"] is None else float(before["best"]),
+            ),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"The file {str(folder / FILE)!r} does not say where the run came from: {error!r}. Copy the run folder again."
+        ) from None
+
+
+def read_changes(folder: Path, origin: Origin, classes: Collection[str]) -> Correction:
+    """The list of changes a run was trained with, after a check that it is this one.
+
+    Args:
+        folder: of the run.
+        origin: where it came from.
+        classes: the name of every class, in order.
+    """
+    correction = Correction.read(folder / LABELS, classes)
+    if (digest(correction.given), digest(correction.labels[correction.kept])) != (origin.before.labels, origin.labels):
+        raise InputError(
+            f"The file {str(folder / LABELS)!r} does not list the changes the run was trained with. Copy the run folder again."
+        )
+    return correction
+
+
+def examples_of(record: Record, data: Any = None, *, places: Any = None) -> Dataset:
+    """The examples of a run with the labels it was trained on; corrected ones are looked for under the labels they had before.
+
+    Args:
+        record: of the run.
+        data: what it, or the run it came from, was trained on; by default what their settings name.
+        places: the positions in the record of those that are wanted, in any order; by default all.
+    """
+    folder = Path(record.folder)
+    origin = read_origin(folder)
+    try:
+        return examples_as_given(record, data, places=places)
+    except InputError:
+        if origin is None or len(origin.steps) > 1:  # what they were before the first of two corrections stands elsewhere
+            raise
+    correction = read_changes(folder, origin, record.classes)
+    numbers, before = correction.index[correction.kept], correction.given[correction.kept]
+    found = matching(folder, {**record.settings, **origin.settings}, numbers, before, data, places=places)
+    now = record.given if places is None else record.given[places]
+    return replace(found, labels=torch.from_numpy(np.array(now)).to(found.labels.device))
+
+
+def digest(labels: Whole) -> str:
+    """What labels are known by: the same for the same labels in the same order, on any machine."""
+    return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()
+
+
+def _called(loss: str, steps: Sequence[str]) -> str:
+    return f"{loss}, {', then '.join(steps)}" if steps else loss
+
+
+def _step(correction: Correction) -> str:
+    """What was done to the labels, in a phrase that tells one correction from another."""
+    done = " and ".join(_DONE[kind] for kind in correction.changes) or "unchanged"
+    return done if correction.policy in policies else f"{done} ({correction.policy})"
