@@ -2,6 +2,7 @@
 
     python benchmarks/kernels.py [--seconds 240] [--json FILE] [--write] [--profile FILE] [--tune] [--only rows|linear]
     python benchmarks/kernels.py --read FILE --write
+    python benchmarks/kernels.py --errors FILE --write
 
 The floor of a loss and its gradient is one read of the scores and one write of the gradient: a device copy of the same bytes.
 Times are medians of CUDA-graph replays, or of plain calls where a contender cannot be captured (marked †). Contenders come in
@@ -12,7 +13,9 @@ kernel of ours does; ``--tune`` tries other cuts of the rows (`noisewise/kernels
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import shlex
 import statistics
 import sys
@@ -23,6 +26,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.multiprocessing
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -265,29 +269,52 @@ def floor(hidden: Tensor, weight: Tensor) -> float:
     return 6 * rows * hidden.shape[1] * classes / rate + 4 * rows * classes / bandwidth
 
 
-def tune() -> None:
-    """Other cuts of the rows, for cross-entropy and one loss of every class."""
-    for rows, classes, dtype in SHAPES:
-        scores, target = batch(rows, classes, dtype)
-        block = 1 << (classes - 1).bit_length()
-        cuts = [_tuning.Cut(1, long, warps, False) for long in (4096, 8192, 16384, 32768) for warps in (4, 8, 16, 32) if long < classes]
-        if block <= 65536:
-            heights = sorted({max(1, tile // block) for tile in (block, 1024, 2048, 4096, 8192)})
-            cuts += [_tuning.Cut(height, block, warps, True) for height in heights for warps in (1, 2, 4, 8, 16, 32)]
-        copy = copying(scores)
-        for spec in ("ce", "nce"):
-            times = {}
-            for cut in cuts:
-                if 1 <= cut.rows * cut.block // (32 * cut.warps) <= 128:
-                    with mock.patch.object(_tuning, "cut", lambda classes, cut=cut: cut):
-                        times[cut] = milliseconds(step_of(ours(spec), scores, target), 0.05)[0]
-            used = _tuning.cut(classes)
-            print(
-                f"{rows} × {classes} {str(dtype)[6:]}, {spec}: a copy {copy:.4f} ms, in use {used} {times.get(used, float('nan')):.4f} ms"
-            )
-            for cut in sorted(times, key=lambda cut: times[cut])[:4]:
-                print(f"    {times[cut]:.4f} ms  {times[cut] / copy:.2f} copies  {cut}", flush=True)
-        del scores, target
+def cuts(classes: int) -> list[_tuning.Cut]:
+    """Ways to cut rows of so many classes that are worth a try."""
+    block = 1 << (classes - 1).bit_length()
+    found = []
+    if block <= 512:
+        found += [_tuning.Cut(tile // block, block, warps, True) for tile in (1024, 2048, 4096, 8192) for warps in (2, 4, 8)]
+    if 512 <= block <= 32768:
+        found += [_tuning.Cut(1, block, warps, True) for warps in (1, 2, 4, 8, 16, 32)]
+    if classes > 4096:
+        found += [_tuning.Cut(1, part, warps, False) for part in (2048, 4096, 8192, 16384) for warps in (4, 8, 16, 32)]
+    return [cut for cut in found if 8 <= cut.rows * cut.block // (32 * cut.warps) <= 64]
+
+
+def trials() -> list[tuple[tuple[int, int, torch.dtype], str, _tuning.Cut]]:
+    """Cross-entropy and one loss of every class over the shapes."""
+    return [(shape, spec, cut) for shape in SHAPES[:7] for spec in ("ce", "nce") for cut in cuts(shape[1])]
+
+
+def compile_part(part: int, parts: int) -> None:
+    """Fill Triton's cache: what a worker of `tune` does."""
+    _switch._switched_on = True
+    for (_, classes, dtype), spec, cut in trials()[part::parts]:
+        with mock.patch.object(_tuning, "cut", lambda *about, cut=cut: cut):
+            step_of(ours(spec), *batch(256, classes, dtype))()
+
+
+def tune(until: float) -> None:
+    """Try other cuts of the rows; they are compiled by all processors first."""
+    context, number = torch.multiprocessing.get_context("spawn"), max(1, (os.cpu_count() or 1) - 2)
+    workers = [context.Process(target=compile_part, args=(part, number)) for part in range(number)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    print("compiled", flush=True)
+    for (shape, spec), group in itertools.groupby(trials(), key=lambda trial: trial[:2]):
+        scores, target = batch(*shape)
+        copy, times = copying(scores), {}
+        for _, _, cut in group:
+            if time.perf_counter() < until:
+                with mock.patch.object(_tuning, "cut", lambda *about, cut=cut: cut):
+                    times[cut] = milliseconds(step_of(ours(spec), scores, target), 0.03)[0] / copy
+        used = _tuning.cut(shape[1], scores.element_size(), spec == "nce")
+        print(f"{shape[0]} × {shape[1]} {str(shape[2])[6:]}, {spec}: in use {times.get(used, float('nan')):.2f} copies {used}")
+        for cut in sorted(times, key=lambda cut: times[cut])[:4]:
+            print(f"    {times[cut]:.2f} copies  {cut}", flush=True)
 
 
 def profile(path: Path) -> None:
@@ -328,6 +355,31 @@ def lines_of(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def lines_of_errors(rows: list[dict[str, Any]]) -> list[str]:
+    """What `tests/kernels/test_full_range.py` found, as Markdown: the worst over scores, values and gradients of each loss."""
+    losses, kinds = (list(dict.fromkeys(row[key] for row in rows)) for key in ("loss", "type"))
+    kinds.sort(key=["float32", "bfloat16", "float16"].index)
+    lines = [
+        "`NOISEWISE_KERNELS=1 pytest tests/kernels/test_full_range.py --error-table FILE`, then",
+        "`python benchmarks/kernels.py --errors FILE --write`.",
+        "",
+        f"Worst error against float64 in units of what is allowed, {len(rows)} cases: value / gradient, in {', '.join(kinds)}, over",
+        "scores from −10⁴ to 10⁴. Allowed in float32 are 10⁻⁶ (1 + |Δ|) of the value and of the row's largest slope, in the others one",
+        "rounding more; of a loss whose value is a table (IMAE, GR) also 10⁻⁶ of its size near Δ = 0; of a loss of every class 10⁻⁶ of",
+        "its terms.",
+        "",
+        "| classes | " + " | ".join(losses) + " |",
+        "|---" * (len(losses) + 1) + "|",
+    ]
+    for classes in sorted({row["classes"] for row in rows}):
+        cells = []
+        for loss in losses:
+            found = {row["type"]: row for row in rows if row["classes"] == classes and row["loss"] == loss}
+            cells.append(", ".join(f"{found[kind]['value']:.2f} / {found[kind]['gradient']:.2f}" for kind in kinds if kind in found))
+        lines.append(f"| {classes:,} | " + " | ".join(cells) + " |")
+    return lines
+
+
 def table_of(rows: list[dict[str, Any]], yardstick: str, key: str, cell: Callable[[dict[str, Any], float], str] | None) -> list[str]:
     names = list(dict.fromkeys(name for row in rows for name in row["ms"]))
     lines = ["| | " + " | ".join(row["shape"] for row in rows) + " |", "|---" * (len(rows) + 1) + "|"]
@@ -347,10 +399,17 @@ def main() -> None:
     parser.add_argument("--only", choices=("rows", "linear"))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--read", type=Path)
+    parser.add_argument("--errors", type=Path, help="the error table that the tests wrote")
     parser.add_argument("--write", action="store_true", help="put the tables into benchmarks/RESULTS.md")
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
+    if options.errors:
+        lines = lines_of_errors(json.loads(options.errors.read_text()))
+        print("\n".join(lines))
+        if options.write:
+            write_section("Errors of the kernels", lines)
+        return
     if options.read:
         result = json.loads(options.read.read_text())
     else:
@@ -358,7 +417,7 @@ def main() -> None:
             sys.exit("benchmarks/kernels.py measures on a GPU and finds none; --read writes the tables of an earlier run.")
         _switch._switched_on = True
         if options.tune:
-            tune()
+            tune(time.perf_counter() + options.seconds)
             return
         if options.profile:
             profile(options.profile)

@@ -10,6 +10,7 @@ import torch
 
 import noisewise
 from noisewise.kernels import fused, linear_loss
+from noisewise.kernels._spelling import spell, written
 from noisewise.losses import Loss, MarginLoss
 from registry import build
 
@@ -59,9 +60,13 @@ def test_errors_stay_within_what_the_format_allows(classes, dtype, device, error
 
 
 def terms(loss: Loss, scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The terms of which the value of a loss of every class is a difference."""
+    """What besides the value the error is measured by: the terms of which the value of a loss of every class is a difference; and for
+    a loss whose value is a table its size within one unit of Δ = 0, as `noisewise.kernels._table.TOLERANCE` says."""
     if isinstance(loss, MarginLoss):
-        return torch.zeros(len(scores), device=scores.device, dtype=torch.float64)
+        text, numbers = spell(loss, scores.shape[1])
+        tabled = written(text, tuple(numbers), scores.shape[1]).table is not None
+        near = loss.value(torch.linspace(-1, 1, 33, dtype=torch.float64)).abs().max() if tabled else torch.zeros(())
+        return near.to(scores.device, torch.float64).expand(len(scores))
     costs = -scores.double().log_softmax(1)
     return costs.gather(1, target.unsqueeze(1)).squeeze(1) + costs.mean(1)
 

@@ -90,13 +90,40 @@ def test_half_precision_is_rounded_once(spec, dtype, device):
 @pytest.mark.parametrize("classes", [2, 37, 64])
 def test_rows_longer_than_the_chip_holds_give_the_same(spec, classes, device, monkeypatch):
     monkeypatch.setattr(_tuning, "LONGEST_ON_CHIP", 1)
-    monkeypatch.setattr(_tuning, "LONG", _tuning.Cut(rows=1, block=16, warps=4, whole=False))
+    monkeypatch.setattr(_tuning, "LONG_BYTES", 64)
     scores, target = 3 * torch.randn(4, classes) + 1e3 * torch.randn(4, 1), torch.randint(classes, (4,))
     scores[0, target[0]] -= 60
     target[1] = -100
     value, gradient, exact, slopes = both(build(spec), scores, target, device)
     torch.testing.assert_close(value, exact, rtol=1e-4, atol=1e-4)  # scores near 1000 are themselves known to 6e-5 only
     torch.testing.assert_close(gradient, slopes, rtol=1e-3, atol=1e-5 * float(slopes.abs().max()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("longest", [1, 1024])
+@pytest.mark.parametrize("spec", ["imae(T=8.0)", "nce"])
+def test_rows_may_begin_anywhere(spec, longest, dtype, device, monkeypatch):
+    """A row is read from the 16-byte boundary before it: neighbours must neither be counted nor written to."""
+    monkeypatch.setattr(_tuning, "LONGEST_ON_CHIP", longest)
+    monkeypatch.setattr(_tuning, "LONG_BYTES", 32)
+    monkeypatch.setattr(_tuning, "TILE", 1)
+    target = torch.tensor([0, 18, -100, 7, 18])
+    for shift, width in ((0, 19), (3, 23), (1, 24)):
+        scores = torch.full((5, width), 50.0).to(dtype)
+        scores[:, shift : shift + 19] = torch.randn(5, 19).to(dtype)
+        given = scores.to(device)
+        rows = given[:, shift : shift + 19]
+        loss = build(spec, reduction="sum")
+        leaf = rows.cpu().double().requires_grad_()
+        exact = loss(leaf, target)
+        exact.backward()
+        tolerance = 1e-5 if dtype == torch.float32 else 0.02
+        for in_place in (False, True):
+            found = loss_and_gradient(loss, rows, target.to(device), in_place=in_place)
+            torch.testing.assert_close(found.value.cpu().double(), exact.detach(), rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(found.gradient.cpu().double(), leaf.grad, rtol=tolerance, atol=tolerance)
+        outside = torch.cat([given[:, :shift], given[:, shift + 19 :]], 1)
+        assert (outside == 50).all()
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -255,12 +282,13 @@ def test_it_compiles_as_one_graph_and_notices_a_changed_hyper_parameter(device):
             torch.testing.assert_close(compiled, plain)
 
 
-def test_torch_finds_nothing_wrong_with_the_operator(device):
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_torch_finds_nothing_wrong_with_the_operator(reduction, device):
     from noisewise.kernels._operator import rows
 
     scores = torch.randn(4, 5, device=device, requires_grad=True)
     target = torch.tensor([0, 4, -100, 2], device=device)
-    torch.library.opcheck(rows, (scores, target, "gce(q={})", [0.7], None, None, None, -100, True, False))
+    torch.library.opcheck(rows, (scores, target, "gce(q={})", [0.7], None, None, None, -100, reduction, False))
 
 
 class Plain(MarginLoss):
@@ -362,6 +390,34 @@ def test_skipped_rows_leave_out_no_more_than_stated(device):
     torch.testing.assert_close(found[0][~skipped], exact[0][~skipped])
     assert (found[0] - exact[0]).abs().max() <= 2 * skip * weight.abs().max()
     assert (found[1] - exact[1]).abs().sum() <= 2 * skip * hidden[skipped].abs().sum(1).max() * skipped.sum()
+
+
+def test_classes_that_no_example_pulls_at_are_left_out(device):
+    """Examples are alike and scores far apart, so that most classes have no share in any example."""
+    hidden = (0.1 * torch.randn(40, 3, device=device) + torch.tensor([2.0, 0.0, 0.0], device=device)).requires_grad_()
+    weight = (8 * torch.randn(200, 3, device=device)).requires_grad_()
+    bias = torch.zeros(200, device=device, requires_grad=True)
+    target, skip = torch.randint(200, (40,), device=device) % 5, 1e-3
+    leaves = (hidden, weight, bias)
+    for reduction, upstream in (("mean", torch.tensor(2.0)), ("none", torch.linspace(0.5, 2, 40))):
+        loss = build("ce", reduction=reduction)
+        given = upstream.to(device)
+        exact = torch.autograd.grad(loss(hidden @ weight.T + bias, target), leaves, given)
+        found = torch.autograd.grad(linear_loss(hidden, weight, target, loss=loss, bias=bias, skip=skip), leaves, given)
+        quiet = ~found[2].bool()
+        assert quiet.sum() > 20 and exact[2][quiet].any() and not found[1][quiet].any()
+        lost = 2 * skip * (2 / 40 if reduction == "mean" else 2)
+        assert (found[0] - exact[0]).abs().max() <= lost * weight.abs().max()
+        assert (found[2] - exact[2]).abs().sum() <= 40 * lost
+        torch.testing.assert_close(found[1][~quiet], exact[1][~quiet], rtol=1e-3, atol=40 * lost * float(hidden.detach().abs().max()))
+
+
+def test_what_is_not_a_number_is_never_left_out(device):
+    hidden = torch.randn(6, 3, device=device)
+    hidden[2, 1] = torch.nan
+    weight = torch.randn(9, 3, device=device, requires_grad=True)
+    linear_loss(hidden, weight, torch.zeros(6, dtype=torch.int64, device=device), skip=0.1).backward()
+    assert weight.grad.isnan().any()
 
 
 def test_float64_and_too_many_classes_take_the_torch_path(device, monkeypatch):

@@ -11,9 +11,8 @@ from torch import Tensor
 from noisewise.checks import check_labels, check_scores, check_some
 from noisewise.errors import InputError
 from noisewise.exact import at_least_float
-from noisewise.kernels._spelling import spell
+from noisewise.kernels._spelling import spell, taken
 from noisewise.kernels._switch import usable
-from noisewise.losses import get
 from noisewise.losses._base import Loss
 from noisewise.margin import emphasis, margin
 
@@ -37,19 +36,19 @@ def fused(loss: Loss, scores: Tensor, target: Tensor, sample_weight: Tensor | No
     spelled = spell(loss, rows.shape[-1])
     if spelled is None:
         return None
-    from noisewise.kernels._operator import losses_of_rows
+    from noisewise.kernels._operator import loss_of_rows
 
-    losses = losses_of_rows(
+    value = loss_of_rows(
         _in_rows(rows),
         target.reshape(-1),
         *spelled,
         loss.weight,
         None if sample_weight is None else _spread(loss, sample_weight, target),
         loss.ignore_index,
-        loss.reduction == "mean",
+        loss.reduction,
     )
-    result = losses.view(target.shape) if loss.reduction == "none" else losses.sum()
-    return result if torch.is_autocast_enabled(scores.device.type) else result.to(scores.dtype)
+    value = value.view(target.shape) if loss.reduction == "none" else value
+    return value if torch.is_autocast_enabled(scores.device.type) else value.to(scores.dtype)
 
 
 def _in_rows(scores: Tensor) -> Tensor:
@@ -102,7 +101,7 @@ def loss_and_gradient(
         >>> found.margin.shape, found.emphasis.shape
         (torch.Size([8]), torch.Size([8]))
     """
-    loss = get(loss)
+    loss = taken(loss)
     check_scores(scores, "loss_and_gradient")
     check_labels(scores, target, "loss_and_gradient", loss.ignore_index)
     if scores.dim() != 2 or scores.requires_grad:
@@ -129,7 +128,7 @@ def loss_and_gradient(
         margins=margins,
         emphases=emphases,
     )
-    return Pass(losses if loss.reduction == "none" else losses.sum(), gradient, margins, emphases)
+    return Pass(losses if loss.reduction == "none" else _launch.add_up(losses), gradient, margins, emphases)
 
 
 def _by_torch(loss: Loss, scores: Tensor, target: Tensor, sample_weight: Tensor | None, in_place: bool) -> Pass:

@@ -55,10 +55,15 @@ def run(
     of_row, values, table, every_class = _placed(loss, tuple(numbers), classes, scores.device)
     if table is not None and scores.is_cuda and torch.cuda.is_current_stream_capturing():
         _read_by_graphs.append(table)
-    cut = _tuning.cut(classes)
+    vector = 16 // scores.element_size()
+    straight = scores.stride(0) % vector == 0 and scores.data_ptr() % 16 == 0
+    cut = _tuning.cut(classes if straight else classes + vector - 1, scores.element_size(), every_class)
+    alike = gradient is None or _lie_alike(scores, gradient)
+    even = straight and classes % vector == 0
+    long = {} if cut.rows > 1 else {"VECTOR": vector, "EVEN": even, "ALIKE": alike, "WHOLE": cut.whole}
     with torch.cuda.device_of(scores):  # type: ignore[no-untyped-call]
         counts = _counted(target, class_weight, sample_weight, classes, ignore_index) if mean else None
-        (_rows.whole_rows if cut.whole else _rows.long_rows)[(triton.cdiv(rows, cut.rows),)](
+        (_rows.long_rows if long else _rows.short_rows)[(triton.cdiv(rows, cut.rows),)](
             scores,
             target,
             losses,
@@ -84,8 +89,28 @@ def run(
             ROWS=cut.rows,
             BLOCK=cut.block,
             num_warps=cut.warps,
+            **long,
         )
     return losses
+
+
+def _lie_alike(scores: Tensor, gradient: Tensor) -> bool:
+    """Whether rows of the two lie the same number of bytes behind a multiple of 16."""
+    size = scores.element_size()
+    strides = (scores.stride(0) - gradient.stride(0)) * size % 16 == 0
+    return size == gradient.element_size() and strides and (scores.data_ptr() - gradient.data_ptr()) % 16 == 0
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def add_up(losses: Tensor) -> Tensor:
+    """The sum of the losses of rows."""
+    if not 0 < len(losses) <= _tuning.MOST_ADDED_BY_ONE:
+        return losses.sum()
+    total = torch.empty((), dtype=torch.float32, device=losses.device)
+    with torch.cuda.device_of(losses):  # type: ignore[no-untyped-call]
+        block = min(_tuning.ADDING_BLOCK, triton.next_power_of_2(len(losses)))
+        _rows.add_up[(1,)](losses, total, len(losses), BLOCK=block, num_warps=max(1, min(32, block // 128)))
+    return total
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -97,7 +122,9 @@ def scale_(gradient: Tensor, upstream: Tensor) -> Tensor:
         height = _tuning.SCALING_TILE // block
         grid = min(_tuning.SCALING_PROGRAMS, triton.cdiv(rows, height))
         with torch.cuda.device_of(gradient):  # type: ignore[no-untyped-call]
-            _rows.scale[(grid,)](gradient, upstream, rows, classes, upstream.stride(0), ROWS=height, BLOCK=block)
+            _rows.scale[(grid,)](
+                gradient, upstream, rows, classes, upstream.stride(0), ALIKE=upstream.stride(0) == 0, ROWS=height, BLOCK=block
+            )
     return gradient
 
 

@@ -18,9 +18,9 @@ from torch.autograd.function import once_differentiable
 from noisewise.checks import check_labels, check_scores, check_some
 from noisewise.errors import InputError, must
 from noisewise.exact import at_least_float
-from noisewise.kernels._spelling import spell
+from noisewise.kernels._spelling import spell, taken
 from noisewise.kernels._switch import usable
-from noisewise.losses import Loss, get
+from noisewise.losses import Loss
 
 CHUNK_BYTES = 448 * 2**20
 """Scores held at once; with what the products need besides it stays within 512 MiB."""
@@ -51,8 +51,9 @@ def linear_loss(
         bias: (V,) of the layer.
         sample_weight: a factor per example, shaped like the target.
         skip: leave examples out of the backward which pull less than this: half the L1 norm of an example's ∂loss/∂scores, its
-            weights included and before a mean divides it. What is left out of ∂loss/∂scores has an L1 norm below 2·skip per
-            example. On a GPU the host has to wait for how many are left. 0 leaves out nothing.
+            weights included and before a mean divides it; and of those gone through together, classes at which no ∂loss/∂score is
+            above skip / V. What is left out of ∂loss/∂scores has an L1 norm below 2·skip per example. On a GPU the host has to
+            wait for how many are left. 0 leaves out nothing.
 
     Returns:
         What the loss returns: one number, or with reduction "none" one per example.
@@ -61,10 +62,10 @@ def linear_loss(
         >>> hidden, weight = torch.randn(6, 4, requires_grad=True), torch.randn(9, 4, requires_grad=True)
         >>> target = torch.randint(9, (6,))
         >>> value = linear_loss(hidden, weight, target, loss="gce(q=0.7)")
-        >>> torch.allclose(value, get("gce(q=0.7)")(hidden @ weight.T, target))
+        >>> torch.allclose(value, taken("gce(q=0.7)")(hidden @ weight.T, target))
         True
     """
-    loss = get(loss)
+    loss = taken(loss)
     _check(hidden, weight, target, loss, bias, sample_weight, skip)
     kind = hidden.device.type
     wide = torch.is_autocast_enabled(kind)
@@ -184,21 +185,49 @@ def _chunks(hidden: Tensor, weight: Tensor, copies: int) -> list[slice]:
     return [slice(start, min(start + size, len(hidden))) for start in range(0, len(hidden), size)]
 
 
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+@dataclass
+class _Gradients:
+    """∂loss/∂ of what the layer has, as far as it is wanted, added up chunk by chunk."""
+
+    hidden: Tensor | None
+    weight: Tensor | None
+    bias: Tensor | None
+    begun: bool
+
+    @classmethod
+    def blank(cls, hidden: Tensor, weight: Tensor, wanted: tuple[bool, bool, bool], skip: float) -> _Gradients:
+        begun = skip > 0 or len(hidden) == 0  # zeros, to which all chunks are added; else the first chunk is written
+        room = torch.zeros_like if begun else torch.empty_like
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        bias = torch.zeros(len(weight), dtype=wide, device=weight.device) if wanted[2] else None
+        return cls(room(hidden) if wanted[0] else None, room(weight) if wanted[1] else None, bias, begun)
+
+    def add(self, rows: slice, part: Tensor, gradient: Tensor, weight: Tensor) -> None:
+        """Add a chunk: rows of `hidden` and their ∂loss/∂scores."""
+        if self.hidden is not None:
+            torch.mm(gradient, weight, out=self.hidden[rows])
+        if self.weight is not None:
+            self.weight.addmm_(gradient.T, part, beta=float(self.begun))
+        if self.bias is not None:
+            self.bias += gradient.sum(0, dtype=self.bias.dtype)
+        self.begun = True
+
+    def add_some(self, rows: slice, chosen: Tensor, classes: Tensor, part: Tensor, gradient: Tensor, weight: Tensor) -> None:
+        """Add the chosen rows of a chunk, at some classes."""
+        part, gradient = part[chosen], gradient[chosen][:, classes]
+        if self.hidden is not None:
+            self.hidden[rows][chosen] = gradient @ weight[classes]
+        if self.weight is not None:
+            self.weight.index_add_(0, classes, gradient.T @ part)
+        if self.bias is not None:
+            self.bias.index_add_(0, classes, gradient.sum(0, dtype=self.bias.dtype))
 
 
-def _through(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, task: _Task, upstream: Tensor | None, wanted: tuple[bool, bool, bool]
-) -> tuple[Tensor, Gradients]:
-    """Go through the rows: their losses and, if there is an upstream, the gradients that are wanted of (hidden, weight, bias)."""
-    wide = torch.promote_types(hidden.dtype, torch.float32)
-    losses = torch.empty(len(hidden), dtype=wide, device=hidden.device)
-    blank = torch.zeros_like if task.skip > 0 or len(hidden) == 0 else torch.empty_like
-    by_hidden = blank(hidden) if upstream is not None and wanted[0] else None
-    by_weight = blank(weight) if upstream is not None and wanted[1] else None
-    by_bias = torch.zeros(len(weight), dtype=wide, device=weight.device) if upstream is not None and wanted[2] else None
+def _through(hidden: Tensor, weight: Tensor, bias: Tensor | None, task: _Task, upstream: Tensor | None, gradients: _Gradients) -> Tensor:
+    """Go through the rows: their losses and, if there is an upstream, the gradients that are wanted."""
+    losses = torch.empty(len(hidden), dtype=torch.promote_types(hidden.dtype, torch.float32), device=hidden.device)
     spelled = spell(task.loss, len(weight)) if usable(weight.T) else None
-    chunks = _chunks(hidden, weight, 1 if spelled else _TORCH_COPIES)
+    chunks = _chunks(hidden, weight, (2 if task.skip > 0 else 1) if spelled else _TORCH_COPIES)
     room = hidden.new_empty(chunks[0].stop if chunks else 0, len(weight))
     for rows in chunks:
         part = hidden[rows]
@@ -206,19 +235,27 @@ def _through(
         torch.mm(part, weight.T, out=scores) if bias is None else torch.addmm(bias, part, weight.T, out=scores)
         given = None if upstream is None else upstream[rows]
         losses[rows], gradient, pulls = task.by_kernel(scores, rows, given, *spelled) if spelled else task.by_torch(scores, rows, given)
-        if upstream is None:
+        if given is None:
             continue
-        chosen: Any = slice(None)
-        if pulls is not None:
-            chosen = (pulls >= task.skip).nonzero().squeeze(1)
-            part, gradient = part[chosen], gradient[chosen]
-        if by_hidden is not None:
-            by_hidden[rows][chosen] = gradient @ weight
-        if by_weight is not None:
-            by_weight.addmm_(gradient.T, part, beta=float(rows.start > 0))
-        if by_bias is not None:
-            by_bias += gradient.sum(0, dtype=wide)
-    return losses, (by_hidden, by_weight, None if by_bias is None or bias is None else by_bias.to(bias.dtype))
+        if pulls is None:
+            gradients.add(rows, part, gradient, weight)
+        else:
+            gradients.add_some(rows, *_loud(gradient, pulls, given, task.skip), part, gradient, weight)
+    return losses
+
+
+def _loud(gradient: Tensor, pulls: Tensor, given: Tensor, skip: float) -> tuple[Tensor, Tensor]:
+    """Which rows of a chunk count, and at which classes.
+
+    Args:
+        pulls: how hard each row pulls; NaN counts.
+        given: what the gradient of each row was multiplied by. What a row loses with the classes that are left out is below
+            V · skip / V by the least of these.
+    """
+    rows = (~(pulls < skip)).nonzero().squeeze(1)
+    limit = skip / gradient.shape[1] * (given[rows].abs().amin() if len(rows) else 0.0)
+    classes = (~(torch.linalg.vector_norm(gradient[rows], torch.inf, dim=0) < limit)).nonzero().squeeze(1)
+    return rows, classes
 
 
 class _LinearLoss(torch.autograd.Function):
@@ -230,9 +267,10 @@ class _LinearLoss(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, bias)
         share = task.share(torch.promote_types(hidden.dtype, torch.float32))
         if task.loss.reduction == "none" or hidden.dtype == torch.float16 or not any(ctx.needs_input_grad):
-            losses, _ = _through(hidden, weight, bias, task, None, ctx.needs_input_grad)
+            losses = _through(hidden, weight, bias, task, None, _Gradients(None, None, None, False))
         else:
-            losses, ctx.early = _through(hidden, weight, bias, task, share.expand(len(hidden)), ctx.needs_input_grad)
+            ctx.early = _Gradients.blank(hidden, weight, ctx.needs_input_grad, task.skip)
+            losses = _through(hidden, weight, bias, task, share.expand(len(hidden)), ctx.early)
         return losses if task.loss.reduction == "none" else losses.sum() * share
 
     @staticmethod
@@ -242,16 +280,20 @@ class _LinearLoss(torch.autograd.Function):
         early, ctx.early = ctx.early, None  # they are given away: a second time through the graph makes them anew
         if early is None:
             share = ctx.task.share(upstream.dtype)
-            _, early = _through(hidden, weight, bias, ctx.task, (upstream * share).expand(len(hidden)), ctx.needs_input_grad)
-            return *early, None
-        return *(None if each is None else _scaled(each, upstream) for each in early), None
+            early = _Gradients.blank(hidden, weight, ctx.needs_input_grad, ctx.task.skip)
+            _through(hidden, weight, bias, ctx.task, (upstream * share).expand(len(hidden)), early)
+        else:
+            for each in (early.hidden, early.weight, early.bias):
+                if each is not None:
+                    _scale(each, upstream)
+        return early.hidden, early.weight, None if early.bias is None else early.bias.to(bias.dtype), None
 
 
-def _scaled(gradient: Tensor, factor: Tensor) -> Tensor:
-    """A gradient times one number on the device, in place."""
+def _scale(gradient: Tensor, factor: Tensor) -> None:
+    """Multiply a gradient by one number on the device, in place."""
     if gradient.dim() == 2 and usable(gradient):
         from noisewise.kernels import _launch
 
         _launch.scale_(gradient, factor.expand(len(gradient)))
-        return gradient
-    return gradient.mul_(factor)
+    else:
+        gradient.mul_(factor)

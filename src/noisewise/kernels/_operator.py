@@ -29,7 +29,7 @@ def _compute(
     sample_weight: Tensor | None,
     upstream: Tensor | None,
     ignore_index: int,
-    mean: bool,
+    reduction: str,
     gradient: bool,
 ) -> tuple[Tensor, Tensor]:
     slopes = torch.empty(scores.shape if gradient else (0,), dtype=scores.dtype, device=scores.device)
@@ -42,14 +42,14 @@ def _compute(
         sample_weight=sample_weight,
         upstream=upstream,
         ignore_index=ignore_index,
-        mean=mean,
+        mean=reduction == "mean",
         gradient=slopes if gradient else None,
     )
-    return losses, slopes
+    return losses if reduction == "none" else _launch.add_up(losses), slopes
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    scores, target, ctx.loss, ctx.numbers, class_weight, sample_weight, _, ctx.ignore_index, ctx.mean, _ = inputs
+    scores, target, ctx.loss, ctx.numbers, class_weight, sample_weight, _, ctx.ignore_index, ctx.reduction, _ = inputs
     ctx.save_for_backward(scores, target, class_weight, sample_weight, output[1])
     ctx.set_materialize_grads(False)
     ctx.spent = False
@@ -64,9 +64,9 @@ def _backward(ctx: Any, upstream: Tensor | None, _: Any) -> tuple[Tensor | None,
             found = _differentiable(ctx, scores, *given, upstream)
         elif gradient.numel() and not ctx.spent:
             ctx.spent = True
-            found = _launch.scale_(gradient, upstream)
+            found = _launch.scale_(gradient, upstream.expand(len(scores)))
         else:
-            found = rows(scores, *given, upstream, ctx.ignore_index, ctx.mean, True)[1]
+            found = rows(scores, *given, upstream.expand(len(scores)), ctx.ignore_index, ctx.reduction, True)[1]
     return found, *[None] * 9
 
 
@@ -85,13 +85,13 @@ def _differentiable(
     criterion.weight, criterion.ignore_index, criterion.reduction = class_weight, ctx.ignore_index, "none"
     with off():
         losses = criterion(scores.float(), target, sample_weight=sample_weight)
-    if ctx.mean:
+    if ctx.reduction == "mean":
         counted = (target != ctx.ignore_index).float()
         if class_weight is not None:
             counted = counted * class_weight[target.clamp(0, scores.shape[1] - 1)]
         number = (counted if sample_weight is None else counted * sample_weight).sum()
         losses = losses / torch.where(number == 0, 1.0, number)
-    return torch.autograd.grad(losses, scores, upstream, create_graph=True)[0]
+    return torch.autograd.grad(losses, scores, upstream.expand(len(scores)), create_graph=True)[0]
 
 
 rows = torch.library.custom_op("noisewise::rows", _compute, mutates_args=())
@@ -100,7 +100,8 @@ rows.register_autograd(_backward, setup_context=_keep)
 
 @rows.register_fake
 def _shapes(scores: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-    return scores.new_empty(scores.shape[0], dtype=torch.float32), scores.new_empty(scores.shape if given[-1] else (0,))
+    losses = scores.new_empty(scores.shape[:1] if given[-2] == "none" else (), dtype=torch.float32)
+    return losses, scores.new_empty(scores.shape if given[-1] else (0,))
 
 
 class _Rows(torch.autograd.Function):
@@ -115,7 +116,7 @@ class _Rows(torch.autograd.Function):
         ctx.mark_non_differentiable(output[1])
 
 
-def losses_of_rows(
+def loss_of_rows(
     scores: Tensor,
     target: Tensor,
     loss: str,
@@ -123,10 +124,10 @@ def losses_of_rows(
     class_weight: Tensor | None,
     sample_weight: Tensor | None,
     ignore_index: int,
-    mean: bool,
+    reduction: str,
 ) -> Tensor:
-    """The loss of every row of (N, C) scores, differentiable in the scores."""
-    given = (scores, target, loss, numbers, class_weight, sample_weight, None, ignore_index, mean)
+    """The loss of every row of (N, C) scores, or what they are reduced to, differentiable in the scores."""
+    given = (scores, target, loss, numbers, class_weight, sample_weight, None, ignore_index, reduction)
     if torch.compiler.is_compiling():
         return rows(*given, False)[0]  # type: ignore[no-any-return]
     early = scores.requires_grad and torch.is_grad_enabled() and scores.dtype != torch.float16

@@ -6,9 +6,9 @@ total = Σ_i log p_i. `of_row` turns them into a value, an emphasis w and a slop
 
     ∂L/∂s_y = −w + b (1 − C p_y)        ∂L/∂s_j = w r_j + b (1 − C p_j),  r = softmax over the other classes
 
-`whole_rows` keeps rows on chip: one read, one write. `long_rows` reads a row twice, the second time from its end, where the first
-reading has just been and the cache still holds it. No reading of scores waits for a label. A row whose label is out of range
-comes out as NaN. Tensors that are not wanted are None.
+`short_rows` keeps rows on chip, one read and one write, and so does `long_rows` as long as a row fits. Where it does not it is read
+twice, the second time from its end, where the first reading has just been and the cache still holds it. No reading of scores waits for a
+label. A row whose label is out of range comes out as NaN. Tensors that are not wanted are None.
 """
 
 import triton
@@ -53,17 +53,18 @@ def _factors(class_weight, sample_weight, upstream, counts, label, row, classes,
 
 
 @triton.jit
-def _of_statistics(own, top, pulls, above, classes, numbers, table, of_row: tl.constexpr, EVERY_CLASS: tl.constexpr):
+def _of_statistics(lead, pulls, above, classes, numbers, table, of_row: tl.constexpr, EVERY_CLASS: tl.constexpr):
     """Margin, value, emphasis, and the gradient: at the label, at another class per unit of pull, and at every class alike.
 
-    `top` is the highest of the other scores, `pulls` Σ exp(score − top) over them, `above` Σ (score − top) over all.
+    Scores are counted from a reference near the highest of the other classes: `lead` is the label's, `pulls` Σ exp(score) over the
+    others, `above` Σ score over all.
     """
     others = tl.log(pulls)
-    margin = (own - top) - others
+    margin = lead - others
     total = above
     if EVERY_CLASS:
-        ahead = tl.maximum(own - top, others)
-        total = above - classes * (ahead + tl.log(tl.exp(own - top - ahead) + tl.exp(others - ahead)))
+        ahead = tl.maximum(lead, others)
+        total = above - classes * (ahead + tl.log(tl.exp(lead - ahead) + tl.exp(others - ahead)))
     value, emphasis, by_total = of_row(margin, total, numbers, table)
     value = tl.where(margin == margin, value, margin)
     emphasis = tl.where(margin == margin, emphasis, margin)
@@ -76,15 +77,16 @@ def _of_statistics(own, top, pulls, above, classes, numbers, table, of_row: tl.c
 
 
 @triton.jit
-def _slope(pull, is_label, at_label, at_others, by_total, EVERY_CLASS: tl.constexpr):
+def _slope(pull, at_others, by_total, EVERY_CLASS: tl.constexpr):
+    """The gradient at a class that is not the label."""
     slope = pull * at_others
     if EVERY_CLASS:
         slope += by_total
-    return tl.where(is_label, at_label, slope)
+    return slope
 
 
 @triton.jit
-def whole_rows(
+def short_rows(
     scores,
     target,
     losses,
@@ -124,23 +126,53 @@ def whole_rows(
     pulls = tl.sum(each, axis=1)
     above = tl.sum(tl.where(inside, score - top[:, None], 0.0), axis=1) if EVERY_CLASS else pulls
     margin, value, emphasis, at_label, at_others, by_total = _of_statistics(
-        own, top, pulls, above, classes, numbers, table, of_row, EVERY_CLASS
+        own - top, pulls, above, classes, numbers, table, of_row, EVERY_CLASS
     )
     tl.store(losses + row, tl.where(kept, value * factor, 0.0), mask=row < rows)
     if margins is not None:
         tl.store(margins + row, margin, mask=row < rows)
     if emphases is not None:
         if EVERY_CLASS:
-            slope = _slope(each, is_label, at_label[:, None], at_others[:, None], by_total[:, None], EVERY_CLASS)
+            slope = tl.where(is_label, at_label[:, None], _slope(each, at_others[:, None], by_total[:, None], EVERY_CLASS))
             emphasis = 0.5 * tl.sum(tl.where(inside, tl.abs(slope), 0.0), axis=1)
         tl.store(emphases + row, tl.where(kept, emphasis, 0.0), mask=row < rows)
     if gradient is not None:
         if EVERY_CLASS:
             by_total = (by_total * pull)[:, None]
-        slope = _slope(each, is_label, (at_label * pull)[:, None], (at_others * pull)[:, None], by_total, EVERY_CLASS)
-        slope = tl.where(kept[:, None], slope, 0.0)
+        slope = _slope(each, (at_others * pull)[:, None], by_total, EVERY_CLASS)
+        slope = tl.where(kept[:, None], tl.where(is_label, (at_label * pull)[:, None], slope), 0.0)
         place = gradient + row.to(tl.int64)[:, None] * gradient_stride + column
         tl.store(place, slope.to(gradient.dtype.element_ty), mask=inside, eviction_policy="evict_first")
+
+
+@triton.jit
+def _in_vectors(tensor, row, stride, VECTOR: tl.constexpr, EVEN: tl.constexpr):
+    """Where a row begins, counted back to a boundary of 16 bytes, and how many numbers back that is."""
+    skew = 0
+    if EVEN:
+        first = tensor + tl.multiple_of(row.to(tl.int64) * stride, VECTOR)
+    else:
+        first = tensor + row.to(tl.int64) * stride
+        skew = ((first.to(tl.int64) // (16 // VECTOR)) % VECTOR).to(tl.int32)
+        first = tl.multiple_of(first - skew, 16)
+    return first, skew
+
+
+@triton.jit
+def _store(gradient, row, stride, slope, here, lane, skew, classes, ends, VECTOR: tl.constexpr, EVEN: tl.constexpr, ALIKE: tl.constexpr):
+    """A part of a row's gradient: in vectors where it lies ALIKE, except where those are cut at the `ends` of the row."""
+    column = here + lane - skew
+    inside = (column >= 0) & (column < classes)
+    slope = slope.to(gradient.dtype.element_ty)
+    if ALIKE:
+        place, _ = _in_vectors(gradient, row, stride, VECTOR, EVEN)
+        place += here + lane
+        tl.store(place, slope, mask=(here >= skew) & (here + VECTOR <= classes + skew), eviction_policy="evict_first")
+        if not EVEN:  # noqa: SIM102  # known when compiling, so that it must stand alone
+            if ends:
+                tl.store(place, slope, mask=inside & ((here < skew) | (here + VECTOR > classes + skew)))
+    else:
+        tl.store(gradient + row.to(tl.int64) * stride + column, slope, mask=inside)
 
 
 @triton.jit
@@ -169,51 +201,91 @@ def long_rows(
     COUNTS: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    VECTOR: tl.constexpr,
+    EVEN: tl.constexpr,
+    ALIKE: tl.constexpr,
+    WHOLE: tl.constexpr,
 ):
-    """One row, BLOCK columns at a time; the next block is asked for before the one at hand is worked on."""
+    """One row, BLOCK columns at a time, or WHOLE: within a block, and read once.
+
+    A row is read in vectors of 16 bytes from the last such boundary before it, and stored so too where the gradient lies ALIKE; if
+    all rows are EVEN they consist of such vectors. Every vector's place has a maximum and a sum of its own: threads meet only once,
+    after the last block. Where the label or an end of the row may be is looked at in those blocks alone, and the next block is
+    asked for before the one at hand is worked on.
+    """
     row = tl.program_id(0)
-    column = tl.arange(0, BLOCK)
     label, first, own, kept = _of_labels(scores, target, row, rows, classes, row_stride, ignore_index)
     factor, pull = _factors(class_weight, sample_weight, upstream, counts, label, row, classes, upstream_stride, kept, counting, COUNTS)
-    end = tl.where(kept, classes, 0)
-    top = tl.full([], LEAST, tl.float32)
-    pulls = tl.full([], 0.0, tl.float32)
-    above = tl.full([], 0.0, tl.float32)
-    ahead = tl.load(first + column, mask=column < classes, other=float("-inf"), eviction_policy="evict_last")
-    for start in range(0, end, BLOCK):
-        score = ahead.to(tl.float32)
-        following = start + BLOCK + column
-        ahead = tl.load(first + following, mask=following < end, other=float("-inf"), eviction_policy="evict_last")
-        others = tl.where(start + column == label, float("-inf"), score)
-        higher = tl.maximum(top, tl.max(others, axis=0))
-        pulls = pulls * tl.exp(top - higher) + tl.sum(tl.exp(others - higher), axis=0)
+    first, skew = _in_vectors(scores, row, row_stride, VECTOR, EVEN)
+    vector = tl.arange(0, BLOCK // VECTOR)[:, None] * VECTOR
+    lane = tl.arange(0, VECTOR)[None, :]
+    read = tl.where(kept, classes + skew, 0)
+    labelled = (label + skew) // BLOCK
+    last = tl.cdiv(classes + skew, BLOCK) - 1
+    tops = tl.full([BLOCK // VECTOR], LEAST, tl.float32)
+    sums = tl.full([BLOCK // VECTOR], 0.0, tl.float32)
+    aboves = tl.full([BLOCK // VECTOR], 0.0, tl.float32)
+    ahead = tl.load(first + vector + lane, mask=vector < read, other=float("-inf"), eviction_policy="evict_last")
+    if WHOLE:
+        column = vector + lane - skew
+        others = (column != label) & (column >= 0) & (column < classes)
+        score = tl.where(others, ahead.to(tl.float32), float("-inf"))
+        tops = tl.maximum(tops, tl.max(score, axis=1))
+        sums = tl.sum(tl.exp(score - tops[:, None]), axis=1)
         if EVERY_CLASS:
-            above += (top - higher) * start + tl.sum(tl.where(start + column < end, score - higher, 0.0), axis=0)
-        top = higher
-    last = (tl.cdiv(classes, BLOCK) - 1) * BLOCK
-    if gradient is not None:
-        ahead = tl.load(first + last + column, mask=last + column < end, other=float("-inf"), eviction_policy="evict_first")
+            aboves = tl.sum(tl.where(others, score - own, 0.0), axis=1)
+    else:
+        for block in range(tl.cdiv(read, BLOCK)):
+            score = ahead.to(tl.float32)
+            following = (block + 1) * BLOCK + vector
+            ahead = tl.load(first + following + lane, mask=following < read, other=float("-inf"), eviction_policy="evict_last")
+            above = score - own
+            if (block == 0) | (block == last) | (block == labelled):
+                column = block * BLOCK + vector + lane - skew
+                others = (column != label) & (column >= 0) & (column < classes)
+                score = tl.where(others, score, float("-inf"))
+                above = tl.where(others, above, 0.0)
+            higher = tl.maximum(tops, tl.max(score, axis=1))
+            sums = sums * tl.exp(tops - higher) + tl.sum(tl.exp(score - higher[:, None]), axis=1)
+            tops = higher
+            if EVERY_CLASS:
+                aboves += tl.sum(above, axis=1)
+    top = tl.max(tops, axis=0)
+    pulls = tl.sum(sums * tl.exp(tops - top), axis=0)
     margin, value, emphasis, at_label, at_others, by_total = _of_statistics(
-        own, top, pulls, above, classes, numbers, table, of_row, EVERY_CLASS
+        own - top, pulls, tl.sum(aboves, axis=0) + classes * (own - top), classes, numbers, table, of_row, EVERY_CLASS
     )
     tl.store(losses + row, tl.where(kept, value * factor, 0.0))
     if margins is not None:
         tl.store(margins + row, margin)
     if gradient is not None:
-        size = tl.full([], 0.0, tl.float32)
-        place = gradient + row.to(tl.int64) * gradient_stride
-        for back in range(0, classes, BLOCK):
-            score = ahead.to(tl.float32)
-            here = last - back + column
-            before = here - BLOCK
-            ahead = tl.load(first + before, mask=(before >= 0) & (before < end), other=float("-inf"), eviction_policy="evict_first")
-            slope = _slope(tl.exp(score - top), here == label, at_label, at_others, by_total, EVERY_CLASS)
-            if EVERY_CLASS:
-                size += 0.5 * tl.sum(tl.where(here < end, tl.abs(slope), 0.0), axis=0)
-            slope = tl.where(kept, slope * pull, 0.0)
-            tl.store(place + here, slope.to(gradient.dtype.element_ty), mask=here < classes, eviction_policy="evict_first")
+        sizes = tl.full([BLOCK // VECTOR], 0.0, tl.float32)
+        if not WHOLE:
+            here = last * BLOCK + vector
+            ahead = tl.load(first + here + lane, mask=here < read, other=float("-inf"), eviction_policy="evict_first")
+        for back in range(1 if WHOLE else last + 1):
+            block = last - back
+            here = block * BLOCK + vector
+            if not WHOLE:
+                before = here - BLOCK
+                held = (before >= 0) & (before < read)
+                score = ahead.to(tl.float32)
+                ahead = tl.load(first + before + lane, mask=held, other=float("-inf"), eviction_policy="evict_first")
+            each = tl.exp(score - top)
+            slope = _slope(each, at_others * pull, by_total * pull, EVERY_CLASS)
+            column = here + lane - skew
+            if block == labelled:
+                slope = tl.where(column == label, at_label * pull, slope)
+            if EVERY_CLASS:  # noqa: SIM102
+                if emphases is not None:
+                    bare = tl.where(column == label, at_label, _slope(each, at_others, by_total, EVERY_CLASS))
+                    sizes += 0.5 * tl.sum(tl.where((column >= 0) & (column < classes), tl.abs(bare), 0.0), axis=1)
+            if not kept:
+                slope = tl.zeros_like(slope)
+            ends = (block == 0) | (block == last)
+            _store(gradient, row, gradient_stride, slope, here, lane, skew, classes, ends, VECTOR, EVEN, ALIKE)
         if EVERY_CLASS:
-            emphasis = size
+            emphasis = tl.sum(sizes, axis=0)
     if emphases is not None:
         tl.store(emphases + row, tl.where(kept, emphasis, 0.0))
 
@@ -230,8 +302,24 @@ def count(target, class_weight, sample_weight, counts, rows, classes, ignore_ind
 
 
 @triton.jit
-def scale(gradient, upstream, rows, classes, upstream_stride, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Multiply rows in place; where all factors are 1, as behind a plain ``loss.backward()``, nothing is read or written."""
+def add_up(losses, total, rows, BLOCK: tl.constexpr):
+    """The sum of the losses, by one program."""
+    sums = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, rows, BLOCK):
+        row = start + tl.arange(0, BLOCK)
+        sums += tl.load(losses + row, mask=row < rows, other=0.0)
+    tl.store(total, tl.sum(sums, axis=0))
+
+
+@triton.jit
+def scale(gradient, upstream, rows, classes, upstream_stride, ALIKE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Multiply rows in place; where all factors are 1, as behind a plain ``loss.backward()``, nothing is read or written.
+
+    Where all rows have one factor (ALIKE) it is looked at once.
+    """
+    if ALIKE:  # noqa: SIM102
+        if tl.load(upstream) == 1.0:
+            return
     column = tl.arange(0, BLOCK)[None, :]
     for start in range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS):
         row = start + tl.arange(0, ROWS)

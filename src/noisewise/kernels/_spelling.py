@@ -18,11 +18,20 @@ import torch
 from noisewise.curriculum import Scheduled
 from noisewise.kernels._switch import say
 from noisewise.kernels._write import NotCoveredError, Written, covered, write
+from noisewise.losses import get
 from noisewise.losses._base import CONTRACT, Combination, Loss, registry
 
 _marks: WeakKeyDictionary[Loss, int] = WeakKeyDictionary()
 _marked: WeakValueDictionary[int, Loss] = WeakValueDictionary()
 _next = itertools.count()
+
+
+def taken(loss: str | Loss) -> Loss:
+    """A loss that is used as it is, or the one a spec names: looked up once, since some losses are long in the making."""
+    return _looked_up(loss) if isinstance(loss, str) else get(loss)
+
+
+_looked_up = functools.lru_cache(maxsize=64)(get)
 
 
 def spell(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
