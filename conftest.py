@@ -12,7 +12,7 @@ import torch
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 # Modules that are written in Triton can only be looked into for doctests where it is installed.
-_IN_TRITON = ("_arithmetic", "_rows", "_launch", "_operator")
+_IN_TRITON = ("_arithmetic", "_rows", "_launch", "_operator", "_convolution")
 collect_ignore = [] if importlib.util.find_spec("triton") else [f"src/noisewise/kernels/{name}.py" for name in _IN_TRITON]
 
 

@@ -12,8 +12,9 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
-def test_kernels_are_right_through_the_interpreter():
-    command = [sys.executable, "-m", "pytest", str(HERE / "test_rows.py"), "-q", "-x", "-p", "no:cacheprovider"]
+@pytest.mark.parametrize("file", ["test_rows.py", "test_residual.py"])
+def test_kernels_are_right_through_the_interpreter(file):
+    command = [sys.executable, "-m", "pytest", str(HERE / file), "-q", "-x", "-p", "no:cacheprovider", "-k", "not on_a_gpu"]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     ended = subprocess.run(command, cwd=HERE.parent.parent, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-1000:]

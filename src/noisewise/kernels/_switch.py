@@ -44,17 +44,23 @@ def usable(scores: Tensor) -> bool:
 
 
 def _reason(scores: Tensor) -> str:
+    reason = unready(scores)
+    if not reason and scores.dtype not in TYPES:
+        return f"no kernels for scores in {scores.dtype}"
+    if not reason and scores.shape[-1] > LONGEST:
+        return f"no kernels for more than {LONGEST} classes"
+    return reason
+
+
+def unready(tensor: Tensor) -> str:
+    """Why no kernel at all takes a tensor here and now; empty where one may."""
     if not _switched_on or (not torch.compiler.is_compiling() and getattr(_here, "off", False)):
         return "kernels are switched off"
     if torch._C._are_functorch_transforms_active():
         return "torch.func transforms take the torch path"
-    if scores.device.type != "cuda" and not (_interpreted and scores.device.type == "cpu"):
-        return f"no kernels for tensors on {scores.device.type}"
-    if scores.dtype not in TYPES:
-        return f"no kernels for scores in {scores.dtype}"
-    if scores.shape[-1] > LONGEST:
-        return f"no kernels for more than {LONGEST} classes"
-    return _missing(scores.device)
+    if tensor.device.type != "cuda" and not (_interpreted and tensor.device.type == "cpu"):
+        return f"no kernels for tensors on {tensor.device.type}"
+    return _missing(tensor.device)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ until the epoch ends. This module must not know epochs, files or evaluation.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 
 from noisewise.data import Augmentation, Dataset
 from noisewise.exact import margin_of
+from noisewise.kernels import loss_and_gradient
+from noisewise.kernels._switch import usable
 from noisewise.losses import Accumulation, Loss, MarginLoss
 from noisewise.losses._normalising import Normalising
 from noisewise.margin import margin
@@ -155,7 +158,12 @@ class Step:
 
     @torch.no_grad()
     def _by_emphasis(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Margins, emphases and ∂(sum of losses)/∂scores, from the emphasis in closed form."""
+        """Margins, emphases and ∂(sum of losses)/∂scores, from the emphasis in closed form; all in one kernel where there are kernels."""
+        if usable(scores):
+            each = copy.copy(self.loss)
+            each.reduction = "none"
+            found = loss_and_gradient(each, scores, labels)
+            return found.margin, found.emphasis, found.gradient
         label = labels.unsqueeze(1)
         margins, pull = margin_of(scores, label, 1)
         emphasis = self.loss.emphasis(margins)  # type: ignore[operator]

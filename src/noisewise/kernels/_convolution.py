@@ -1,0 +1,478 @@
+# mypy: ignore-errors
+"""The kernels of a residual network's body, and how each is launched: 3×3 convolutions with batch normalisation around them.
+
+Images lie in memory as (N, H, W, C), weights as (outputs, 3, 3, inputs), so that a convolution is one matrix product
+
+    y[pixel, output] = Σ over (tap, input) of x[pixel moved by tap, input] · w[output, tap, input]
+
+whose first factor is gathered as it is read. What is read nine times is finished before: normalising and rectifying on the way would
+be done nine times too, and that takes longer than a pass of its own. A convolution leaves its statistics in one row of partial sums
+for each program, and a small kernel adds the rows in their order: no result depends on which program ran first. Products, sums and
+statistics are float32. A layer's `norm` has four rows over the channels: mean, 1 / deviation, and the scale and shift that
+normalise. This module must not know networks or autograd.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor, nn
+
+from noisewise.kernels import _tuning
+
+TAPS = tl.constexpr(9)
+
+
+@triton.jit
+def _gather(
+    source,
+    pixel,
+    pair,
+    pixels,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    FROM_HEIGHT: tl.constexpr,
+    FROM_WIDTH: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    STRIDE: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+):
+    """What every (tap, channel) pair sees from every pixel, 0 outside the image; `pair` counts channels first."""
+    image = (pixel // (HEIGHT * WIDTH))[:, None]
+    row = (pixel // WIDTH % HEIGHT)[:, None]
+    column = (pixel % WIDTH)[:, None]
+    tap = (pair // CHANNELS)[None, :]
+    channel = (pair % CHANNELS)[None, :]
+    if TRANSPOSED:
+        down = row + 1 - tap // 3
+        across = column + 1 - tap % 3
+        inside = (down >= 0) & (across >= 0) & (down % STRIDE == 0) & (across % STRIDE == 0)
+        down //= STRIDE
+        across //= STRIDE
+    else:
+        down = row * STRIDE + tap // 3 - 1
+        across = column * STRIDE + tap % 3 - 1
+        inside = (down >= 0) & (across >= 0)
+    inside = inside & (down < FROM_HEIGHT) & (across < FROM_WIDTH) & (pixel < pixels)[:, None] & (tap < TAPS)
+    place = ((image * FROM_HEIGHT + down) * FROM_WIDTH + across) * CHANNELS + channel
+    return tl.load(source + place, mask=inside, other=0.0)
+
+
+@triton.jit
+def _product(
+    source,
+    weight,
+    pixel,
+    pixels,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    FROM_HEIGHT: tl.constexpr,
+    FROM_WIDTH: tl.constexpr,
+    FROM: tl.constexpr,
+    TO: tl.constexpr,
+    STRIDE: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    DEPTH: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """A convolution's result, or its transpose's, at some pixels; DEPTH pairs of a tap and a channel at a time."""
+    to = tl.arange(0, TO)[None, :]
+    total = tl.zeros([BLOCK, TO], tl.float32)
+    for first in tl.range(0, TAPS * FROM, DEPTH, num_stages=STAGES):
+        pair = first + tl.arange(0, DEPTH)
+        seen = _gather(source, pixel, pair, pixels, HEIGHT, WIDTH, FROM_HEIGHT, FROM_WIDTH, FROM, STRIDE, TRANSPOSED)
+        place = (pair % FROM * TAPS + pair // FROM)[:, None] * TO + to if TRANSPOSED else to * (TAPS * FROM) + pair[:, None]
+        by = tl.load(weight + place, mask=(pair < TAPS * FROM)[:, None], other=0.0)
+        total = tl.dot(seen.to(by.dtype), by, total, input_precision="ieee")
+    return total
+
+
+@triton.jit
+def _convolve(
+    source,
+    weight,
+    result,
+    partials,
+    pixels,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    FROM_HEIGHT: tl.constexpr,
+    FROM_WIDTH: tl.constexpr,
+    FROM: tl.constexpr,
+    TO: tl.constexpr,
+    STRIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    DEPTH: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """A convolution at BLOCK pixels, their sum, and their squared distances from their own mean, so that nothing cancels."""
+    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = _product(source, weight, pixel, pixels, HEIGHT, WIDTH, FROM_HEIGHT, FROM_WIDTH, FROM, TO, STRIDE, False, BLOCK, DEPTH, STAGES)
+    channel = tl.arange(0, TO)
+    valid = (pixel < pixels)[:, None]
+    rounded = total.to(result.dtype.element_ty)
+    tl.store(result + pixel[:, None] * TO + channel[None, :], rounded, mask=valid)
+    each = rounded.to(tl.float32)
+    whole = tl.sum(each, axis=0)
+    mean = whole / tl.minimum(BLOCK, pixels - tl.program_id(0) * BLOCK).to(tl.float32)
+    apart = tl.where(valid, each - mean[None, :], 0.0)
+    into = partials + tl.program_id(0) * 2 * TO + channel
+    tl.store(into, whole)
+    tl.store(into + TO, tl.sum(apart * apart, axis=0))
+
+
+@triton.jit
+def _finish(
+    partials,
+    gamma,
+    beta,
+    running_mean,
+    running_var,
+    norm,
+    rows,
+    pixels,
+    momentum,
+    eps,
+    CHANNELS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Batch statistics of COLUMNS channels from the partial sums of BLOCK pixels each (Chan, Golub, LeVeque)."""
+    channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    factor, offset = tl.load(gamma + channel), tl.load(beta + channel)  # asked for before anything has to be waited for
+    old_mean, old_var = tl.load(running_mean + channel), tl.load(running_var + channel)
+    total = tl.zeros([COLUMNS], tl.float32)
+    for first in range(0, rows, ROWS):
+        row = (first + tl.arange(0, ROWS))[:, None]
+        total += tl.sum(tl.load(partials + row * 2 * CHANNELS + channel[None, :], mask=row < rows, other=0.0), axis=0)
+    mean = total / pixels
+    squares = tl.zeros([COLUMNS], tl.float32)
+    for first in range(0, rows, ROWS):
+        row = (first + tl.arange(0, ROWS))[:, None]
+        place = partials + row * 2 * CHANNELS + channel[None, :]
+        number = tl.maximum(tl.minimum(BLOCK, pixels - row * BLOCK), 1).to(tl.float32)
+        apart = tl.load(place, mask=row < rows, other=0.0) / number - mean[None, :]
+        within = tl.load(place + CHANNELS, mask=row < rows, other=0.0)
+        squares += tl.sum(tl.where(row < rows, within + number * apart * apart, 0.0), axis=0)
+    inverse = tl.rsqrt(squares / pixels + eps)
+    scale = factor * inverse
+    tl.store(norm + channel, mean)
+    tl.store(norm + CHANNELS + channel, inverse)
+    tl.store(norm + 2 * CHANNELS + channel, scale)
+    tl.store(norm + 3 * CHANNELS + channel, offset - mean * scale)
+    tl.store(running_mean + channel, old_mean * (1.0 - momentum) + momentum * mean)
+    tl.store(running_var + channel, old_var * (1.0 - momentum) + momentum * squares / (pixels - 1))
+
+
+@triton.jit
+def _join(
+    y,
+    norm,
+    shortcut,
+    result,
+    pixels,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    FROM_HEIGHT: tl.constexpr,
+    FROM_WIDTH: tl.constexpr,
+    FROM: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    STRIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """relu(normalised y + shortcut): every STRIDE-th pixel of the block's input, zeros for the channels it does not have."""
+    pixel = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))[:, None]
+    channel = tl.arange(0, CHANNELS)[None, :]
+    valid = pixel < pixels
+    place = pixel * CHANNELS + channel
+    total = tl.load(y + place, mask=valid, other=0.0).to(tl.float32) * tl.load(norm + 2 * CHANNELS + channel)
+    total += tl.load(norm + 3 * CHANNELS + channel)
+    if shortcut is not None:
+        image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
+        own = channel - (CHANNELS - FROM) // 2
+        source = ((image * FROM_HEIGHT + row * STRIDE) * FROM_WIDTH + column * STRIDE) * FROM + own
+        total += tl.load(shortcut + source, mask=valid & (own >= 0) & (own < FROM), other=0.0).to(tl.float32)
+    rectified = tl.where(total < 0.0, 0.0, total)  # a maximum would hide NaN
+    tl.store(result + place, rectified.to(result.dtype.element_ty), mask=valid)
+
+
+@triton.jit
+def _leave(gradient, activation, y, norm, result, partials, place, valid, channel, CHANNELS: tl.constexpr):
+    """The gradient before a rectifier, and its sums: plain, and times the normalised y."""
+    stopped = tl.load(activation + place, mask=valid, other=0.0) <= 0.0
+    rounded = tl.where(stopped, 0.0, gradient).to(result.dtype.element_ty)
+    tl.store(result + place, rounded, mask=valid)
+    each = rounded.to(tl.float32)
+    seen = tl.load(y + place, mask=valid, other=0.0).to(tl.float32)
+    mean, inverse = tl.load(norm + channel)[None, :], tl.load(norm + CHANNELS + channel)[None, :]
+    into = partials + tl.program_id(0) * 2 * CHANNELS + channel
+    tl.store(into, tl.sum(each, axis=0))
+    tl.store(into + CHANNELS, tl.sum(each * ((seen - mean) * inverse), axis=0))
+
+
+@triton.jit
+def _receive(
+    upstream,
+    activation,
+    y,
+    norm,
+    result,
+    partials,
+    pixels,
+    image_stride,
+    channel_stride,
+    row_stride,
+    column_stride,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A gradient in any layout, behind the last activation."""
+    pixel = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))[:, None]
+    channel = tl.arange(0, CHANNELS)
+    valid = pixel < pixels
+    place = pixel * CHANNELS + channel[None, :]
+    image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
+    given = upstream + image * image_stride + row * row_stride + column * column_stride + channel[None, :] * channel_stride
+    gradient = tl.load(given, mask=valid, other=0.0).to(tl.float32)
+    _leave(gradient, activation, y, norm, result, partials, place, valid, channel, CHANNELS)
+
+
+@triton.jit
+def _add(partials, result, rows, columns, row_stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The rows of a matrix added up, ROWS at a time and in their order."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros([COLUMNS], tl.float32)
+    for first in range(0, rows, ROWS):
+        row = (first + tl.arange(0, ROWS))[:, None]
+        valid = (row < rows) & (column < columns)[None, :]
+        total += tl.sum(tl.load(partials + row * row_stride + column[None, :], mask=valid, other=0.0), axis=0)
+    tl.store(result + column, total, mask=column < columns)
+
+
+@triton.jit
+def _denormalise(gradient, y, norm, sums, result, pixels, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):
+    """∂L/∂y = scale · (∂L/∂z − mean ∂L/∂z − ŷ · mean (∂L/∂z ŷ)), z = γ ŷ + β; the two sums are ∂L/∂β and ∂L/∂γ."""
+    pixel = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))[:, None]
+    channel = tl.arange(0, CHANNELS)[None, :]
+    valid = pixel < pixels
+    place = pixel * CHANNELS + channel
+    hat = (tl.load(y + place, mask=valid, other=0.0).to(tl.float32) - tl.load(norm + channel)) * tl.load(norm + CHANNELS + channel)
+    share = 1.0 / pixels
+    common = share * tl.load(sums + channel) + hat * (share * tl.load(sums + CHANNELS + channel))
+    given = tl.load(gradient + place, mask=valid, other=0.0).to(tl.float32)
+    slope = tl.load(norm + 2 * CHANNELS + channel) * (given - common)
+    tl.store(result + place, slope.to(result.dtype.element_ty), mask=valid)
+
+
+@triton.jit
+def _propagate(
+    gradient,
+    weight,
+    y,
+    norm,
+    activation,
+    shortcut,
+    result,
+    partials,
+    pixels,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    FROM_HEIGHT: tl.constexpr,
+    FROM_WIDTH: tl.constexpr,
+    FROM: tl.constexpr,
+    TO: tl.constexpr,
+    STRIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    DEPTH: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """The gradient before a convolution, with that of the shortcut where a block begins, and before the rectifier in front."""
+    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = _product(gradient, weight, pixel, pixels, HEIGHT, WIDTH, FROM_HEIGHT, FROM_WIDTH, FROM, TO, STRIDE, True, BLOCK, DEPTH, STAGES)
+    pixel = pixel[:, None]
+    channel = tl.arange(0, TO)
+    valid = pixel < pixels
+    place = pixel * TO + channel[None, :]
+    if shortcut is not None:
+        image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
+        source = ((image * FROM_HEIGHT + row // STRIDE) * FROM_WIDTH + column // STRIDE) * FROM + (FROM - TO) // 2 + channel[None, :]
+        passed = valid & (row % STRIDE == 0) & (column % STRIDE == 0)
+        total += tl.load(shortcut + source, mask=passed, other=0.0).to(tl.float32)
+    _leave(total, activation, y, norm, result, partials, place, valid, channel, TO)
+
+
+@triton.jit
+def _correlate(
+    source,
+    gradient,
+    partials,
+    pixels,
+    row_stride,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    FROM_HEIGHT: tl.constexpr,
+    FROM_WIDTH: tl.constexpr,
+    FROM: tl.constexpr,
+    TO: tl.constexpr,
+    STRIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    DEPTH: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """A weight gradient's share of DEPTH pairs of a tap and a channel, from every so many-th block of pixels."""
+    pair = tl.program_id(1) * DEPTH + tl.arange(0, DEPTH)
+    channel = tl.arange(0, TO)[None, :]
+    total = tl.zeros([DEPTH, TO], tl.float32)
+    for first in tl.range(tl.program_id(0) * BLOCK, pixels, tl.num_programs(0) * BLOCK, num_stages=STAGES):
+        pixel = first + tl.arange(0, BLOCK)
+        slope = tl.load(gradient + pixel[:, None] * TO + channel, mask=(pixel < pixels)[:, None], other=0.0)
+        seen = _gather(source, pixel, pair, pixels, HEIGHT, WIDTH, FROM_HEIGHT, FROM_WIDTH, FROM, STRIDE, False)
+        total = tl.dot(tl.trans(seen.to(slope.dtype)), slope, total, input_precision="ieee")
+    into = partials + tl.program_id(0) * row_stride + channel * (TAPS * FROM) + pair[:, None]
+    tl.store(into, total, mask=(pair < TAPS * FROM)[:, None])
+
+
+def _pixels(images: Tensor) -> int:
+    return images.numel() // images.shape[3]
+
+
+def _cut(result: Tensor, source: Tensor, stride: int, tile: _tuning.Tile) -> dict[str, int]:
+    """The sizes a kernel is compiled for; few channels fill no more than the pairs they have."""
+    height, width, to = result.shape[1:]
+    from_height, from_width, channels = source.shape[1:]
+    sizes = {"HEIGHT": height, "WIDTH": width, "FROM_HEIGHT": from_height, "FROM_WIDTH": from_width, "FROM": channels, "TO": to}
+    depth = min(tile.depth, triton.next_power_of_2(9 * channels))
+    return {**sizes, "STRIDE": stride, "BLOCK": tile.pixels, "DEPTH": depth, "STAGES": tile.stages, "num_warps": tile.warps}
+
+
+def _per_program(images: Tensor) -> tuple[int, int]:
+    """How many pixels a program takes that looks at each by itself, and how many programs there are."""
+    block = _tuning.ELEMENTS[images.shape[3]] // images.shape[3]
+    return block, triton.cdiv(_pixels(images), block)
+
+
+def _room(images: Tensor, rows: int) -> Tensor:
+    """Partial sums: two for every channel and program."""
+    return torch.empty(rows, 2 * images.shape[3], dtype=torch.float32, device=images.device)
+
+
+def convolve(source: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    """A convolution and its partial statistics."""
+    images, height, width, _ = source.shape
+    shape = (images, (height - 1) // stride + 1, (width - 1) // stride + 1, weight.shape[0])
+    result = torch.empty(shape, dtype=weight.dtype, device=source.device)
+    tile = _tuning.CONVOLVE[weight.shape[0]]
+    partials = _room(result, triton.cdiv(_pixels(result), tile.pixels))
+    cut = _cut(result, source, stride, tile)
+    _convolve[(len(partials),)](source, weight, result, partials, _pixels(result), **cut)
+    return result, partials
+
+
+def finish(partials: Tensor, y: Tensor, layer: nn.BatchNorm2d) -> Tensor:
+    """A layer's `norm` from the partial statistics of what its convolution made; its running statistics move in place."""
+    channels = y.shape[3]
+    norm = torch.empty(4, channels, dtype=torch.float32, device=y.device)
+    kept = (layer.weight, layer.bias, layer.running_mean, layer.running_var)
+    _finish[(channels // _tuning.ADDED_STATISTICS,)](
+        partials,
+        *kept,
+        norm,
+        len(partials),
+        _pixels(y),
+        layer.momentum,
+        layer.eps,
+        CHANNELS=channels,
+        BLOCK=_tuning.CONVOLVE[channels].pixels,
+        ROWS=_rows_at_once(partials),
+        COLUMNS=_tuning.ADDED_STATISTICS,
+        num_warps=_tuning.ADDED_WARPS,
+    )
+    return norm
+
+
+def join(y: Tensor, norm: Tensor, shortcut: Tensor | None, stride: int) -> Tensor:
+    """A layer's activation; with a shortcut, that which ends a block."""
+    result = torch.empty_like(y)
+    block, programs = _per_program(y)
+    height, width, channels = y.shape[1:]
+    from_height, from_width, own = (y if shortcut is None else shortcut).shape[1:]
+    _join[(programs,)](
+        y,
+        norm,
+        shortcut,
+        result,
+        _pixels(y),
+        HEIGHT=height,
+        WIDTH=width,
+        FROM_HEIGHT=from_height,
+        FROM_WIDTH=from_width,
+        FROM=own,
+        CHANNELS=channels,
+        STRIDE=stride,
+        BLOCK=block,
+    )
+    return result
+
+
+def receive(upstream: Tensor, activation: Tensor, y: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of the last activation, shaped (N, C, H, W) with any strides, before its rectifier, and its partial sums."""
+    result = torch.empty_like(activation)
+    block, programs = _per_program(y)
+    partials = _room(y, programs)
+    height, width, channels = y.shape[1:]
+    arguments = (upstream, activation, y, norm, result, partials, _pixels(y), *upstream.stride())
+    _receive[(programs,)](*arguments, HEIGHT=height, WIDTH=width, CHANNELS=channels, BLOCK=block)
+    return result, partials
+
+
+def add(partials: Tensor, result: Tensor, columns: int) -> None:
+    """The sum of a matrix's rows, into a tensor of as many numbers as it has columns; a program takes `columns` of them."""
+    arguments = (partials, result, *partials.shape, partials.stride(0))
+    grid = (triton.cdiv(result.numel(), columns),)
+    _add[grid](*arguments, ROWS=_rows_at_once(partials), COLUMNS=columns, num_warps=_tuning.ADDED_WARPS)
+
+
+def _rows_at_once(partials: Tensor) -> int:
+    return min(_tuning.ADDED_ROWS, triton.next_power_of_2(len(partials)))
+
+
+def denormalise(gradient: Tensor, y: Tensor, norm: Tensor, sums: Tensor) -> Tensor:
+    """The gradient before a batch normalisation."""
+    result = torch.empty_like(gradient)
+    block, programs = _per_program(y)
+    _denormalise[(programs,)](gradient, y, norm, sums, result, _pixels(y), CHANNELS=y.shape[3], BLOCK=block)
+    return result
+
+
+def propagate(
+    gradient: Tensor,
+    weight: Tensor,
+    stride: int,
+    y: Tensor,
+    norm: Tensor,
+    activation: Tensor,
+    shortcut: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The gradient before a convolution and the rectifier in front of it, and its partial sums.
+
+    Args:
+        y: what the layer before made, and `norm` its statistics.
+        activation: what became of it, which the convolution read.
+        shortcut: the gradient that went past the block, where the convolution begins one.
+    """
+    result = torch.empty_like(y)
+    tile = _tuning.PROPAGATE[y.shape[3]]
+    partials = _room(y, triton.cdiv(_pixels(y), tile.pixels))
+    cut = _cut(y, gradient, stride, tile)
+    _propagate[(len(partials),)](gradient, weight, y, norm, activation, shortcut, result, partials, _pixels(y), **cut)
+    return result, partials
+
+
+def correlate(source: Tensor, gradient: Tensor, stride: int, partials: Tensor) -> None:
+    """A weight's gradient in as many shares as `partials` has rows, from what its convolution read and the gradient behind it."""
+    cut = _cut(gradient, source, stride, _tuning.CORRELATE[gradient.shape[3]])
+    grid = (len(partials), triton.cdiv(9 * source.shape[3], cut["DEPTH"]))
+    _correlate[grid](source, gradient, partials, _pixels(gradient), partials.stride(0), **cut)

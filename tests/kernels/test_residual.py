@@ -1,0 +1,326 @@
+"""The body of a residual network in kernels: against torch in float64, and where it leaves the work to torch.
+
+Through the interpreter everything is float32 and the bounds are tight. On a GPU it is bfloat16, and the bound is what torch's own
+autocast reaches on the same network.
+"""
+
+import contextlib
+import copy
+import logging
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from noisewise.kernels import _residual, _switch, _tuning
+from noisewise.kernels._residual import residual
+from noisewise.models._resnet import CifarResNet, PaddedBlock, ResNet20
+
+SLACK = 1.5  # how much further from float64 than torch's autocast kernels may be
+
+
+class Tiny(CifarResNet):
+    depths = (1, 1, 1)
+
+
+class Uneven(CifarResNet):
+    depths = (2, 1, 1)
+
+
+@pytest.fixture(autouse=True)
+def _few_programs(device, monkeypatch):
+    """The interpreter pays for every line of every program, so it gets large ones; a GPU gets the numbers in use."""
+    if device == "cpu":
+        for name in ("CONVOLVE", "PROPAGATE", "CORRELATE"):
+            monkeypatch.setattr(_tuning, name, dict.fromkeys((16, 32, 64), _tuning.Tile(64, 256, 4, 1)))
+        monkeypatch.setattr(_tuning, "SHARES", {16: 3, 32: 2, 64: 2})
+        for name, number in (("ADDED_ROWS", 2), ("ADDED_STATISTICS", 16), ("ADDED_WEIGHTS", 8192)):
+            monkeypatch.setattr(_tuning, name, number)
+
+
+def made(kind: type[CifarResNet], device: str, **settings) -> CifarResNet:
+    torch.manual_seed(1)
+    network = kind(10, **settings).to(device, memory_format=torch.channels_last)
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            nn.init.uniform_(layer.weight, 0.5, 1.5)
+            nn.init.normal_(layer.bias, std=0.3)
+    return network
+
+
+def images(device: str, *shape: int) -> Tensor:
+    return torch.randn(shape).to(device, memory_format=torch.channels_last)
+
+
+def computing(device: str) -> contextlib.AbstractContextManager[object]:
+    return torch.autocast("cuda", dtype=torch.bfloat16) if device == "cuda" else contextlib.nullcontext()
+
+
+def by_kernels(network: CifarResNet, x: Tensor) -> Tensor:
+    with computing(x.device.type):
+        found = residual(network, x)
+    assert found is not None
+    return found
+
+
+def by_torch(network: CifarResNet, x: Tensor) -> Tensor:
+    x = F.relu(network.bn1(network.conv1(x)))
+    for number in (1, 2, 3):
+        x = getattr(network, f"layer{number}")(x)
+    return x
+
+
+def by_autocast(network: CifarResNet, x: Tensor) -> Tensor:
+    with computing(x.device.type):
+        return by_torch(network, x)
+
+
+def stepped(network: CifarResNet, body, x: Tensor, slope: Tensor, steps: int = 2) -> dict[str, Tensor]:
+    """Everything that training steps leave behind, with an update after each."""
+    left = {}
+    for step in range(steps):
+        network.zero_grad()
+        output = body(network, x)
+        output.backward(slope.to(output.dtype))
+        left |= {f"output {step}": output.detach()}
+        left |= {f"gradient {step} of {name}": each.grad for name, each in network.named_parameters() if each.grad is not None}
+        left |= {f"{name} {step}": each.clone() for name, each in network.named_buffers()}
+        with torch.no_grad():
+            for parameter in network.parameters():
+                if parameter.grad is not None:
+                    parameter -= 0.02 * parameter.grad / parameter.grad.norm()
+    return {name: each.double() for name, each in left.items()}
+
+
+def errors(found: dict[str, Tensor], exact: dict[str, Tensor]) -> dict[str, float]:
+    assert found.keys() == exact.keys()
+    return {name: float((found[name] - exact[name]).norm() / exact[name].norm()) for name in exact}
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [(Tiny, (3, 3, 8, 8)), (Uneven, (2, 3, 12, 12)), (Tiny, (5, 1, 9, 7)), (ResNet20, (2, 3, 8, 8))],
+    ids=["tiny", "uneven", "odd sizes, one channel", "resnet20"],
+)
+def test_a_step_leaves_behind_what_torch_does(kind, shape, device):
+    if device == "cuda":
+        shape = (33, 3, 32, 32) if shape[1] == 3 else (81, *shape[1:])  # few sizes: each is compiled anew
+    network, x = made(kind, device, channels=shape[1]), images(device, *shape)
+    slope = torch.randn(by_torch(copy.deepcopy(network), x).shape, device=device).bfloat16().float()
+    exact = stepped(copy.deepcopy(network).double(), by_torch, x.double(), slope.double())
+    found = errors(stepped(copy.deepcopy(network), by_kernels, x, slope), exact)
+    if device == "cpu":
+        assert max(found.values()) < 5e-6
+    else:
+        torchs = errors(stepped(copy.deepcopy(network), by_autocast, x, slope), exact)
+        for part in ("output", "gradient", "running_mean", "running_var"):
+            ours, theirs = (sum(error**2 for name, error in each.items() if part in name) ** 0.5 for each in (found, torchs))
+            assert ours <= SLACK * theirs + 1e-6, part
+        assert all(found[name] == 0 for name in found if "num_batches_tracked" in name)
+
+
+@pytest.mark.parametrize("memory", [torch.channels_last, torch.contiguous_format])
+def test_a_gradient_lies_in_memory_as_its_parameter(memory, device):
+    network = made(Tiny, device).to(memory_format=memory)
+    by_kernels(network, images(device, 2, 3, 8, 8)).sum().backward()
+    body = [parameter for name, parameter in network.named_parameters() if not name.startswith("head")]
+    assert all(parameter.grad.stride() == parameter.stride() for parameter in body)
+
+
+def test_a_gradient_from_above_may_have_any_strides(device):
+    network = made(Tiny, device)
+    output = by_kernels(network, images(device, 3, 3, 8, 8))
+    wide = torch.randn(3, 64, 1, 1, device=device, dtype=output.dtype).expand_as(output)
+    body = [parameter for name, parameter in network.named_parameters() if not name.startswith("head")]
+    plain, *others = (
+        torch.autograd.grad(output, body, slope, retain_graph=True) for slope in (wide.contiguous(), wide, wide.mT.contiguous().mT)
+    )
+    assert all(torch.equal(expected, found) for other in others for expected, found in zip(plain, other, strict=True))
+
+
+def test_the_same_step_gives_the_same_bits(device):
+    network, x = made(Tiny, device), images(device, 3, 3, 8, 8)
+    slope = torch.randn(3, 64, 2, 2, device=device)
+    first, second = (stepped(copy.deepcopy(network), by_kernels, x, slope, steps=1) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_variance_far_from_zero_does_not_cancel(device):
+    network, x = made(Tiny, device), images(device, 4, 3, 8, 8)
+    with torch.no_grad():
+        network.conv1.weight.zero_()
+        network.conv1.weight[:, 0, 1, 1] = 1.0
+    x[:, 0] = 4096 + 32 * torch.randint(-2, 3, x[:, 0].shape, device=device)  # whole numbers that bfloat16 has
+    by_kernels(network, x).sum().backward()
+    exact = 0.9 + 0.1 * x[:, 0].double().var()
+    torch.testing.assert_close(network.bn1.running_var.double(), exact.expand(16), rtol=1e-6, atol=0)
+
+
+def test_what_is_not_a_number_stays_so(device):
+    network, x = made(Tiny, device), images(device, 2, 3, 8, 8)
+    x[1, 2, 3, 4] = torch.nan
+    output = by_kernels(network, x)
+    output.sum().backward()
+    assert output.isnan().all() and network.conv1.weight.grad.isnan().all() and network.bn1.running_var.isnan().all()
+
+
+def test_a_frozen_parameter_gets_no_gradient_and_changes_no_other(device):
+    network, x = made(Tiny, device), images(device, 2, 3, 8, 8)
+    by_kernels(network, x).sum().backward()
+    frozen = made(Tiny, device)
+    frozen.layer2[0].conv1.weight.requires_grad_(False)
+    by_kernels(frozen, x).sum().backward()
+    assert frozen.layer2[0].conv1.weight.grad is None
+    for (name, whole), part in zip(network.named_parameters(), frozen.parameters(), strict=True):
+        assert name.startswith("head") or name == "layer2.0.conv1.weight" or torch.equal(whole.grad, part.grad)
+
+
+def test_a_graph_may_be_gone_through_twice_but_not_differentiated_twice(device):
+    network, x = made(Tiny, device), images(device, 2, 3, 8, 8)
+    value = by_kernels(network, x).float().square().sum()
+    weight = network.conv1.weight
+    (first,), (second,) = (torch.autograd.grad(value, weight, retain_graph=True) for _ in range(2))
+    assert torch.equal(first, second)
+    (slope,) = torch.autograd.grad(value, weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+def test_the_embedding_of_a_training_step_comes_from_kernels(device):
+    network, x = made(Tiny, device), images(device, 2, 3, 8, 8)
+    with computing(device):
+        found = network.features(x)
+        with _switch.off():
+            expected = network.features(x)
+    assert "_Body" in type(found.grad_fn.next_functions[0][0]).__name__
+    tolerance = 1e-5 if device == "cpu" else 0.05
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+class Softer(PaddedBlock):
+    pass
+
+
+class Softened(Tiny):
+    block = Softer
+
+
+class Loud(nn.Conv2d):
+    pass
+
+
+def _replace(name: str, layer: nn.Module):
+    return lambda network: setattr(network.layer2[0], name, layer.to(network.head.weight.device))
+
+
+CHANGES = {
+    "evaluation": lambda network: network.eval(),
+    "one layer in evaluation": lambda network: network.layer3[0].bn1.eval(),
+    "hook before": lambda network: network.layer1[0].register_forward_pre_hook(lambda *_: None),
+    "hook after": lambda network: network.layer1[0].conv2.register_forward_hook(lambda *_: None),
+    "hook behind": lambda network: network.bn1.register_full_backward_hook(lambda *_: None),
+    "averaged statistics": lambda network: setattr(network.layer2[0].bn2, "momentum", None),
+    "no statistics": _replace("bn1", nn.BatchNorm2d(32, track_running_stats=False)),
+    "no scale": _replace("bn2", nn.BatchNorm2d(32, affine=False)),
+    "another normalisation": _replace("bn2", nn.GroupNorm(4, 32)),
+    "a bias": _replace("conv2", nn.Conv2d(32, 32, 3, padding=1)),
+    "a larger convolution": _replace("conv2", nn.Conv2d(32, 32, 5, padding=2, bias=False)),
+    "another convolution": _replace("conv2", Loud(32, 32, 3, padding=1, bias=False)),
+    "float64": lambda network: network.layer1.double(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_network_out_of_the_ordinary_takes_the_torch_path(change, device):
+    network, x = made(Tiny, device), images(device, 2, 3, 4, 4)
+    with computing(device):
+        CHANGES[change](network)
+        assert residual(network, x) is None
+
+
+def test_a_hook_on_every_module_takes_the_torch_path(device):
+    network, x = made(Tiny, device), images(device, 2, 3, 8, 8)
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        with computing(device):
+            assert residual(network, x) is None
+    finally:
+        handle.remove()
+
+
+def test_other_blocks_take_the_torch_path(device):
+    with computing(device):
+        assert residual(made(Softened, device), images(device, 2, 3, 8, 8)) is None
+
+
+def test_a_call_that_is_no_plain_training_step_takes_the_torch_path(device, monkeypatch):
+    network, x = made(Tiny, device), images(device, 2, 3, 8, 8)
+    with computing(device):
+        assert residual(network, x.clone().requires_grad_()) is None
+        assert residual(network, x.double()) is None
+        assert residual(network, x[:, :1]) is None
+        assert residual(network, x[0]) is None
+        assert residual(network, x[:0]) is None
+        assert residual(network, x[:1, :, :4, :4]) is None
+        assert residual(network, x.as_subclass(type("Marked", (Tensor,), {}))) is None
+        with torch.no_grad():
+            assert residual(network, x) is None
+        with _switch.off():
+            assert residual(network, x) is None
+        with monkeypatch.context() as patch:
+            patch.setattr(_residual, "LARGEST", 64 * 2 * 8 * 8)
+            assert residual(network, x) is None
+    with torch.autocast(device, dtype=torch.float16, enabled=device == "cuda"):
+        assert device == "cpu" or residual(network, x) is None
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert residual(network, x) is None
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_tracing_and_transforming_see_the_torch_path(device):
+    network, x, found = made(Tiny, device), images(device, 2, 3, 8, 8), []
+    with computing(device):
+        torch.func.grad(lambda x: found.append(residual(network, x)) or x.sum())(x)
+        torch.jit.trace(lambda x: found.append(residual(network, x)) or x.sum(), x, check_trace=False)
+        torch.compile(lambda x: x + 1 if residual(network, x) is None else x, backend="eager", fullgraph=True)(x)
+    assert found == [None, None]
+
+
+def test_why_the_torch_path_is_taken_is_said_once(device, caplog):
+    network, x = made(Tiny, device).eval(), images(device, 2, 3, 8, 8)
+    _switch.say.cache_clear()
+    caplog.set_level(logging.DEBUG, logger="noisewise")
+    for _ in range(2):
+        with computing(device):
+            network.features(x)
+    _switch.say.cache_clear()
+    assert [record.message for record in caplog.records] == [
+        "the torch path is taken: a residual network with a layer out of the ordinary, or not in training, takes the torch path"
+    ]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_a_captured_step_is_the_step(device):
+    network, x = made(ResNet20, device), images(device, 128, 3, 32, 32)
+    slope = torch.randn(128, 64, 8, 8, device=device, dtype=torch.bfloat16)
+    start = copy.deepcopy(network.state_dict())
+    body = [parameter for name, parameter in network.named_parameters() if not name.startswith("head")]
+
+    def step() -> list[Tensor]:
+        output = by_kernels(network, x)
+        return [output.detach(), *torch.autograd.grad(output, body, slope), *network.buffers()]
+
+    expected = [tensor.clone() for tensor in step()]
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for _ in range(3):
+        network.load_state_dict(start)
+        graph.replay()
+        assert all(torch.equal(found, wanted) for found, wanted in zip(captured, expected, strict=True))
