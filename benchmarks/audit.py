@@ -282,7 +282,7 @@ def ranked(about: dict[str, Any], facts: dict[str, Any], arrays: Arrays) -> dict
 
     given, wrong = arrays["given"].astype(np.int64), arrays["given"] != arrays["true"]
     with tempfile.TemporaryDirectory() as folder:
-        rebuild(Path(folder), about, arrays)
+        rebuild(Path(folder), about, facts, arrays)
         started = time.perf_counter()
         found = audit(folder)
         audited = time.perf_counter() - started
@@ -310,12 +310,14 @@ def ranked(about: dict[str, Any], facts: dict[str, Any], arrays: Arrays) -> dict
     }
 
 
-def rebuild(folder: Path, about: dict[str, Any], arrays: Arrays) -> None:
+def rebuild(folder: Path, about: dict[str, Any], facts: dict[str, Any], arrays: Arrays) -> None:
     """The run folder an audit reads, from packed arrays."""
     epochs = zip(arrays["margins"], arrays["predictions"], strict=True)
     clean = zip(arrays["clean_margins"], arrays["clean_predictions"], strict=True)
     settings = {**about["settings"], "loss": about["loss"]}
     write_run(folder, settings, about["classes"], arrays["given"], arrays["true"], {"training": epochs, "clean": clean})
+    tested = {"epoch": len(arrays["margins"]), "test_accuracy": facts["test_accuracy"]}
+    (folder / "metrics.jsonl").write_text(json.dumps(tested) + "\n", encoding="utf-8")
 
 
 def write_run(

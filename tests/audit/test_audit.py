@@ -241,6 +241,17 @@ def test_chances_are_a_mixture_times_disbelief():
     np.testing.assert_allclose(line.interval, expected, atol=1)
 
 
+def test_where_the_model_was_tested_its_own_mistakes_may_explain_the_doubt():
+    """1,000 labels of which 200 are outvoted, by a model that gets a tenth of right labels wrong: (200 − 100) / 0.9 at least."""
+    belief = np.where(np.arange(1000) < 200, 0.02, 0.98) + np.random.default_rng(0).normal(0, 0.005, 1000)
+    low, high = draw_line(belief, belief < 0.5).interval
+    lower, same = draw_line(belief, belief < 0.5, mistakes=0.1).interval
+    assert same == high and low > 150
+    count = 100 / 0.9
+    assert lower == pytest.approx(count - 2 * np.sqrt(count * (1 - count / 1000)))
+    assert draw_line(belief, belief < 0.5, mistakes=0.5).interval[0] == 0
+
+
 def test_a_lower_group_that_is_believed_is_no_group_of_wrong_labels():
     belief = two_groups(0.65, 0.9)
     line = draw_line(belief, belief < 0.5)

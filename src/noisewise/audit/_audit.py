@@ -214,7 +214,7 @@ def audit(run: str | os.PathLike[str] | Run | Dynamics, *, score: str = "combine
     evidence = gather(dynamics)
     seen, against = np.isfinite(evidence.belief), evidence.other_share > evidence.given_share
     belief, other = _scores.combined(dynamics, evidence), evidence.other.astype(np.int64)
-    line = draw_line(belief, against)
+    line = draw_line(belief, against, 0.0 if dynamics.best is None else 1 - dynamics.best)
     values = np.where(seen, ranked_by(dynamics, evidence), np.nan)
     quality = _dealt_out(line.quality, values)
     return Audit(

@@ -35,7 +35,7 @@ class Line(NamedTuple):
     interval: tuple[float, float]
 
 
-def draw_line(belief: Floats, against: Flags) -> Line:
+def draw_line(belief: Floats, against: Flags, mistakes: float = 0.0) -> Line:
     """Tell doubtful labels from the others.
 
     Formula:
@@ -45,12 +45,14 @@ def draw_line(belief: Floats, against: Flags) -> Line:
 
     Either factor alone claims too much: two groups are found whether or not there are two, and a model that is unsure of
     everything believes little. The interval spans estimates of the number of wrong labels that err in different ways (how many are
-    doubtful, how many another class beats, Σ chance, and Σ low where that group is believed less than not) and two standard
-    deviations of a binomial count more.
+    doubtful, how many another class beats, Σ chance, and Σ low where that group is believed less than not; and how many another class
+    would beat if the model made no more mistakes here than where the labels are right) and two standard deviations of a binomial
+    count more.
 
     Args:
         belief: how far the given label is believed, from 0 to 1; NaN for an example nothing is known of.
         against: whether another class is more probable than the given one.
+        mistakes: the share of right labels the model does not predict, where that was measured.
 
     Example:
         >>> beliefs = np.array([0.9, 0.8, 0.9, 0.1, np.nan])
@@ -66,7 +68,8 @@ def draw_line(belief: Floats, against: Flags) -> Line:
     chance = low * (1 - belief)
     doubtful = known & against & (chance > 0.5)
     number, expected, grouped = int(known.sum()), float(chance[known].sum()), float(low[known].sum())
-    estimates = [float(np.count_nonzero(doubtful)), float(np.count_nonzero(known & against)), expected]
+    beaten = float(np.count_nonzero(known & against))
+    estimates = [float(np.count_nonzero(doubtful)), beaten, expected, max(0.0, beaten - mistakes * number) / max(1 - mistakes, _LEAST)]
     if expected > grouped / 2:  # the mean belief in the lower group is below ½
         estimates.append(grouped)
     return Line(1 - chance, doubtful, _span(estimates, number))
