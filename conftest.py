@@ -15,6 +15,8 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _IN_TRITON = ("_arithmetic", "_rows", "_launch", "_operator", "_convolution")
 collect_ignore = [] if importlib.util.find_spec("triton") else [f"src/noisewise/kernels/{name}.py" for name in _IN_TRITON]
 
+collect_ignore_glob = ["tests/*/conftest.py"]  # read as fixtures, not looked into for doctests: they all have one name
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
