@@ -198,17 +198,15 @@ def _join(
 
 
 @triton.jit
-def _leave(gradient, activation, y, norm, result, partials, place, valid, channel, CHANNELS: tl.constexpr):
-    """The gradient before a rectifier, and its sums: plain, and times the normalised y."""
-    stopped = tl.load(activation + place, mask=valid, other=0.0) <= 0.0
-    rounded = tl.where(stopped, 0.0, gradient).to(result.dtype.element_ty)
+def _leave(gradient, active, seen, norm, result, partials, place, valid, channel, CHANNELS: tl.constexpr):
+    """The gradient before a rectifier, and its sums: plain, and times the normalised y that was seen."""
+    rounded = tl.where(active <= 0.0, 0.0, gradient).to(result.dtype.element_ty)
     tl.store(result + place, rounded, mask=valid)
     each = rounded.to(tl.float32)
-    seen = tl.load(y + place, mask=valid, other=0.0).to(tl.float32)
     mean, inverse = tl.load(norm + channel)[None, :], tl.load(norm + CHANNELS + channel)[None, :]
     into = partials + tl.program_id(0) * 2 * CHANNELS + channel
     tl.store(into, tl.sum(each, axis=0))
-    tl.store(into + CHANNELS, tl.sum(each * ((seen - mean) * inverse), axis=0))
+    tl.store(into + CHANNELS, tl.sum(each * ((seen.to(tl.float32) - mean) * inverse), axis=0))
 
 
 @triton.jit
@@ -237,7 +235,9 @@ def _receive(
     image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
     given = upstream + image * image_stride + row * row_stride + column * column_stride + channel[None, :] * channel_stride
     gradient = tl.load(given, mask=valid, other=0.0).to(tl.float32)
-    _leave(gradient, activation, y, norm, result, partials, place, valid, channel, CHANNELS)
+    active = tl.load(activation + place, mask=valid, other=0.0)
+    seen = tl.load(y + place, mask=valid, other=0.0)
+    _leave(gradient, active, seen, norm, result, partials, place, valid, channel, CHANNELS)
 
 
 @triton.jit
@@ -289,19 +289,24 @@ def _propagate(
     DEPTH: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """The gradient before a convolution, with that of the shortcut where a block begins, and before the rectifier in front."""
+    """The gradient before a convolution, with that of the shortcut where a block begins, and before the rectifier in front.
+
+    What is needed after the product is asked for before it, so that nothing waits for it.
+    """
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    total = _product(gradient, weight, pixel, pixels, HEIGHT, WIDTH, FROM_HEIGHT, FROM_WIDTH, FROM, TO, STRIDE, True, BLOCK, DEPTH, STAGES)
-    pixel = pixel[:, None]
     channel = tl.arange(0, TO)
-    valid = pixel < pixels
-    place = pixel * TO + channel[None, :]
+    valid = (pixel < pixels)[:, None]
+    place = pixel[:, None] * TO + channel[None, :]
+    active = tl.load(activation + place, mask=valid, other=0.0)
+    seen = tl.load(y + place, mask=valid, other=0.0)
     if shortcut is not None:
-        image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
+        image, row, column = (pixel // (HEIGHT * WIDTH))[:, None], (pixel // WIDTH % HEIGHT)[:, None], (pixel % WIDTH)[:, None]
         source = ((image * FROM_HEIGHT + row // STRIDE) * FROM_WIDTH + column // STRIDE) * FROM + (FROM - TO) // 2 + channel[None, :]
-        passed = valid & (row % STRIDE == 0) & (column % STRIDE == 0)
-        total += tl.load(shortcut + source, mask=passed, other=0.0).to(tl.float32)
-    _leave(total, activation, y, norm, result, partials, place, valid, channel, TO)
+        past = tl.load(shortcut + source, mask=valid & (row % STRIDE == 0) & (column % STRIDE == 0), other=0.0)
+    total = _product(gradient, weight, pixel, pixels, HEIGHT, WIDTH, FROM_HEIGHT, FROM_WIDTH, FROM, TO, STRIDE, True, BLOCK, DEPTH, STAGES)
+    if shortcut is not None:
+        total += past.to(tl.float32)
+    _leave(total, active, seen, norm, result, partials, place, valid, channel, TO)
 
 
 @triton.jit
