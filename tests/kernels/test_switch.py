@@ -29,6 +29,17 @@ def test_the_environment_has_the_last_word(asked, on):
     assert _switch._wanted(asked) is on
 
 
+def test_a_gpu_of_another_maker_or_too_old_takes_the_torch_path(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "T4")
+    found = _switch._looked_up.__wrapped__
+    assert found(torch.device("cuda")) == "T4 is older than compute capability 8.0"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 4))
+    assert found(torch.device("cuda")) == ""
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert found(torch.device("cuda")) == "kernels are written for NVIDIA's GPUs"
+
+
 def test_kernels_switched_off_say_so_once(said, monkeypatch):
     monkeypatch.setattr(_switch, "_switched_on", False)
     twice(torch.randn(3, 4))

@@ -11,10 +11,23 @@ twice, the second time from its end, where the first reading has just been and t
 label. A row whose label is out of range comes out as NaN. Tensors that are not wanted are None.
 """
 
+import os
+
 import triton
 import triton.language as tl
 
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET", "0") not in ("0", ""))
+LOG2_E = tl.constexpr(1.4426950408889634)
 LEAST = tl.constexpr(-3.4028234663852886e38)
+
+
+@triton.jit
+def _exp(x):
+    """exp(x) in two instructions; what is below the smallest normal number is 0, where `tl.exp` takes three more to keep it."""
+    if INTERPRETED:
+        return tl.exp(x)
+    else:
+        return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * LOG2_E], dtype=tl.float32, is_pure=True, pack=1)
 
 
 @triton.jit
@@ -122,7 +135,7 @@ def short_rows(
     is_label = column == label[:, None]
     others = tl.where(is_label, float("-inf"), score)
     top = tl.maximum(tl.max(others, axis=1), LEAST)
-    each = tl.exp(others - top[:, None])
+    each = _exp(others - top[:, None])
     pulls = tl.sum(each, axis=1)
     above = tl.sum(tl.where(inside, score - top[:, None], 0.0), axis=1) if EVERY_CLASS else pulls
     margin, value, emphasis, at_label, at_others, by_total = _of_statistics(
@@ -231,7 +244,7 @@ def long_rows(
         others = (column != label) & (column >= 0) & (column < classes)
         score = tl.where(others, ahead.to(tl.float32), float("-inf"))
         tops = tl.maximum(tops, tl.max(score, axis=1))
-        sums = tl.sum(tl.exp(score - tops[:, None]), axis=1)
+        sums = tl.sum(_exp(score - tops[:, None]), axis=1)
         if EVERY_CLASS:
             aboves = tl.sum(tl.where(others, score - own, 0.0), axis=1)
     else:
@@ -246,12 +259,12 @@ def long_rows(
                 score = tl.where(others, score, float("-inf"))
                 above = tl.where(others, above, 0.0)
             higher = tl.maximum(tops, tl.max(score, axis=1))
-            sums = sums * tl.exp(tops - higher) + tl.sum(tl.exp(score - higher[:, None]), axis=1)
+            sums = sums * _exp(tops - higher) + tl.sum(_exp(score - higher[:, None]), axis=1)
             tops = higher
             if EVERY_CLASS:
                 aboves += tl.sum(above, axis=1)
     top = tl.max(tops, axis=0)
-    pulls = tl.sum(sums * tl.exp(tops - top), axis=0)
+    pulls = tl.sum(sums * _exp(tops - top), axis=0)
     margin, value, emphasis, at_label, at_others, by_total = _of_statistics(
         own - top, pulls, tl.sum(aboves, axis=0) + classes * (own - top), classes, numbers, table, of_row, EVERY_CLASS
     )
@@ -259,6 +272,8 @@ def long_rows(
     if margins is not None:
         tl.store(margins + row, margin)
     if gradient is not None:
+        # Nothing was read of a row that is ignored: with these its gradient is 0, and not NaN.
+        at_label, at_others, by_total = tl.where(kept, at_label, 0.0), tl.where(kept, at_others, 0.0), tl.where(kept, by_total, 0.0)
         sizes = tl.full([BLOCK // VECTOR], 0.0, tl.float32)
         if not WHOLE:
             here = last * BLOCK + vector
@@ -271,7 +286,7 @@ def long_rows(
                 held = (before >= 0) & (before < read)
                 score = ahead.to(tl.float32)
                 ahead = tl.load(first + before + lane, mask=held, other=float("-inf"), eviction_policy="evict_first")
-            each = tl.exp(score - top)
+            each = _exp(score - top)
             slope = _slope(each, at_others * pull, by_total * pull, EVERY_CLASS)
             column = here + lane - skew
             if block == labelled:
@@ -280,8 +295,6 @@ def long_rows(
                 if emphases is not None:
                     bare = tl.where(column == label, at_label, _slope(each, at_others, by_total, EVERY_CLASS))
                     sizes += 0.5 * tl.sum(tl.where((column >= 0) & (column < classes), tl.abs(bare), 0.0), axis=1)
-            if not kept:
-                slope = tl.zeros_like(slope)
             ends = (block == 0) | (block == last)
             _store(gradient, row, gradient_stride, slope, here, lane, skew, classes, ends, VECTOR, EVEN, ALIKE)
         if EVERY_CLASS:

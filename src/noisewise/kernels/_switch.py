@@ -85,6 +85,8 @@ _missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def _looked_up(device: torch.device) -> str:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
+    if device.type == "cuda" and torch.version.hip is not None:
+        return "kernels are written for NVIDIA's GPUs"
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < OLDEST:
         return f"{torch.cuda.get_device_name(device)} is older than compute capability {OLDEST[0]}.{OLDEST[1]}"
     return ""
