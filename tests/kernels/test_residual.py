@@ -198,6 +198,28 @@ def test_the_embedding_of_a_training_step_comes_from_kernels(device):
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (3, 3, 9, 7)])
+def test_in_evaluation_running_statistics_count_and_nothing_changes(shape, device):
+    network, x = made(Tiny, device), images(device, *shape)
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.running_mean.normal_(0, 0.3)
+            layer.running_var.uniform_(0.2, 3)
+    network.eval()
+    before = copy.deepcopy(network.state_dict())
+    with computing(device), torch.no_grad():
+        found = residual(network, x)
+        assert found is not None and torch.equal(residual(network, x), found)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    with torch.no_grad(), _switch.off():
+        exact = network.double()
+        expected = F.relu(exact.bn1(exact.conv1(x.double())))
+        for number in (1, 2, 3):
+            expected = getattr(exact, f"layer{number}")(expected)
+    error = (found.double() - expected).norm() / expected.norm()
+    assert error < (1e-5 if device == "cpu" else 0.02)
+
+
 class Softer(PaddedBlock):
     pass
 
@@ -266,6 +288,9 @@ def test_a_call_that_is_no_plain_training_step_takes_the_torch_path(device, monk
         assert residual(network, x.as_subclass(type("Marked", (Tensor,), {}))) is None
         with torch.no_grad():
             assert residual(network, x) is None
+            network.layer3[0].bn2.eval()
+            assert residual(network, x) is None
+            network.layer3[0].bn2.train()
         with _switch.off():
             assert residual(network, x) is None
         with monkeypatch.context() as patch:
@@ -296,7 +321,7 @@ def test_why_the_torch_path_is_taken_is_said_once(device, caplog):
             network.features(x)
     _switch.say.cache_clear()
     assert [record.message for record in caplog.records] == [
-        "the torch path is taken: a residual network with a layer out of the ordinary, or not in training, takes the torch path"
+        "the torch path is taken: residual networks have kernels for the gradients of their parameters in training, no more and no less"
     ]
 
 

@@ -27,21 +27,24 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def residual(network: CifarResNet, x: Tensor) -> Tensor | None:
-    """The last block's output, shaped (N, C, H, W) and differentiable once in the parameters; None where kernels do not make it.
+    """The last block's output, shaped (N, C, H, W); None where kernels do not make it.
 
-    Running statistics change as they do in `nn.BatchNorm2d`.
+    In training it is differentiable once in the parameters, and running statistics change as they do in `nn.BatchNorm2d`; in
+    evaluation it has no gradient.
 
     Args:
-        network: in training mode.
+        network: in training or evaluation mode.
         x: normalised images (N, channels, H, W).
     """
     if torch.compiler.is_compiling():
         return None
-    reason = unready(x) or _about_call(x) or _about_network(network, x)
+    reason = unready(x) or _about_call(network, x) or _about_network(network, x)
     if reason:
         say(reason)
         return None
     layers = _layers(network)
+    if not network.training:
+        return _evaluated(x, layers)
     parameters = [parameter for convolution, norm in layers for parameter in (convolution.weight, norm.weight, norm.bias)]
     return _Body.apply(x, layers, *parameters)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -52,13 +55,13 @@ def _layers(network: Any) -> list[Layer]:
     return [(network.conv1, network.bn1), *inner]
 
 
-def _about_call(x: Tensor) -> str:
+def _about_call(network: CifarResNet, x: Tensor) -> str:
     """Why this call takes the torch path, whatever the network; empty where it does not."""
     half = torch.is_autocast_enabled(x.device.type)
     if type(x) is not Tensor or torch._C._get_tracing_state() is not None:
         return "a residual network that is traced takes the torch path"
-    if not torch.is_grad_enabled() or x.requires_grad:
-        return "residual networks have kernels for the gradients of their parameters, no more and no less"
+    if x.requires_grad or torch.is_grad_enabled() != network.training:
+        return "residual networks have kernels for the gradients of their parameters in training, no more and no less"
     if x.is_cuda and not (half and torch.get_autocast_dtype("cuda") is torch.bfloat16 and x.dtype in (torch.float32, torch.bfloat16)):
         return "residual networks have kernels under autocast to bfloat16 only"
     if not x.is_cuda and (half or x.dtype is not torch.float32):
@@ -71,8 +74,8 @@ def _about_network(network: CifarResNet, x: Tensor) -> str:
     parts = [part for name, child in network.named_children() if name != "head" for part in child.modules()]
     if nn.modules.module._has_any_global_hook() or any(getattr(part, kind) for part in parts for kind in _HOOKS):  # type: ignore[no-untyped-call]
         return "a residual network with hooks takes the torch path"
-    if not all(_is_plain(part) for part in parts):
-        return "a residual network with a layer out of the ordinary, or not in training, takes the torch path"
+    if not all(_is_plain(part, network.training) for part in parts):
+        return "a residual network with a layer out of the ordinary, or not in the mode of the others, takes the torch path"
     held = [tensor for part in parts for tensor in (*part.parameters(False), *part.buffers(False)) if tensor.is_floating_point()]
     if any(tensor.dtype is not torch.float32 or tensor.device != x.device for tensor in held):
         return "no kernels for a residual network that is not in float32 beside its images"
@@ -86,14 +89,14 @@ def _about_network(network: CifarResNet, x: Tensor) -> str:
     return ""
 
 
-def _is_plain(part: nn.Module) -> bool:
+def _is_plain(part: nn.Module, training: bool) -> bool:
     """Whether a part of a network does what kernels do; a subclass, a parametrisation or another shape may do more."""
     if type(part) is nn.Conv2d:
         shape = (part.kernel_size, part.padding, part.dilation, part.groups, part.padding_mode)
         return shape == ((3, 3), (1, 1), (1, 1), 1, "zeros") and part.bias is None and part.out_channels in _tuning.CONVOLVE
     if type(part) is nn.BatchNorm2d:
         moving = part.running_mean is not None and isinstance(part.momentum, int | float)
-        return part.training and part.affine and moving
+        return part.training == training and part.affine and moving
     return type(part) in (PaddedBlock, PaddedShortcut, nn.Identity, nn.Sequential)
 
 
@@ -152,6 +155,34 @@ class _Body(torch.autograd.Function):
                 torch.cuda.current_stream().wait_stream(other)
         triples = zip(of_weights, sums, strict=True)
         return None, None, *(slope for weight, (beta, gamma) in triples for slope in (weight, gamma, beta))
+
+
+def _evaluated(x: Tensor, layers: Sequence[Layer]) -> Tensor:
+    """The same with running statistics, and nothing kept."""
+    from noisewise.kernels import _convolution as kernels
+
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+        weights = _converted([convolution.weight for convolution, _ in layers], torch.bfloat16 if x.is_cuda else torch.float32)
+        norms = _running([layer for _, layer in layers])
+        before, now, last = x, x.permute(0, 2, 3, 1).contiguous(), 1
+        for place, (convolution, _) in enumerate(layers):
+            stride = convolution.stride[0]
+            y, _ = kernels.convolve(now, weights[place], stride)
+            before, now = now, kernels.join(y, norms[place], before if _ends_block(place) else None, last)
+            last = stride
+    return now.permute(0, 3, 1, 2)
+
+
+def _running(layers: Sequence[Any]) -> list[Tensor]:
+    """The `norm` of every layer from its running statistics; only the scale and shift, which are all that is read of it."""
+    deviations = torch._foreach_add([layer.running_var for layer in layers], [layer.eps for layer in layers])
+    torch._foreach_sqrt_(deviations)
+    scales = torch._foreach_div([layer.weight for layer in layers], deviations)
+    shifts = torch._foreach_sub([layer.bias for layer in layers], torch._foreach_mul([layer.running_mean for layer in layers], scales))
+    norms = [scale.new_empty(4, len(scale)) for scale in scales]
+    for row, values in ((2, scales), (3, shifts)):
+        torch._foreach_copy_([norm[row] for norm in norms], values)
+    return norms
 
 
 def _ends_block(place: int) -> bool:
