@@ -17,6 +17,7 @@ from noisewise.cli import app
 from noisewise.cli._reproduce import _status
 from noisewise.errors import InputError
 from noisewise.papers import Cell, Compared, Portion, Recipe, available, get
+from noisewise.papers._again import Again
 from noisewise.papers._identity import key
 from noisewise.papers._plan import QUICK
 
@@ -195,9 +196,10 @@ def test_runs_are_chosen_by_name_or_in_full(recipe: str, only: str | None, numbe
 def test_a_plan_has_every_run_of_the_recipe_once() -> None:
     for recipe in RUN:
         plan = papers.plan(recipe, seeds=[0, 1])
-        asked = [(key(task.settings.as_json()), task.settings.seed) for task in plan.tasks]
+        asked = [(key(task.settings.as_json()), task.settings.seed) for task in plan.tasks if not isinstance(task, Again)]
         assert sorted(asked) == sorted((key(run), seed) for run in recipe.runs for seed in (0, 1))
-        assert len({task.folder for task in plan.tasks}) == len(asked)
+        assert len({task.folder for task in plan.tasks}) == len(plan.tasks)
+        assert len(plan.tasks) - len(asked) == (4 if recipe.id == "gr/table11" else 0), "two of its runs are trained again"
 
 
 def test_paper_seeds_are_the_default_and_others_can_be_asked_for() -> None:
@@ -223,7 +225,6 @@ def test_the_list_has_every_recipe_and_its_status(tmp_path: Path) -> None:
 
 def test_the_command_prints_ours_beside_theirs_and_says_what_it_wrote(tmp_path: Path) -> None:
     done = _run("gr/table11", "--quick", "--only", "loss=ce,noise=symmetric(0.2)", "-o", tmp_path / "out")
-    assert "noisewise: Training again on corrected labels waits for label correction" in done.stderr
     assert "Its numbers say nothing about the paper's." in done.stderr
     ((run,),) = (portion.runs for portion in papers.results(tmp_path / "out").portions)
     ours = 100 * (run.numbers["final"] or 0.0)

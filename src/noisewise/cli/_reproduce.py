@@ -151,7 +151,7 @@ def _cell_as_json(one: Compared) -> dict[str, Any]:
 
 
 def _show(done: Reproduction, quick: bool) -> None:
-    from noisewise.papers._layout import took
+    from noisewise.papers._layout import corrections, took
 
     console = Console()
     if done.cells:
@@ -160,6 +160,8 @@ def _show(done: Reproduction, quick: bool) -> None:
         left = sum(one.ours is None and one.cell.value is not None for one in done.cells)
         if left:
             console.print(f"{left} of the paper's numbers have none of ours beside them yet.", highlight=False)
+        for line in corrections(done.cells, done.found, quick=quick):
+            console.print(Text(line))
     if done.runs:
         console.print(f"{len(done.runs)} runs in {done.runs[0].path.parents[2]}", highlight=False, soft_wrap=True)
     time = took(done.recipe, done.found, quick=quick)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from noisewise.papers._again import RETRAINED
 from noisewise.papers._compared import Compared
 from noisewise.papers._identity import key
 from noisewise.papers._metrics import METRICS
@@ -47,6 +48,22 @@ def reasons(recipe: Recipe, cells: Sequence[Compared]) -> dict[str | None, list[
         told = ", ".join((*_row(one, differing), f"{metric.replace('_', ' ')} ({number(one.difference, metric, '+')})"))
         found.setdefault(recipe.why(one.cell), []).append(told)
     return found
+
+
+def corrections(cells: Sequence[Compared], found: Results, *, quick: bool = False) -> list[str]:
+    """What became of the labels of every run that was trained again, in words."""
+    differing, said = laid_out(cells).differing, []
+    for one in (one for one in cells if one.cell.metric == RETRAINED):
+        for run in found.of(as_trained(one.settings, quick)):
+            if RETRAINED in run.numbers:
+                place = ", ".join((*_row(one, differing), f"seed {run.seed}"))
+                before, after = (_share(run.numbers[name]) for name in ("wrong_before", "wrong_after"))
+                said.append(f"{place}: {run.numbers['changed']:,} labels changed; wrong before {before}, after {after}")
+    return said
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else f"{100 * value:.1f} %"
 
 
 def _row(cell: Compared, differing: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ Numbers = Mapping[str, float | None]
 
 def _times(factor: float, name: str) -> Callable[[Numbers], float | None]:
     def read(numbers: Numbers) -> float | None:
-        value = numbers[name]
+        value = numbers.get(name)
         return None if value is None else factor * value
 
     return read
@@ -51,7 +51,7 @@ METRICS: dict[str, Metric] = {
     "alpha": Metric("mean ‖∂L/∂s‖₁ over training, times 10⁴", "", _times(1e4, "alpha")),
     "diff": Metric("test accuracy less that of the same loss without noise", "points", None),
     "spread": Metric("variance of ‖∂L/∂s‖₁ over uniform p", "", None),
-    "retrained": Metric("test accuracy when trained again on corrected labels", "%", None),
+    "retrained": Metric("test accuracy when trained again on corrected labels", "%", _times(100, "retrained")),
     "mAP": Metric("mean average precision of retrieval", "%", None),
     "CMC-1": Metric("share of queries whose nearest answer is right", "%", None),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noisewise.papers._compared import Compared, compared
-from noisewise.papers._layout import as_printed, laid_out, number, reasons, spent, took
+from noisewise.papers._layout import as_printed, corrections, laid_out, number, reasons, spent, took
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._recipes import Recipe, available, get
 from noisewise.papers._results import Results, results
@@ -71,6 +71,7 @@ def _recipe(recipe: Recipe, found: Results) -> Iterator[str]:
     yield from _how(recipe, found)
     cells = compared(recipe, found)
     yield from _table(cells)
+    yield from _listed("Corrected before the second training:", corrections(cells, found))
     yield from _listed("Where ours are off, and why:", list(_reasons(recipe, cells)))
 
 

@@ -17,6 +17,7 @@ import torch
 
 from noisewise import train
 from noisewise.errors import InputError, must, unknown
+from noisewise.papers._again import RETRAINED, Again, is_done
 from noisewise.papers._identity import canonical, key
 from noisewise.papers._recipes import SETTINGS, Recipe
 from noisewise.papers._reported import core
@@ -37,7 +38,8 @@ class Plan:
 
     Args:
         recipe: of the table or figure.
-        tasks: its runs that are not there yet, by data set, a seed at a time.
+        tasks: its runs that are not there yet, by data set, a seed at a time, and after all of a data set those that are trained
+            again.
         folder: where everything goes.
         quick: whether only to try that it works.
         held: results from elsewhere that count beside those of the folder.
@@ -51,15 +53,16 @@ class Plan:
 
     @property
     def rows(self) -> list[tuple[str, str, int]]:
-        """Loss, noise and seed of every run, in the order they are trained."""
-        return [(task.settings.loss, task.settings.noise, task.settings.seed) for task in self.tasks]
+        """Loss, noise and seed of every run, in the order they are trained; of one that is trained again, also that it is."""
+        asked = [(task.settings, ", corrected" if isinstance(task, Again) else "") for task in self.tasks]
+        return [(settings.loss, settings.noise + corrected, settings.seed) for settings, corrected in asked]
 
     def finished(self) -> list[train.Run]:
         """The finished runs of the recipe that the folder holds, whatever their seeds."""
         found = []
         for run in _needed(self.recipe, self.recipe.runs):
             place = _task(as_trained(run, self.quick), 0, self.folder).folder
-            folders = place.parent.glob(f"{place.name.removesuffix('0')}*")
+            folders = place.parent.glob(f"{place.name.removesuffix('0')}*[0-9]")  # those of second trainings end otherwise
             found += sorted(map(train.Run, filter(_is_finished, folders)), key=lambda run: run.settings.seed)
         return found
 
@@ -93,16 +96,22 @@ def plan(
         known = {name: dict.fromkeys(str(run.get(name)) for run in recipe.runs) for name in _choices(recipe, only)}
         among = "; ".join(f"{name} is {', '.join(values)}" for name, values in known.items())
         raise InputError(f"No run of {recipe.id} has {only}. Among its runs, {among}.")
-    there = held or Results()
-    tasks = []
+    there, retrained = held or Results(), [cell.settings for cell in recipe.cells if cell.metric == RETRAINED and cell.value is not None]
+    tasks: list[Task] = []
     for seed in seeds or recipe.seeds[: 1 if quick else None]:
         for run in _needed(recipe, chosen):
             asked = as_trained(run, quick)
             task = _task({**asked, "compile": compile and not quick and _gains(asked["model"])}, seed, Path(output))
-            if not _is_finished(task.folder) and not there.holds(asked, seed):
-                tasks.append(task)
-    tasks.sort(key=lambda task: task.settings.data)  # every data set is read once
+            if not there.holds(asked, seed, retrained=run in retrained):
+                tasks += _missing(task, run in retrained)
+    tasks.sort(key=lambda task: (task.settings.data, isinstance(task, Again)))  # every data set is read once
     return Plan(recipe, tuple(tasks), Path(output), quick, there)
+
+
+def _missing(task: Task, retrained: bool) -> list[Task]:
+    """What of a run its folder does not have yet; the record of a first training is needed for the second."""
+    first = [] if _is_finished(task.folder) else [task]
+    return [*first, Again.of(task)] if retrained and not is_done(task.folder) else first
 
 
 def as_trained(run: Mapping[str, Any], quick: bool) -> dict[str, Any]:

@@ -17,13 +17,13 @@ import torch
 
 from noisewise import draw, train
 from noisewise.data import Dataset, read
+from noisewise.papers._again import Again, is_done, second
 from noisewise.papers._compared import Compared, compared
 from noisewise.papers._identity import key
 from noisewise.papers._plan import Plan
 from noisewise.papers._recipes import Recipe, available
 from noisewise.papers._results import Outcome, Portion, Results
 from noisewise.train._compare import Progress, Task, train_all
-from noisewise.train._fit import train as train_one
 
 _EXAMPLES = 4
 """How many training and test examples a quick run takes."""
@@ -75,7 +75,7 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
     finally:
         book.write()
     runs = plan.finished()
-    book.enter(*(run for run in runs if not known.holds(run.settings.as_json(), run.settings.seed)))
+    book.enter(*(run for run in runs if not known.holds(run.settings.as_json(), run.settings.seed, retrained=is_done(run.path))))
     found = Results((*plan.held.portions, *known.portions, book.portion))
     cells = tuple(compared(plan.recipe, found, quick=plan.quick))
     return Reproduction(plan.recipe, cells, tuple(runs), found, _write(plan, runs, book))
@@ -117,25 +117,32 @@ class _Book:
 
 
 def _train(plan: Plan, jobs: int | None, watch: Watch, book: _Book) -> None:
-    """Train all tasks of a data set together, so that a large table keeps a GPU full to its end."""
-    first = 0
+    """Train all tasks of a data set together, so that a large table keeps a GPU full to its end; second trainings after the first."""
+    place = 0
     for data_set, group in itertools.groupby(plan.tasks, key=lambda task: task.settings.data):
-        tasks = list(group)
         data, test = _data(data_set, plan)
+        for _, stage in itertools.groupby(group, key=type):
+            tasks = list(stage)
+            tell = _teller(tasks, place, watch, book)
+            if jobs == 1:
+                _one_at_a_time(tasks, data, test, tell)
+            else:
+                train_all(tasks, data, test=test, jobs=jobs, watch=tell)
+            place += len(tasks)
 
-        def tell(progress: Progress, first: int = first, tasks: list[Task] = tasks) -> None:
-            task = tasks[progress.place]
-            if progress.step:
-                book.see(first + progress.place, progress.step, task.settings.batch_size)
-            if progress.state == "finished":
-                book.enter(train.Run(task.folder))
-            watch(replace(progress, place=first + progress.place))
 
-        if jobs == 1:
-            _one_at_a_time(tasks, data, test, tell)
-        else:
-            train_all(tasks, data, test=test, jobs=jobs, watch=tell)
-        first += len(tasks)
+def _teller(tasks: Sequence[Task], place: int, watch: Watch, book: _Book) -> Watch:
+    """Write down what is told of some tasks, and pass it on with their places among all of them, the first of which is given."""
+
+    def tell(progress: Progress) -> None:
+        task, here = tasks[progress.place], place + progress.place
+        if progress.step:
+            book.see(here, progress.step, task.settings.batch_size)
+        if progress.state == "finished":
+            book.enter(train.Run(task.first if isinstance(task, Again) else task.folder))
+        watch(replace(progress, place=here))
+
+    return tell
 
 
 def _one_at_a_time(tasks: Sequence[Task], data: Dataset, test: Dataset | None, watch: Watch) -> None:
@@ -144,7 +151,7 @@ def _one_at_a_time(tasks: Sequence[Task], data: Dataset, test: Dataset | None, w
         def step(done: int, steps: int, place: int = place) -> None:
             watch(Progress(place, "running", done, steps))
 
-        train_one(task.settings, task.settings.model, data, test, task.folder, watch=step)
+        task.train(data, test, step)
         watch(Progress(place, "finished"))
 
 
@@ -178,5 +185,6 @@ def _write(plan: Plan, runs: Sequence[train.Run], book: _Book) -> dict[str, Path
 
         title = f"{plan.recipe.words}: {plan.recipe.caption}" + (" (a quick try, not the paper's size)" if plan.quick else "")
         file = plan.folder / f"{plan.recipe.id.replace('/', '-')}.html"
-        written["report"] = report([run.path for run in runs], file, title=title)
+        again = [second(run.path) for run in runs if is_done(run.path)]
+        written["report"] = report([*(run.path for run in runs), *again], file, title=title)
     return written

@@ -23,6 +23,8 @@ from noisewise import train
 from noisewise.draw._thin import thinned
 from noisewise.errors import InputError
 from noisewise.output import written_whole
+from noisewise.papers import _again
+from noisewise.papers._again import RETRAINED
 from noisewise.papers._identity import decisive, key
 
 _AT_THE_END = ("clean_subset", "noisy_subset", "fitting", "validation", "hybrid", "snr", "alpha")
@@ -38,12 +40,14 @@ class Outcome:
     Args:
         settings: what makes it the run it is: all but the seed, and but for how it was stored and computed.
         seed: of the run.
-        numbers: "best", "final" and the last of the other measures of `Dynamics`, as it gives them; None for what a run has not.
+        numbers: "best", "final" and the last of the other measures of `Dynamics`, as it gives them; None for what a run has not. One
+            that was trained again on corrected labels has besides "retrained", the test accuracy of that, "changed", how many labels
+            were, and "wrong_before" and "wrong_after", the shares of wrong labels.
         curves: "epoch", and the measures at those epochs: evaluations, a hundred at most, four digits each.
-        steps: how many updates.
-        images: how many examples were trained on, counted every time.
-        seconds: of this run; runs that share a GPU have each their own.
-        finished: when, in UTC.
+        steps: how many updates, in the first training.
+        images: how many examples it went through, counted every time.
+        seconds: it took; runs that share a GPU have each their own.
+        finished: when, in UTC; the second training, where there was one.
         made_with: versions, device, precision, and whether the model was compiled.
     """
 
@@ -68,7 +72,9 @@ class Outcome:
         curves = {name: [_short(curve.get(epoch)) for epoch in epochs] for name, curve in known.items()}
         half = asked.half(torch.device("cpu" if origin["device"] == "cpu" else "cuda"))
         computed = {"precision": "bfloat16" if half else "float32", "compile": asked.compile}
-        ended = datetime.datetime.fromtimestamp((run.path / "model.safetensors").stat().st_mtime, datetime.UTC)
+        numbers |= _again.numbers(run.path)
+        last = _again.second(run.path) if RETRAINED in numbers else run.path
+        ended = datetime.datetime.fromtimestamp((last / "model.safetensors").stat().st_mtime, datetime.UTC)
         return cls(
             settings=decisive(asked.as_json()),
             seed=asked.seed,
@@ -166,9 +172,10 @@ class Results:
         held = self._runs.get(key(settings), {})
         return [held[seed] for seed in sorted(held)]
 
-    def holds(self, settings: Mapping[str, Any], seed: int) -> bool:
-        """Whether a run with a seed is among them."""
-        return seed in self._runs.get(key(settings), {})
+    def holds(self, settings: Mapping[str, Any], seed: int, *, retrained: bool = False) -> bool:
+        """Whether a run with a seed is among them, and if that is asked for, trained again on corrected labels."""
+        held = self._runs.get(key(settings), {}).get(seed)
+        return held is not None and (not retrained or RETRAINED in held.numbers)
 
 
 def results(*places: str | PathLike[str]) -> Results:

@@ -22,7 +22,7 @@ import torch.multiprocessing as multiprocessing
 
 from noisewise import losses
 from noisewise.errors import InputError
-from noisewise.train._fit import train
+from noisewise.train._fit import Watch, train
 from noisewise.train._folder import RunFolder, mark_interrupted
 from noisewise.train._mps import gpu_for_many
 from noisewise.train._run import Run
@@ -38,6 +38,10 @@ class Task:
 
     settings: Settings
     folder: Path
+
+    def train(self, data: Any, test: Any, watch: Watch) -> Run:
+        """Train it, in whatever process this is."""
+        return train(self.settings, self.settings.model, data, test, self.folder, watch=watch)
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ def _worker(tasks: Sequence[Task], shared: list[Any], todo: Any, news: Any) -> N
 
         try:
             news.put((os.getpid(), Progress(place, "running")))
-            train(task.settings, task.settings.model, train_set, test_set, task.folder, watch=tell)
+            task.train(train_set, test_set, tell)
             news.put((os.getpid(), Progress(place, "finished")))
         except Exception as error:  # one run that fails must not end the others
             news.put((os.getpid(), Progress(place, f"{error}" if isinstance(error, InputError) else repr(error))))
