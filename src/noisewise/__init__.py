@@ -6,7 +6,23 @@
 torch.Size([])
 """
 
-from noisewise import audit, correct, curriculum, data, draw, dynamics, kernels, losses, models, noise, papers, report, train, transition
+from noisewise import (
+    audit,
+    correct,
+    curriculum,
+    data,
+    draw,
+    dynamics,
+    kernels,
+    losses,
+    models,
+    noise,
+    papers,
+    report,
+    retrieval,
+    train,
+    transition,
+)
 from noisewise.errors import InputError
 from noisewise.kernels import linear_loss
 from noisewise.losses import get
@@ -39,6 +55,7 @@ __all__ = [
     "noise",
     "papers",
     "report",
+    "retrieval",
     "train",
     "transition",
 ]

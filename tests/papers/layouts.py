@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
+from scipy.io import savemat
 
 from noisewise.data._cifar import CIFAR100_CLASSES, CIFAR100_COARSE, VEHICLES
 
@@ -95,7 +97,18 @@ def _webvision(root: Path) -> None:
 
 
 def _mars(root: Path) -> None:
-    for split, people in (("bbox_train", ("0001", "0003", "0005")), ("bbox_test", ("0002", "0004"))):
-        for person in people:
-            for frame in range(1, 5):
-                _picture(root / "MARS" / split / person / f"{person}C1T0001F{frame:03d}.jpg")
+    """Three people to train on; two to test, each before two cameras, and the makers' lists: the first camera's tracklets ask."""
+    for person in ("0001", "0003", "0005"):
+        for frame in range(1, 5):
+            _picture(root / "MARS/bbox_train" / person / f"{person}C1T0001F{frame:03d}.jpg")
+    frames, tracklets = [], []
+    for person, camera in itertools.product(("0002", "0004"), (1, 2)):
+        names = [f"{person}C{camera}T0001F{frame:03d}.jpg" for frame in range(1, 4)]
+        for name in names:
+            _picture(root / "MARS/bbox_test" / person / name)
+        tracklets.append([len(frames) + 1, len(frames) + len(names), int(person), camera])
+        frames += names
+    (root / "MARS/info").mkdir()
+    (root / "MARS/info/test_name.txt").write_text("".join(f"{name}\n" for name in frames))
+    savemat(root / "MARS/info/tracks_test_info.mat", {"track_test_info": np.array(tracklets)})
+    savemat(root / "MARS/info/query_IDX.mat", {"query_IDX": np.array([[1, 3]])})

@@ -73,7 +73,7 @@ def reproduce(
         held=papers.results(*held) if held else None,
         compile=compile,
     )
-    for sentence in filter(None, (asked.nothing, asked.waits, asked.not_run)):
+    for sentence in filter(None, (asked.nothing, asked.not_run)):
         say(sentence)
     if asked.nothing:
         return

@@ -52,7 +52,7 @@ def page(found: Results | None = None) -> str:
 
 def _recipe(recipe: Recipe, found: Results) -> Iterator[str]:
     yield from (f"### {recipe.id}", "", f"{recipe.caption}.", "")
-    for sentence in filter(None, (recipe.nothing, recipe.waits, recipe.not_run)):
+    for sentence in filter(None, (recipe.nothing, recipe.not_run)):
         yield from (sentence, "")
     if recipe.same_as is not None:
         yield from (f"The numbers of {recipe.same_as}.", "")

@@ -22,6 +22,7 @@ from noisewise.papers._identity import canonical, key
 from noisewise.papers._recipes import SETTINGS, Recipe
 from noisewise.papers._reported import core
 from noisewise.papers._results import Results
+from noisewise.papers._retrieved import METRICS as RETRIEVAL
 from noisewise.train._compare import Task
 from noisewise.train._compare import plan as plan_tasks
 
@@ -56,6 +57,11 @@ class Plan:
         """Loss, noise and seed of every run, in the order they are trained; of one that is trained again, also that it is."""
         asked = [(task.settings, ", corrected" if isinstance(task, Again) else "") for task in self.tasks]
         return [(settings.loss, settings.noise + corrected, settings.seed) for settings, corrected in asked]
+
+    @property
+    def retrieves(self) -> bool:
+        """Whether the networks are tested by retrieval."""
+        return any(metric in self.recipe.metrics for metric in RETRIEVAL)
 
     def finished(self) -> list[train.Run]:
         """The finished runs of the recipe that the folder holds, whatever their seeds."""

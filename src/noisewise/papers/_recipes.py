@@ -33,7 +33,7 @@ from noisewise.train import Settings
 SETTINGS = {field.name for field in fields(Settings)} - {"seed"}
 _OF_A_PAPER = {"name", "short", "title", "authors", "reference", "settings", "chosen"}
 _OF_A_BLOCK = {"across", "columns", "metric", "quoted", "rows", "times"}
-_OF_A_RECIPE = {"caption", "use", "chosen", "slips", "waits", "not_run", "nothing", "seeds", "over", "reading", "tested"} | {
+_OF_A_RECIPE = {"caption", "use", "chosen", "slips", "not_run", "nothing", "seeds", "over", "reading", "tested"} | {
     *("same_as", "of", "computed", "picture", "losses", "classes", "block", "differs")
 }
 PICTURES = ("curves", "dynamics", "margins")
@@ -101,7 +101,6 @@ class Recipe:
         chosen: what we chose where the paper is silent.
         slips: what is misprinted or cannot be meant as printed.
         differs: why numbers of ours differ from the paper's: what `Cell.fits` takes, and the reason.
-        waits: what of it cannot be done yet; None when nothing is missing.
         not_run: why the full-size results are not there; None where they can be had.
         nothing: why there is nothing to train; None where there is.
         same_as: the recipe that has the same numbers, if another one does.
@@ -124,7 +123,6 @@ class Recipe:
     chosen: tuple[str, ...] = ()
     slips: tuple[str, ...] = ()
     differs: tuple[tuple[Mapping[str, Any], str], ...] = ()
-    waits: str | None = None
     not_run: str | None = None
     nothing: str | None = None
     same_as: str | None = None
@@ -208,7 +206,7 @@ def _recipe(paper: Paper, key: str, content: Mapping[str, Any], written: Mapping
         runs += [run for run in others if all(run[one] in chosen[one] for one in chosen if one != "table")]
     if content.get("picture", "curves") not in PICTURES:
         raise must("picture", name, "one of " + ", ".join(PICTURES), content["picture"])
-    plain = ("caption", "waits", "not_run", "nothing", "over", "reading", "tested", "computed", "picture", "losses", "classes")
+    plain = ("caption", "not_run", "nothing", "over", "reading", "tested", "computed", "picture", "losses", "classes")
     return Recipe(
         id=name,
         paper=paper,

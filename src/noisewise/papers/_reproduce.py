@@ -23,6 +23,7 @@ from noisewise.papers._identity import key
 from noisewise.papers._plan import Plan
 from noisewise.papers._recipes import Recipe, available
 from noisewise.papers._results import Outcome, Portion, Results
+from noisewise.papers._retrieved import check_queries, measure
 from noisewise.train._compare import Progress, Task, train_all
 
 _EXAMPLES = 4
@@ -68,6 +69,9 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
     plan.folder.mkdir(parents=True, exist_ok=True)
     if plan.recipe.picture is not None:
         draw.check_figure(_picture_file(plan), (_picture_file(plan).suffix,))
+    if plan.retrieves:
+        for data in {task.settings.data for task in plan.tasks}:
+            check_queries(data)
     known = Results(portion for name in available() if (portion := Portion.within(plan.folder, name)) is not None)
     book = _Book(plan)
     try:
@@ -86,7 +90,7 @@ class _Book:
 
     def __init__(self, plan: Plan) -> None:
         self.portion = Portion.within(plan.folder, plan.recipe.id) or Portion.begin(plan.recipe.id)
-        self._folder, self._before = plan.folder, self.portion.seconds
+        self._plan, self._folder, self._before = plan, plan.folder, self.portion.seconds
         self._started = self._written = time.perf_counter()
         self._steps: dict[int, int] = {}
         self._runs = {(key(run.settings), run.seed): run for run in self.portion.runs}
@@ -102,6 +106,8 @@ class _Book:
     def enter(self, *runs: train.Run) -> None:
         """Write down finished runs."""
         for run in runs:
+            if self._plan.retrieves:
+                measure(run, (self._plan.recipe.reading or {}).get("size"), self._plan.quick)
             self._runs[key(run.settings.as_json()), run.settings.seed] = Outcome.of(run)
         self.portion = replace(self.portion, runs=tuple(self._runs.values()), seconds=self._seconds())
         self.write()

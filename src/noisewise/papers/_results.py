@@ -23,7 +23,7 @@ from noisewise import train
 from noisewise.draw._thin import thinned
 from noisewise.errors import InputError
 from noisewise.output import written_whole
-from noisewise.papers import _again
+from noisewise.papers import _again, _retrieved
 from noisewise.papers._again import RETRAINED
 from noisewise.papers._identity import decisive, key
 
@@ -72,7 +72,7 @@ class Outcome:
         curves = {name: [_short(curve.get(epoch)) for epoch in epochs] for name, curve in known.items()}
         half = asked.half(torch.device("cpu" if origin["device"] == "cpu" else "cuda"))
         computed = {"precision": "bfloat16" if half else "float32", "compile": asked.compile}
-        numbers |= _again.numbers(run.path)
+        numbers |= _again.numbers(run.path) | _retrieved.numbers(run.path)
         last = _again.second(run.path) if RETRAINED in numbers else run.path
         ended = datetime.datetime.fromtimestamp((last / "model.safetensors").stat().st_mtime, datetime.UTC)
         return cls(

@@ -1,0 +1,47 @@
+"""Retrieval in the tables on MARS: the numbers are those of the trained network, measured once, and asked for before any work."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from layouts import write_all
+
+from noisewise.data import files
+from noisewise.errors import InputError
+from noisewise.papers import get, plan, reproduce
+from noisewise.retrieval import retrieve
+
+CHOICE = {"only": "loss=ce", "quick": True}
+
+
+def test_a_table_of_retrieval_has_the_numbers_of_its_network(small_data: None, tmp_path: Path) -> None:
+    done = reproduce(plan(get("imae/supplement-table6"), output=tmp_path, **CHOICE))
+    (run,) = done.runs
+    test = files("mars", "test")
+    first = test.take(test.groups["frame"] == 1)  # a quick try takes one frame of every tracklet
+    found = retrieve(run, first.take(first.groups["query"] == 1), first, size=256)
+    ours = {one.cell.metric: one.ours for one in done.cells if one.ours is not None}
+    assert ours == {"mAP": pytest.approx(100 * found.map_trapezoid), "CMC-1": pytest.approx(100 * found.cmc(1))}
+
+
+def test_retrieval_is_measured_once(small_data: None, tmp_path: Path) -> None:
+    asked = plan(get("gr/table7"), output=tmp_path, **CHOICE)
+    (run,) = reproduce(asked).runs
+    file = run.path / "retrieval.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "cmc1": 0.25}))
+    for results in tmp_path.glob("*.json"):
+        results.unlink()
+    again = reproduce(plan(get("gr/table7"), output=tmp_path, **CHOICE))
+    assert [one.ours for one in again.cells if one.cell.metric == "CMC-1" and one.ours is not None] == [25]
+
+
+def test_tracklets_without_queries_are_refused_before_any_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_all(tmp_path / "data")
+    shutil.rmtree(tmp_path / "data/MARS/info")
+    monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path / "data"))
+    with pytest.raises(InputError, match="have no queries"):
+        reproduce(plan(get("imae/supplement-table6"), output=tmp_path / "out", **CHOICE))
+    assert not list((tmp_path / "out").glob("*"))
