@@ -169,25 +169,36 @@ def checked(scores: Tensor, target: Tensor) -> None:
 
 
 def measure_rows(until: float) -> list[dict[str, Any]]:
+    """All shapes by the kernels and by torch's cross-entropy first, then by the others: what is left out is of the least interest."""
     found = []
     for rows, classes, dtype in SHAPES:
         scores, target = batch(rows, classes, dtype)
         checked(scores, target)
-        row: dict[str, Any] = {"shape": f"{rows} × {classes} {str(dtype)[6:]}", "copy": copying(scores), "ms": {}, "left out": []}
-        for name, make in contenders().items():
-            if time.perf_counter() > until:
-                row["left out"].append(name)
-                continue
-            criterion = make()
-            if criterion is not None:
-                took, captured = milliseconds(step_of(criterion, scores, target))
-                row["ms"][name + ("" if captured else "†")] = took
-                print(f"{row['shape']:24} {name:36} {took:9.4f} ms {took / row['copy']:7.2f} copies", flush=True)
-        found.append(row)
-        torch._dynamo.reset()
+        found.append({"shape": f"{rows} × {classes} {str(dtype)[6:]}", "copy": copying(scores), "ms": {}, "left out": []})
         del scores, target
-        torch.cuda.empty_cache()
+    for first in (True, False):
+        for row, shape in zip(found, SHAPES, strict=True):
+            makers = {name: make for name, make in contenders().items() if name.startswith(("noisewise", "F.")) == first}
+            measure_shape(row, shape, makers, until)
     return found
+
+
+def measure_shape(
+    row: dict[str, Any], shape: tuple[int, int, torch.dtype], makers: dict[str, Callable[[], Criterion | None]], until: float
+) -> None:
+    scores, target = batch(*shape)
+    for name, make in makers.items():
+        if time.perf_counter() > until:
+            row["left out"].append(name)
+            continue
+        criterion = make()
+        if criterion is not None:
+            took, captured = milliseconds(step_of(criterion, scores, target))
+            row["ms"][name + ("" if captured else "†")] = took
+            print(f"{row['shape']:24} {name:36} {took:9.4f} ms {took / row['copy']:7.2f} copies", flush=True)
+    torch._dynamo.reset()
+    del scores, target
+    torch.cuda.empty_cache()
 
 
 def plain_linear(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
