@@ -148,14 +148,27 @@ def measure(name: str) -> dict[str, Any]:
 Variant = tuple[str, int, Any, int]  # table, width, what is tried, and into how many shares a weight gradient is cut
 
 
+def in_turn() -> list[Variant]:
+    """What is in use first, then what is tried, one of every table and width after the other: when time is up, none is left out."""
+    groups: dict[tuple[str, int], list[Variant]] = {
+        (table, width): [(table, width, getattr(_tuning, table)[width], _tuning.SHARES[width] if table == "CORRELATE" else 0)]
+        for table in ("CONVOLVE", "PROPAGATE", "CORRELATE", "ELEMENTS")
+        for width in SIZES
+    }
+    for variant in variants():
+        groups[variant[:2]].append(variant)
+    turns = itertools.zip_longest(*groups.values())
+    return list(dict.fromkeys(variant for turn in turns for variant in turn if variant is not None))
+
+
 def variants() -> Iterator[Variant]:
     """What is tried: at least 8 pixels to a warp, and no more sums to a thread than it has room for."""
     for width, shares in SHARES.items():
-        for pixels, warps, stages in itertools.product((32, 64, 128, 256), (2, 4, 8), (2, 3, 4)):
+        for pixels, warps, stages in itertools.product((128, 64, 256, 32), (4, 2, 8), (2, 3)):
             if 8 * warps <= pixels <= 2048 * warps // width:
                 tiles = [_tuning.Tile(pixels, depth, warps, stages) for depth in (width, 2 * width)]
                 yield from ((table, width, tile, 0) for table in ("CONVOLVE", "PROPAGATE") for tile in tiles)
-        for pixels, depth, warps, stages in itertools.product((64, 128, 256), (64, 128), (4, 8), (2, 3)):
+        for pixels, depth, warps, stages in itertools.product((128, 64, 256), (64, 128), (4, 8), (2, 3)):
             yield from (("CORRELATE", width, _tuning.Tile(pixels, depth, warps, stages), number) for number in shares)
         yield from (("ELEMENTS", width, elements, 0) for elements in (1024, 2048, 4096, 8192))
 
@@ -210,7 +223,7 @@ def compiled(group: list[Variant]) -> int:
 
 
 def tune(until: float) -> dict[str, Any]:
-    every = list(variants())
+    every = in_turn()
     distinct = list({variant[:3]: variant for variant in every}.values())
     workers = os.cpu_count() or 1
     started = time.perf_counter()
