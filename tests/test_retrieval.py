@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +23,7 @@ from noisewise import data, models
 from noisewise.data import ImageFiles, Stream
 from noisewise.errors import InputError
 from noisewise.retrieval import Embeddings, Retrieval, embed, rank, retrieve
+from real_data import real
 
 
 def circle(*degrees: float) -> Tensor:
@@ -404,11 +404,6 @@ def test_features_that_are_no_vectors_are_refused(people: ImageFiles) -> None:
         embed(Maps(), people)
 
 
-_ROOT = os.environ.get("NOISEWISE_DATA")
-with_pku_reid = pytest.mark.skipif(
-    _ROOT is None or not data.describe("pku_reid", _ROOT).present,
-    reason="NOISEWISE_DATA has no pku_reid: its makers give it out on request",
-)
 SIZE = (40, 16)
 
 
@@ -431,14 +426,14 @@ def untrained() -> list[float]:
     return found
 
 
-@with_pku_reid
+@real("pku_reid")
 def test_random_networks_find_real_people_a_little_better_than_chance(untrained: list[float]) -> None:
     chance = sum(1 / place for place in range(1, 13)) / 12  # one right answer among twelve, anywhere with the same probability
     assert ttest_1samp(untrained, chance, alternative="greater").pvalue < 1e-3
     assert max(untrained) < 0.6
 
 
-@with_pku_reid
+@real("pku_reid")
 @pytest.mark.slow
 def test_training_on_other_people_ranks_real_people_better(untrained: list[float], tmp_path: Path) -> None:
     train = data.read("pku_reid", size=SIZE)

@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import os
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from noisewise import InputError, fit
 from noisewise.audit import audit, find_label_issues
 from noisewise.audit._issues import draw_line
 from noisewise.data import Dataset, load
+from real_data import real
 from test_dynamics import write_run
 
 
@@ -72,7 +72,7 @@ def test_one_run_on_sixty_thousand_examples_ranks_labels_better_than_cleanlab_on
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("NOISEWISE_DATA"), reason="Fashion-MNIST: name the data folder in NOISEWISE_DATA")
+@real("fashion_mnist")
 @pytest.mark.parametrize("noise", ["symmetric(0.2)", "symmetric(0.4)", "pair(0.2)", "pair(0.4)", "instance(0.2)", "instance(0.4)"])
 def test_one_run_ranks_fashion_mnist_better_than_cleanlab_on_five_folds(tmp_path, noise):
     data = load("fashion_mnist")

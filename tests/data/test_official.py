@@ -25,6 +25,7 @@ from noisewise.data._official import registry
 from noisewise.data._sources import NpmPackage
 from noisewise.data._store import checksum
 from noisewise.errors import InputError
+from real_data import real
 
 RNG = np.random.default_rng(0)
 
@@ -488,12 +489,6 @@ def test_wrong_request_is_answered_in_one_sentence(call: object, said: str) -> N
 
 
 # The real data
-
-
-def real(*names: str) -> pytest.MarkDecorator:
-    root = os.environ.get("NOISEWISE_DATA")
-    absent = [name for name in names if root is None or not describe(name, root).present]
-    return pytest.mark.skipif(bool(absent), reason=f"NOISEWISE_DATA has no {', '.join(absent)}")
 
 
 @pytest.mark.parametrize(

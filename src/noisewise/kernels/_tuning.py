@@ -29,7 +29,7 @@ TILE = 2048  # scores of short rows that one program takes together
 TILE_WARPS = 4
 LONGEST_ON_CHIP = 8192
 SCORES_PER_WARP = 512  # of a row that is on chip
-LONGER = 65536
+LONGER = 65536  # rows beyond this many scores are held twice as much of at once, unless the loss looks at every class
 LONG_BYTES = 8192  # of a row that one program holds at once
 LONG_WARPS = 8
 

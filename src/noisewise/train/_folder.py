@@ -72,9 +72,6 @@ class RunFolder:
         np.save(buffer, values, allow_pickle=False)
         self._write(name, buffer.getvalue())
 
-    def read_array(self, name: str) -> NDArray[Any]:
-        return np.load(self.path / name, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-
     def write_metrics(self, lines: list[dict[str, Any]]) -> None:
         self._write("metrics.jsonl", "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode())
 
