@@ -6,8 +6,9 @@ from test_fit import same_bits
 
 from noisewise import compare, fit
 from noisewise.data import Dataset
-from noisewise.train import Run
+from noisewise.train import Run, _fit
 from noisewise.train._fit import _Training
+from noisewise.train._step import GraphedStep, Scoring
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -22,7 +23,7 @@ def images(number: int = 1000) -> Dataset:
     return Dataset(pixels, labels, tuple("abcdefghij"), name="images")
 
 
-@pytest.mark.parametrize("loss", ["ce", "imae(T=8)", "0.3*nce + 0.7*mae"])
+@pytest.mark.parametrize("loss", ["ce", "imae(T=8)", "0.5*imae(T=8, normalise='batch')", "0.3*nce + 0.7*mae"])
 def test_the_captured_step_is_the_plain_step(tmp_path, monkeypatch, loss):
     fit("resnet20", images(), loss=loss, noise="symmetric(0.4)", folder=tmp_path / "graph", **SETTINGS)
     monkeypatch.setattr(_Training, "_graphed", lambda self: self.step)
@@ -31,6 +32,13 @@ def test_the_captured_step_is_the_plain_step(tmp_path, monkeypatch, loss):
     for one, other in zip(graph.metrics, plain.metrics, strict=True):
         assert abs(one["train_loss"] - other["train_loss"]) < 0.02 * abs(other["train_loss"]) + 0.01
         assert one["step"] == other["step"]
+
+
+def test_the_captured_evaluation_is_the_plain_evaluation(tmp_path, monkeypatch):
+    fit("resnet20", images(1500), noise="symmetric(0.4)", folder=tmp_path / "graph", **SETTINGS)
+    monkeypatch.setattr(_fit, "GraphedStep", lambda step, *rest: step if isinstance(step, Scoring) else GraphedStep(step, *rest))
+    fit("resnet20", images(1500), noise="symmetric(0.4)", folder=tmp_path / "plain", **SETTINGS)
+    same_bits(tmp_path / "graph", tmp_path / "plain")
 
 
 def test_the_same_seed_gives_the_same_bits_alone_and_in_company(tmp_path):

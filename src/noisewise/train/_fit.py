@@ -28,7 +28,6 @@ from noisewise import curriculum, losses, models
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
 from noisewise.dynamics import underfitting
 from noisewise.errors import InputError
-from noisewise.margin import margin
 from noisewise.train._folder import FORMAT, RunFolder
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
@@ -38,7 +37,7 @@ from noisewise.train._run import Run, is_ours
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, gather, provenance
-from noisewise.train._step import GraphedStep, Scorer, Step, prepared
+from noisewise.train._step import GraphedStep, Scorer, Scoring, Step, prepared
 
 Watch = Callable[[int, int], None]
 """Told the number of steps done and of all steps, after every step."""
@@ -225,6 +224,7 @@ class _Training:
         self.step = Step(scorer, self.loss, self.updater, self.data.train, prepare, settings.clip, settings.accumulate)
         self.graphs = on_gpu and self.world == 1 and not isinstance(self.data.train, Stream)
         self.update: Callable[..., None] = self._graphed() if self.graphs else self.step
+        self._scorings: dict[str, tuple[Scoring, Callable[..., None]]] = {}
 
     def _graphed(self) -> GraphedStep:
         return GraphedStep(self.step, (self.generator,), self._changing)
@@ -352,16 +352,22 @@ class _Training:
             "emphasis": emphasis,
         }
 
-    @torch.no_grad()
-    def _scores(self, data: Dataset) -> tuple[Tensor, Tensor]:
-        """Margins of the given labels and predictions over a whole data set, in eval mode."""
+    def _scores(self, name: str) -> tuple[Tensor, Tensor]:
+        """Margins of the given labels and predictions over the training, validation or test set, in eval mode."""
         self.model.eval()
-        found = []
-        for batch in batches(data, _EVALUATION_BATCH, shuffle=False):
-            scores = self.scorer(self.prepare_evaluation(batch.inputs))
-            found.append((margin(scores, batch.labels), scores.argmax(1)))
-        margins, predictions = zip(*found, strict=True)
-        return torch.cat(margins), torch.cat(predictions)
+        data = getattr(self.data, name)
+        if name not in self._scorings:
+            scoring = Scoring(self.scorer, data, self.prepare_evaluation)
+            self._scorings[name] = scoring, GraphedStep(scoring, (), list) if self.graphs and not isinstance(data, Stream) else scoring
+        scoring, score = self._scorings[name]
+        if isinstance(data, Stream):
+            for batch in batches(data, _EVALUATION_BATCH, shuffle=False):
+                score(batch.index, batch.inputs)
+        else:
+            everything = torch.arange(len(data), device=self.device)
+            for start in range(0, len(data), _EVALUATION_BATCH):
+                score(everything[start : start + _EVALUATION_BATCH])
+        return scoring.margins, scoring.predictions
 
     def _evaluate(self, epoch: int) -> dict[str, Any]:
         if self.rank != 0:
@@ -369,10 +375,10 @@ class _Training:
         found: dict[str, Any] = {}
         for name, data in (("validation", self.data.validation), ("test", self.data.test)):
             if data is not None:
-                right = self._scores(data)[1] == data.labels
+                right = self._scores(name)[1] == data.labels
                 found[f"{name}_accuracy"] = float(right.double().mean())
         if self.settings.clean_pass:
-            self._record("clean", epoch, *self._scores(self.data.train))
+            self._record("clean", epoch, *self._scores("train"))
         return found
 
     def _record(self, of: str, epoch: int, margins: Tensor, predictions: Tensor) -> None:

@@ -201,16 +201,41 @@ class Step:
         return float(self.loss.value(seen).double().mean())  # type: ignore[operator]
 
 
+class Scoring:
+    """Margins of the given labels and predictions, in eval mode: what a batch shows is left at the places of its examples.
+
+    Args:
+        scorer: gives scores.
+        data: the data set; its labels are on the device, its inputs too unless batches bring them.
+        prepare: turns raw inputs into what the model takes.
+
+    Attributes:
+        margins: of every example so far.
+        predictions: the class with the highest score.
+    """
+
+    def __init__(self, scorer: nn.Module, data: Dataset, prepare: Callable[[Tensor], Tensor]) -> None:
+        self.scorer, self.data, self.prepare = scorer, data, prepare
+        self.margins = torch.full((len(data),), torch.nan, device=data.labels.device)
+        self.predictions = torch.full_like(data.labels, -1)
+
+    @torch.no_grad()
+    def __call__(self, index: Tensor, inputs: Tensor | None = None) -> None:
+        scores = self.scorer(self.prepare(self.data.inputs[index] if inputs is None else inputs))
+        self.margins[index] = margin(scores, self.data.labels[index])
+        self.predictions[index] = scores.argmax(1)
+
+
 class GraphedStep:
     """A step captured in CUDA graphs, one for every size of batch (the last of an epoch is smaller).
 
     Args:
-        step: the step; its data set lies on the device.
+        step: the step, of training or of scoring; its data set lies on the device.
         generators: the random generators it draws from.
-        state: every tensor that a step changes, so that rehearsing it leaves no trace.
+        state: every tensor that a step changes and reads again, so that rehearsing it leaves no trace.
     """
 
-    def __init__(self, step: Step, generators: tuple[torch.Generator, ...], state: Callable[[], list[Tensor]]) -> None:
+    def __init__(self, step: Step | Scoring, generators: tuple[torch.Generator, ...], state: Callable[[], list[Tensor]]) -> None:
         self._step, self._generators, self._state = step, generators, state
         self._graphs: dict[int, tuple[Tensor, Any]] = {}
         self._pool: Any = None
