@@ -18,6 +18,7 @@ import triton.language as tl
 
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET", "0") not in ("0", ""))
 LOG2_E = tl.constexpr(1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
 LEAST = tl.constexpr(-3.4028234663852886e38)
 
 
@@ -28,6 +29,23 @@ def _exp(x):
         return tl.exp(x)
     else:
         return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * LOG2_E], dtype=tl.float32, is_pure=True, pack=1)
+
+
+@triton.jit
+def _above(score, reference):
+    """score · log₂e − reference, rounded once: so a reference may be rounded as it likes, as long as all scores have the same."""
+    if INTERPRETED:
+        return (score.to(tl.float64) * LOG2_E - reference).to(tl.float32)
+    else:
+        return tl.fma(score, LOG2_E, -reference)
+
+
+@triton.jit
+def _exp2(x):
+    if INTERPRETED:
+        return tl.exp2(x)
+    else:
+        return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
 
 
 @triton.jit
@@ -189,6 +207,22 @@ def _store(gradient, row, stride, slope, here, lane, skew, classes, ends, VECTOR
 
 
 @triton.jit
+def _taken_in(score, column, label, own, classes, checked, tops, sums, aboves, EVERY_CLASS: tl.constexpr):
+    """Every vector's maximum and sums after one more block; where it is `checked`, without the label and what is not of the row."""
+    above = tl.sum(score - own, axis=1) if EVERY_CLASS else aboves
+    if checked:
+        others = (column != label) & (column >= 0) & (column < classes)
+        if EVERY_CLASS:
+            above = tl.sum(tl.where(others, score - own, 0.0), axis=1)
+        score = tl.where(others, score, float("-inf"))
+    higher = tl.maximum(tops, tl.max(score, axis=1) * LOG2_E)
+    sums = sums * _exp2(tops - higher) + tl.sum(_exp2(_above(score, higher[:, None])), axis=1)
+    if EVERY_CLASS:
+        aboves += above
+    return higher, sums, aboves
+
+
+@triton.jit
 def long_rows(
     scores,
     target,
@@ -243,30 +277,25 @@ def long_rows(
         column = vector + lane - skew
         others = (column != label) & (column >= 0) & (column < classes)
         score = tl.where(others, ahead.to(tl.float32), float("-inf"))
-        tops = tl.maximum(tops, tl.max(score, axis=1))
-        sums = tl.sum(_exp(score - tops[:, None]), axis=1)
+        tops = tl.maximum(tops, tl.max(score, axis=1) * LOG2_E)
+        sums = tl.sum(_exp2(_above(score, tops[:, None])), axis=1)
         if EVERY_CLASS:
             aboves = tl.sum(tl.where(others, score - own, 0.0), axis=1)
     else:
-        for block in range(tl.cdiv(read, BLOCK)):
+        for block in range(tl.where(kept, last, 0)):
             score = ahead.to(tl.float32)
             following = (block + 1) * BLOCK + vector
             ahead = tl.load(first + following + lane, mask=following < read, other=float("-inf"), eviction_policy="evict_last")
-            above = score - own
-            if (block == 0) | (block == last) | (block == labelled):
-                column = block * BLOCK + vector + lane - skew
-                others = (column != label) & (column >= 0) & (column < classes)
-                score = tl.where(others, score, float("-inf"))
-                above = tl.where(others, above, 0.0)
-            higher = tl.maximum(tops, tl.max(score, axis=1))
-            sums = sums * _exp(tops - higher) + tl.sum(_exp(score - higher[:, None]), axis=1)
-            tops = higher
-            if EVERY_CLASS:
-                aboves += tl.sum(above, axis=1)
+            checked = (block == 0) | (block == labelled)
+            column = block * BLOCK + vector + lane - skew
+            tops, sums, aboves = _taken_in(score, column, label, own, classes, checked, tops, sums, aboves, EVERY_CLASS)
+        column = last * BLOCK + vector + lane - skew
+        tops, sums, aboves = _taken_in(ahead.to(tl.float32), column, label, own, classes, True, tops, sums, aboves, EVERY_CLASS)
     top = tl.max(tops, axis=0)
-    pulls = tl.sum(sums * _exp(tops - top), axis=0)
+    pulls = tl.sum(sums * _exp2(tops - top), axis=0)
+    lead = _above(own, top) * LN_2
     margin, value, emphasis, at_label, at_others, by_total = _of_statistics(
-        own - top, pulls, tl.sum(aboves, axis=0) + classes * (own - top), classes, numbers, table, of_row, EVERY_CLASS
+        lead, pulls, tl.sum(aboves, axis=0) + classes * lead, classes, numbers, table, of_row, EVERY_CLASS
     )
     tl.store(losses + row, tl.where(kept, value * factor, 0.0))
     if margins is not None:
@@ -275,9 +304,6 @@ def long_rows(
         # Nothing was read of a row that is ignored: with these its gradient is 0, and not NaN.
         at_label, at_others, by_total = tl.where(kept, at_label, 0.0), tl.where(kept, at_others, 0.0), tl.where(kept, by_total, 0.0)
         sizes = tl.full([BLOCK // VECTOR], 0.0, tl.float32)
-        if not WHOLE:
-            here = last * BLOCK + vector
-            ahead = tl.load(first + here + lane, mask=here < read, other=float("-inf"), eviction_policy="evict_first")
         for back in range(1 if WHOLE else last + 1):
             block = last - back
             here = block * BLOCK + vector
@@ -286,7 +312,7 @@ def long_rows(
                 held = (before >= 0) & (before < read)
                 score = ahead.to(tl.float32)
                 ahead = tl.load(first + before + lane, mask=held, other=float("-inf"), eviction_policy="evict_first")
-            each = _exp(score - top)
+            each = _exp2(_above(score, top))
             slope = _slope(each, at_others * pull, by_total * pull, EVERY_CLASS)
             column = here + lane - skew
             if block == labelled:

@@ -28,7 +28,7 @@ class Cut:
 TILE = 2048  # scores of short rows that one program takes together
 TILE_WARPS = 4
 LONGEST_ON_CHIP = 8192
-SCORES_PER_WARP = 512  # of a row that is on chip
+SCORES_PER_WARP = 1024  # of a row that is on chip
 LONGER = 65536  # rows beyond this many scores are held twice as much of at once, unless the loss looks at every class
 LONG_BYTES = 8192  # of a row that one program holds at once
 LONG_WARPS = 8
@@ -53,8 +53,8 @@ def cut(classes: int, size: int, every_class: bool) -> Cut:
         Cut(rows=1, block=8192, warps=16, whole=False)
     """
     if classes > LONGEST_ON_CHIP:
-        times = 2 if classes > LONGER and not every_class else 1
-        return Cut(1, times * LONG_BYTES // size, times * LONG_WARPS // (2 if every_class else 1), whole=False)
+        longer = classes > LONGER
+        return Cut(1, (4 if longer else 1) * LONG_BYTES // size, (2 if longer else 1) * LONG_WARPS, whole=False)
     block = 1 << (classes - 1).bit_length()
     if 2 * block <= TILE // 2:
         return Cut(TILE // block, block, TILE_WARPS, whole=True)
