@@ -1,16 +1,17 @@
 """Finding wrong labels from one run, beside cleanlab on cross-validated probabilities of the same model.
 
-    python benchmarks/audit.py --train --pack part.npz [--settings NOISE …] [--retrain] [--quick] [--epochs 24] [--folds 5] [--jobs 8]
+    python benchmarks/audit.py --train --pack part.npz [--settings NOISE …] [--quick] [--epochs 24] [--folds 5] [--jobs 8]
+    python benchmarks/audit.py --train --pack part.npz --retrain [--seeds 3] [--settings] …
     python benchmarks/audit.py --judge part.npz … [--json out.json] [--write]
     python benchmarks/audit.py --scale [--write]
 
 ``--train`` trains, for every noise, one run on all examples and one without each fold, and packs what judging needs into one file of
 about 4 MB per noise; it wants a GPU and the folder named by NOISEWISE_DATA, but not cleanlab. By default CIFAR-10 with ResNet-20,
 human noise (CIFAR-10N) and symmetric, asymmetric and instance-dependent noise at 20 and 40 %; ``--quick`` does digits with an MLP on a
-CPU. ``--retrain`` adds runs that are relabelled from their own record and trained again (GR table 11); ``--settings`` without a noise
-trains nothing else. ``--judge`` makes the tables from any number of such files, on any machine with cleanlab. ``--scale`` audits a
-made-up record of a million examples, 1000 classes and 100 epochs and measures time and memory. ``--write`` puts the tables into
-benchmarks/RESULTS.md.
+CPU. ``--retrain`` adds runs that are relabelled from their own record and trained again (GR table 11), each ``--seeds`` times;
+``--settings`` without a noise trains nothing else. ``--judge`` makes the tables from any number of such files, on any machine with
+cleanlab. ``--scale`` audits a made-up record of a million examples, 1000 classes and 100 epochs and measures time and memory.
+``--write`` puts the tables into benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Task:
         noise: its spec.
         labels: what it made of the labels.
         left: the examples that are left out.
+        seed: of the noise and of the training.
     """
 
     kind: str
@@ -73,6 +75,7 @@ class Task:
     noise: str
     labels: Tensor
     left: np.ndarray | None = None
+    seed: int = SEED
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,11 @@ def folds(labels: np.ndarray, number: int) -> np.ndarray:
     return dealt
 
 
-def tasks(data: Dataset, noises: list[str], retrained: list[str], number: int) -> Iterator[Task]:
+def tasks(data: Dataset, noises: list[str], retrained: list[str], number: int, seeds: int) -> Iterator[Task]:
     """The longest first."""
     for place, noise in enumerate(retrained):
-        yield Task("corrected", place, noise, data.corruption(noise, seed=SEED).labels)
+        for seed in range(SEED, SEED + seeds):
+            yield Task("corrected", place, noise, data.corruption(noise, seed=seed).labels, seed=seed)
     for place, noise in enumerate(noises):
         labels = data.corruption(noise, seed=SEED).labels
         fold = folds(labels.numpy(), number)
@@ -170,10 +174,11 @@ def log_probabilities(run: Run, inputs: Tensor) -> Tensor:
 
 def corrected(task: Task, data: Dataset, folder: Path) -> tuple[dict[str, Any], Arrays]:
     """Test accuracy before and after relabelling from the run's own record, one training each; GR table 11."""
-    run = trained(data, folder / "run", test=shared.test, loss=RETRAINED_LOSS)
+    run = trained(data, folder / "run", test=shared.test, loss=RETRAINED_LOSS, seed=task.seed)
     labels = correct(audit(run), "relabel")
     again = retrain(run, labels, data=data, test=shared.test)
     facts = {
+        "seed": task.seed,
         "before": run.dynamics.final,
         "after": again.dynamics.final,
         "changed": int(labels.changed.sum()),
@@ -190,7 +195,7 @@ def train_all(options: argparse.Namespace) -> None:
     settings = {**(QUICK if options.quick else FULL), **({"epochs": options.epochs} if options.epochs else {})}
     noises = options.settings if options.settings is not None else QUICK_NOISES if options.quick else FULL_NOISES
     data, test = load(settings["data"]), load(settings["data"], "test")
-    todo = list(tasks(data, noises, RETRAINED if options.retrain else [], options.folds))
+    todo = list(tasks(data, noises, RETRAINED if options.retrain else [], options.folds, options.seeds))
     on_gpu = torch.cuda.is_available()
     results, started = [], time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, gpu_for_many() if on_gpu and options.jobs > 1 else nullcontext():
@@ -198,7 +203,8 @@ def train_all(options: argparse.Namespace) -> None:
         with multiprocessing.get_context("spawn").Pool(options.jobs, share, (everything,)) as pool:
             for one in pool.imap_unordered(train, todo):
                 results.append(one)
-                print(f"{len(results)} of {len(todo)}: {one.task.kind}, {one.task.noise}, {one.facts['seconds']:.0f} s", flush=True)
+                told = {name: value for name, value in one.facts.items() if name != "examples"}
+                print(f"{len(results)} of {len(todo)}: {one.task.kind}, {one.task.noise}, {told}", flush=True)
     taken = time.perf_counter() - started
     speed = settings["epochs"] * sum(one.facts["examples"] for one in results) / taken
     about = {
@@ -214,7 +220,7 @@ def train_all(options: argparse.Namespace) -> None:
         "rows": [row(noise, place, results) for place, noise in enumerate(noises)],
         "retrained": [
             {"noise": one.task.noise, "loss": RETRAINED_LOSS, **one.facts}
-            for one in sorted(results, key=lambda one: one.task.place)
+            for one in sorted(results, key=lambda one: (one.task.place, one.task.seed))
             if one.task.kind == "corrected"
         ],
     }
@@ -412,6 +418,7 @@ def main() -> None:
     parser.add_argument("--pack", type=Path, default=Path("audit.npz"))
     parser.add_argument("--settings", nargs="*", metavar="NOISE")
     parser.add_argument("--retrain", action="store_true")
+    parser.add_argument("--seeds", type=int, default=1, help="how often each retrained run is made, noise and all")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--folds", type=int, default=5)
@@ -457,22 +464,28 @@ def write_scale(found: dict[str, Any]) -> None:
 
 def write_comparison(result: dict[str, Any]) -> None:
     part = result["parts"][0]
-    settings, lines = part["settings"], [f"`{one['command']}`, {one['device']}, torch {one['torch']}.  " for one in result["parts"]]
+    settings, made = part["settings"], [f"`{one['command']}`, {one['device']}, torch {one['torch']}.  " for one in result["parts"]]
     described = f"{settings['data']}, {settings['model']}, {settings['epochs']} epochs"
     if result["rows"]:
-        lines += [
-            "",
-            f"{described}, loss {part['loss']}; cleanlab on {result['rows'][0]['folds']} folds; {part['jobs']} runs at a time.",
-            "",
-        ]
-        lines += [*ranking_table(result["rows"]), "", *flags_table(result["rows"])]
+        about = f"{described}, loss {part['loss']}; cleanlab on {result['rows'][0]['folds']} folds; {part['jobs']} runs at a time."
+        lines = [*made, "", about, "", *ranking_table(result["rows"]), "", *flags_table(result["rows"])]
+        write_section(f"Finding wrong labels: {settings['data']}", lines)
     if result["retrained"]:
-        lines += ["", f"{described}, trained again after relabelling what is doubtful: test accuracy, and the share of wrong labels.", ""]
-        lines += ["| noise | loss | before | after | gain | wrong before | wrong after |", "|---" * 7 + "|"]
-        for row in result["retrained"]:
-            numbers = [row["before"], row["after"], row["after"] - row["before"], row["wrong_before"], row["wrong_after"]]
-            lines.append(f"| {row['noise']} | {row['loss']} | {' | '.join(f'{100 * number:.1f} %' for number in numbers)} |")
-    write_section(f"Finding wrong labels: {settings['data']}", lines)
+        about = f"{described}, trained again after relabelling what is doubtful: test accuracy, and the share of wrong labels."
+        lines = [*made, "", about, "", *retrained_table(result["retrained"])]
+        write_section(f"Trained again on corrected labels: {settings['data']}", lines)
+
+
+def retrained_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Means over seeds, and how far single seeds are from them."""
+    lines = ["| noise | loss | seeds | before | after | gain | wrong before | wrong after |", "|---" * 8 + "|"]
+    for noise in dict.fromkeys(row["noise"] for row in rows):
+        own = [row for row in rows if row["noise"] == noise]
+        columns = [[row[name] for row in own] for name in ("before", "after", "wrong_before", "wrong_after")]
+        columns.insert(2, [after - before for before, after in zip(*columns[:2], strict=True)])
+        cells = [f"{100 * np.mean(column):.1f} ± {100 * np.std(column, ddof=min(1, len(own) - 1)):.1f} %" for column in columns]
+        lines.append(f"| {noise} | {own[0]['loss']} | {len(own)} | {' | '.join(cells)} |")
+    return lines
 
 
 def ranking_table(rows: list[dict[str, Any]]) -> list[str]:

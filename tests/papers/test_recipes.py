@@ -207,7 +207,7 @@ def test_names_of_rows_say_the_hyper_parameters_of_gr() -> None:
         for cell in get(name).cells:
             assert cell.settings is not None
             said = [part.split(" = ") for part in cell.words.removeprefix("GR (").removesuffix(")").split(", ") if " = " in part]
-            loss = losses.get(cell.settings["loss"])
+            loss = losses.get(cell.settings["loss"].removeprefix("0.5*"))
             assert all(getattr(loss, signs[sign]) == float(value) for sign, value in said) and (bool(said) or cell.words == "CCE")
 
 

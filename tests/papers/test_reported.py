@@ -11,7 +11,7 @@ from noisewise.papers import available, get, reported
 RUN: dict[str, Any] = {
     "data": "cifar10",
     "model": "resnet20",
-    "loss": "imae(T=8)",
+    "loss": "0.5*imae(T=8, normalise='batch')",
     "noise": "symmetric(0.4)",
     "steps": 100_000,
     "batch_size": 128,
@@ -37,7 +37,7 @@ def test_a_run_of_the_recipe_finds_its_numbers() -> None:
 @pytest.mark.parametrize(
     "spelt",
     [
-        {"loss": "imae(8)", "noise": "symmetric( .4 )", "model": "resnet20()"},
+        {"loss": ".5 * imae(8, normalise='batch')", "noise": "symmetric( .4 )", "model": "resnet20()"},
         {"optimiser": "sgd(0.1)", "schedule": "multistep([32000, 48000], factor=.1)", "augment": "crop + flip"},
         {"seed": 7, "device": "cpu", "precision": "float32", "evaluate_every": 9, "checkpoint_every": 3, "clean_pass": False},
         {"clip": None, "epochs": None},
@@ -68,7 +68,8 @@ def test_other_data_model_loss_or_noise_has_no_numbers(other: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("other", "differs"),
     [
-        ({"loss": "imae(T=8, saturation=0)"}, ("saturation",)),
+        ({"loss": "0.5*imae(T=8, saturation=0, normalise='batch')"}, ("saturation",)),
+        ({"loss": "imae(T=8)"}, ("size",)),
         ({"loss": "imae(T=8, normalise='batch')"}, ("size",)),
         ({"loss": "normalised(imae(T=8, saturation=5e-9))"}, ("saturation", "size")),
         ({"loss": "0.5*imae(T=8)"}, ("size",)),
@@ -90,7 +91,9 @@ def test_what_is_missing_has_its_default() -> None:
 
 
 def test_a_number_in_two_tables_is_found_twice_with_its_deviation() -> None:
-    run = next(run for run in get("gr/table5").runs if run["loss"].startswith("gr(beta=6, lam=0.4") and run["noise"] == "symmetric(0.4)")
+    run = next(
+        run for run in get("gr/table5").runs if run["loss"].startswith("0.5*gr(beta=6, lam=0.4") and run["noise"] == "symmetric(0.4)"
+    )
     found = {one.recipe: one for one in reported(run)}
     assert found.keys() == {"gr/table5", "gr/table12"}
     assert (found["gr/table5"].value, found["gr/table5"].deviation, found["gr/table12"].deviation) == (60.0, 0.1, None)
