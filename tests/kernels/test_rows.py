@@ -106,7 +106,7 @@ def test_rows_may_begin_anywhere(spec, longest, dtype, device, monkeypatch):
     """A row is read from the 16-byte boundary before it: neighbours must neither be counted nor written to."""
     monkeypatch.setattr(_tuning, "LONGEST_ON_CHIP", longest)
     monkeypatch.setattr(_tuning, "LONG_BYTES", 32)
-    monkeypatch.setattr(_tuning, "TILE", 1)
+    monkeypatch.setattr(_tuning, "SHORT", 1)
     target = torch.tensor([0, 18, -100, 7, 18])
     for shift, width in ((0, 19), (3, 23), (1, 24)):
         scores = torch.full((5, width), 50.0).to(dtype)
@@ -124,6 +124,24 @@ def test_rows_may_begin_anywhere(spec, longest, dtype, device, monkeypatch):
             torch.testing.assert_close(found.gradient.cpu().double(), leaf.grad, rtol=tolerance, atol=tolerance)
         outside = torch.cat([given[:, :shift], given[:, shift + 19 :]], 1)
         assert (outside == 50).all()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("spec", ["imae(T=8, normalise='batch')", "0.5*gr(beta=12, lam=0.5, normalise='batch')"])
+def test_a_batch_is_brought_to_size(spec, weighted, reduction, device):
+    """Against the torch path, which knows nothing of kernels; the loss itself stays as it was."""
+    scores, target = 2 * torch.randn(9, 5), torch.randint(5, (9,))
+    target[2] = -100
+    loss = build(spec, reduction=reduction, weight=torch.rand(5) + 0.1 if weighted else None).to(device)
+    before, weight = repr(loss), torch.rand(9).to(device) if weighted else None
+    given, labels = scores.to(device), target.to(device)
+    found = loss_and_gradient(loss, given, labels, sample_weight=weight)
+    with _switch.off():
+        expected = loss_and_gradient(loss, given, labels, sample_weight=weight)
+    assert repr(loss) == before
+    for name in ("value", "gradient", "margin", "emphasis"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=2e-5, atol=2e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -433,3 +451,16 @@ def test_float64_and_too_many_classes_take_the_torch_path(device, monkeypatch):
 )
 def test_a_loss_of_something_else_takes_the_torch_path(spec, device):
     assert fused(build(spec), torch.randn(3, 2, device=device), torch.zeros(3, dtype=torch.int64, device=device)) is None
+
+
+@pytest.mark.parametrize("spec", ["gce(q=0.7)", "0.5*imae(T=8, normalise='batch')"])
+def test_training_is_the_same_by_kernels(spec, device, tmp_path):
+    inputs = torch.randn(120, 6)
+    given = {"loss": spec, "noise": "symmetric(0.2)", "epochs": 2, "device": device, "precision": "float32"}
+    labels = (inputs[:, 0] > 0).long() + (inputs[:, 1] > 0).long()
+    kernels = noisewise.fit("mlp", (inputs, labels), folder=tmp_path / "kernels", **given)
+    with _switch.off():
+        torch_path = noisewise.fit("mlp", (inputs, labels), folder=tmp_path / "torch", **given)
+    for one, other in zip(kernels.metrics, torch_path.metrics, strict=True):
+        for name in ("train_loss", "mean_emphasis"):
+            assert one[name] == pytest.approx(other[name], rel=1e-4)

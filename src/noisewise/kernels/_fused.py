@@ -14,6 +14,7 @@ from noisewise.exact import at_least_float
 from noisewise.kernels._spelling import spell, taken
 from noisewise.kernels._switch import usable
 from noisewise.losses._base import Loss
+from noisewise.losses._normalising import before_size, mean_emphasis
 from noisewise.margin import emphasis, margin
 
 
@@ -109,7 +110,14 @@ def loss_and_gradient(
         raise InputError(f"The scores given to loss_and_gradient must be shaped (N, C) and detached. Got {given} instead.")
     if loss.reduction == "mean":
         check_some(scores, "loss_and_gradient")
-    spelled = spell(loss, scores.shape[1]) if usable(scores) and scores.stride(1) == 1 else None
+    readable = usable(scores) and scores.stride(1) == 1
+    coupled = before_size(loss) if readable else None
+    if coupled is not None:
+        factor, bare = coupled
+        found = loss_and_gradient(bare, scores, target, sample_weight=sample_weight, in_place=in_place)
+        size = factor / mean_emphasis(torch.stack([found.emphasis.sum(), (target != loss.ignore_index).sum().to(found.emphasis.dtype)]))
+        return Pass(found.value * size, found.gradient.mul_(size), found.margin, found.emphasis * size)
+    spelled = spell(loss, scores.shape[1]) if readable else None
     if spelled is None:
         return _by_torch(loss, scores, target, sample_weight, in_place)
     from noisewise.kernels import _launch

@@ -7,6 +7,7 @@ processes; under gradient accumulation `Accumulation` divides once, at the end.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +19,7 @@ from torch import Tensor
 from noisewise import curve
 from noisewise.errors import InputError
 from noisewise.exact import margin_of
-from noisewise.losses._base import MarginLoss, registry
+from noisewise.losses._base import CONTRACT, Combination, Loss, MarginLoss, registry
 
 NORMALISATIONS = ("none", "maximum", "integral", "batch")
 
@@ -62,7 +63,7 @@ class Normalising(MarginLoss):
         if self._whole is not None:
             self._whole.add(sums)
             return rows
-        return rows / _mean(sums)
+        return rows / mean_emphasis(sums)
 
     def per_class(self, scores: Tensor) -> Tensor:
         if self.couples:
@@ -70,7 +71,25 @@ class Normalising(MarginLoss):
         return super().per_class(scores)
 
 
-def _mean(sums: Tensor) -> Tensor:
+def before_size(loss: Loss) -> tuple[float, Loss] | None:
+    """The factor of a loss that is normalised over the batch, and that loss as it is before; None where a loss is none such.
+
+    Example:
+        >>> before_size(registry.get("0.5*imae(T=8, normalise='batch')"))
+        (0.5, imae(T=8.0, saturation=0.001, normalise='none'))
+    """
+    ((factor, one), *others) = loss.parts if isinstance(loss, Combination) else [(1.0, loss)]
+    if others or not isinstance(one, Normalising) or not one.couples or one._whole is not None:
+        return None
+    bare = copy.copy(one)
+    bare._buffers = dict(one._buffers)
+    bare.__dict__["normalise"] = "none"  # nothing that depends on the hyper-parameters changes
+    for key in CONTRACT:
+        setattr(bare, key, getattr(loss, key))
+    return factor, bare
+
+
+def mean_emphasis(sums: Tensor) -> Tensor:
     """Mean emphasis from (sum, number), over all processes of a data-parallel run."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         sums = sums.clone()
@@ -120,7 +139,7 @@ class Accumulation:
         """Divide the accumulated gradients by the mean emphasis of the whole batch."""
         if self._sums is None:
             raise InputError("Accumulation.divide needs at least one loss computed inside the block. Got none.")
-        mean = _mean(self._sums)
+        mean = mean_emphasis(self._sums)
         for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad.div_(mean.to(parameter.grad.dtype))

@@ -21,7 +21,7 @@ from noisewise.exact import margin_of
 from noisewise.kernels import loss_and_gradient
 from noisewise.kernels._switch import usable
 from noisewise.losses import Accumulation, Loss, MarginLoss
-from noisewise.losses._normalising import Normalising
+from noisewise.losses._normalising import Normalising, before_size
 from noisewise.margin import margin
 from noisewise.train._optimisers import Updater
 
@@ -124,6 +124,8 @@ class Step:
         self.by_emphasis = (
             isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin and not (loss.contract or loss.couples)
         )
+        # Nor does one that is brought to size over the batch, where a kernel gives emphasis and value together.
+        self.by_kernel = self.by_emphasis or (accumulate == 1 and not loss.contract and before_size(loss) is not None)
         self.world = dist.get_world_size() if dist.is_initialized() else 1
 
     def __call__(self, index: Tensor, inputs: Tensor | None = None, whole: int | None = None) -> None:
@@ -151,19 +153,27 @@ class Step:
         labels = self.data.labels[index]
         scores = self.scorer(self.prepare(inputs))
         leaf = scores.detach()
-        margins, emphasis, gradient = (self._by_emphasis if self.by_emphasis else self._by_differentiation)(leaf, labels)
+        if self.by_kernel and usable(leaf):
+            margins, emphasis, gradient = self._by_kernel(leaf, labels)
+        else:
+            margins, emphasis, gradient = (self._by_emphasis if self.by_emphasis else self._by_differentiation)(leaf, labels)
         # A mean over this part counts for its share of the batch; data parallelism divides by the number of processes.
         scores.backward(gradient * (self.world / whole))
         self._note(index, leaf, margins, emphasis)
 
     @torch.no_grad()
+    def _by_kernel(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Margins, emphases and ∂(sum of losses)/∂scores from one kernel."""
+        each = copy.copy(self.loss)
+        each.reduction = "none"
+        found = loss_and_gradient(each, scores, labels)
+        if not self.by_emphasis:
+            self.tally.loss += found.value.double().sum()
+        return found.margin, found.emphasis, found.gradient
+
+    @torch.no_grad()
     def _by_emphasis(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Margins, emphases and ∂(sum of losses)/∂scores, from the emphasis in closed form; all in one kernel where there are kernels."""
-        if usable(scores):
-            each = copy.copy(self.loss)
-            each.reduction = "none"
-            found = loss_and_gradient(each, scores, labels)
-            return found.margin, found.emphasis, found.gradient
+        """The same from the emphasis in closed form."""
         label = labels.unsqueeze(1)
         margins, pull = margin_of(scores, label, 1)
         emphasis = self.loss.emphasis(margins)  # type: ignore[operator]
