@@ -285,12 +285,12 @@ def cuts(classes: int) -> list[_tuning.Cut]:
     block = 1 << (classes - 1).bit_length()
     found = []
     if block <= 512:
-        found += [_tuning.Cut(tile // block, block, warps, True) for tile in (1024, 2048, 4096, 8192) for warps in (2, 4, 8)]
-    if 512 <= block <= 32768:
+        found += [_tuning.Cut(tile // block, block, warps, True) for tile in (512, 1024, 2048, 4096) for warps in (1, 2, 4, 8)]
+    if 128 <= block <= 32768:
         found += [_tuning.Cut(1, block, warps, True) for warps in (1, 2, 4, 8, 16, 32)]
     if classes > 4096:
         found += [_tuning.Cut(1, part, warps, False) for part in (2048, 4096, 8192, 16384) for warps in (4, 8, 16, 32)]
-    return [cut for cut in found if 8 <= cut.rows * cut.block // (32 * cut.warps) <= 64]
+    return [cut for cut in found if 4 <= cut.rows * cut.block // (32 * cut.warps) <= 64]
 
 
 def trials() -> list[tuple[tuple[int, int, torch.dtype], str, _tuning.Cut]]:
@@ -322,7 +322,7 @@ def tune(until: float) -> None:
             if time.perf_counter() < until:
                 with mock.patch.object(_tuning, "cut", lambda *about, cut=cut: cut):
                     times[cut] = milliseconds(step_of(ours(spec), scores, target), 0.03)[0] / copy
-        used = _tuning.cut(shape[1], scores.element_size(), spec == "nce")
+        used = _tuning.cut(shape[1], scores.element_size())
         print(f"{shape[0]} × {shape[1]} {str(shape[2])[6:]}, {spec}: in use {times.get(used, float('nan')):.2f} copies {used}")
         for cut in sorted(times, key=lambda cut: times[cut])[:4]:
             print(f"    {times[cut]:.2f} copies  {cut}", flush=True)

@@ -57,7 +57,7 @@ def run(
         _read_by_graphs.append(table)
     vector = 16 // scores.element_size()
     straight = scores.stride(0) % vector == 0 and scores.data_ptr() % 16 == 0
-    cut = _tuning.cut(classes if straight else classes + vector - 1, scores.element_size(), every_class)
+    cut = _tuning.cut(classes if straight else classes + vector - 1, scores.element_size())
     alike = gradient is None or _lie_alike(scores, gradient)
     even = straight and classes % vector == 0
     long = {} if cut.rows > 1 else {"VECTOR": vector, "EVEN": even, "ALIKE": alike, "WHOLE": cut.whole}

@@ -25,11 +25,11 @@ class Cut:
     whole: bool
 
 
-TILE = 2048  # scores of short rows that one program takes together
-TILE_WARPS = 4
+SHORT = 128  # scores of a row, at most, of which one program takes several
+ROWS_OF_A_THREAD = 4  # of short rows: what is worked out once for a row is worked out by every thread that has a part of it
 LONGEST_ON_CHIP = 8192
 SCORES_PER_WARP = 1024  # of a row that is on chip
-LONGER = 65536  # rows beyond this many scores are held twice as much of at once, unless the loss looks at every class
+LONGER = 65536  # rows beyond this many scores are held four times as much of at once
 LONG_BYTES = 8192  # of a row that one program holds at once
 LONG_WARPS = 8
 
@@ -41,24 +41,28 @@ SCALING_TILE = 4096
 SCALING_PROGRAMS = 1056  # eight for each multiprocessor of an H200
 
 
-def cut(classes: int, size: int, every_class: bool) -> Cut:
-    """How rows of so many classes are cut, a score taking so many bytes; whether the loss looks at every class.
+def cut(classes: int, size: int) -> Cut:
+    """How rows of so many classes are cut, a score taking so many bytes.
 
     Example:
-        >>> cut(10, 4, False)
-        Cut(rows=128, block=16, warps=4, whole=True)
-        >>> cut(1000, 4, False)
-        Cut(rows=1, block=1024, warps=2, whole=True)
-        >>> cut(128256, 2, False)
-        Cut(rows=1, block=8192, warps=16, whole=False)
+        >>> cut(10, 4)
+        Cut(rows=32, block=16, warps=4, whole=True)
+        >>> cut(100, 4)
+        Cut(rows=4, block=128, warps=1, whole=True)
+        >>> cut(1000, 4)
+        Cut(rows=1, block=1024, warps=1, whole=True)
+        >>> cut(128256, 2)
+        Cut(rows=1, block=16384, warps=16, whole=False)
     """
     if classes > LONGEST_ON_CHIP:
         longer = classes > LONGER
         return Cut(1, (4 if longer else 1) * LONG_BYTES // size, (2 if longer else 1) * LONG_WARPS, whole=False)
     block = 1 << (classes - 1).bit_length()
-    if 2 * block <= TILE // 2:
-        return Cut(TILE // block, block, TILE_WARPS, whole=True)
-    return Cut(1, block, min(16, max(1, block // SCORES_PER_WARP)), whole=True)
+    if block > SHORT:
+        return Cut(1, block, min(16, max(1, block // SCORES_PER_WARP)), whole=True)
+    # A row must not be split among warps, and Triton gives several of them whole rows only where a row is no wider than one.
+    warps = 4 if block <= 32 else 1
+    return Cut(ROWS_OF_A_THREAD * max(1, 32 // block) * warps, block, warps, whole=True)
 
 
 @dataclass(frozen=True)
