@@ -45,6 +45,8 @@ class Audit:
         suggested: the class most epochs voted for; the given one unless another beats it.
         suggestion_probability: the share of the votes it got, every epoch's weighted by how much it tells; two of weight 1 are the
             given label's from the start.
+        lead: how many votes the suggested label got, less those two, for each vote of an epoch for the given one; 0 where that is
+            the suggested one.
         quality: one minus the chance that the label is wrong. The lower, the more doubtful; NaN for an example never seen.
         is_issue: the labels that are probably wrong.
         score: what the examples are ranked by. The lower, the more doubtful.
@@ -62,6 +64,7 @@ class Audit:
     predicted: Whole
     suggested: Whole
     suggestion_probability: Floats
+    lead: Floats
     quality: Floats
     is_issue: Flags
     score: Floats
@@ -222,6 +225,7 @@ def audit(run: str | os.PathLike[str] | Run | Dynamics, *, score: str = "combine
         predicted=evidence.predicted.astype(np.int64),
         suggested=np.where(against, other, record.given),
         suggestion_probability=np.where(against, evidence.other_share, evidence.given_share),
+        lead=np.where(against, evidence.lead, 0.0),
         quality=quality,
         is_issue=against & (quality < 0.5),
         score=values,

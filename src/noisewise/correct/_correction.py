@@ -163,7 +163,8 @@ def correct(found: Audit, policy: str | Policy = "relabel", *, decisions: Mappin
 
     Args:
         found: the audit.
-        policy: "relabel", "prune" or "soften", with the quality below which a label is touched, like "prune(below=0.2)".
+        policy: "relabel", "prune" or "soften"; with the quality below which a label is touched, like "prune(below=0.2)", or with how
+            many votes the suggested label must have for each of the given one's, like "relabel(lead=3)".
         decisions: what a person decided, by the number of the example: whether the suggestion is accepted. The accepted are
             changed by the policy whatever their quality, and nothing else is.
 
@@ -182,7 +183,7 @@ def correct(found: Audit, policy: str | Policy = "relabel", *, decisions: Mappin
         (287, True)
     """
     chosen_by = policies.get(policy)
-    changing = found.is_issue & (found.quality < chosen_by.below) if decisions is None else _accepted(found, decisions)
+    changing = found.is_issue & chosen_by.touches(found.quality, found.lead) if decisions is None else _accepted(found, decisions)
     labels, share, kept = found.given.copy(), np.ones(len(found)), np.ones(len(found), dtype=bool)
     given, suggested, quality = found.given[changing], found.suggested[changing], found.quality[changing]
     labels[changing], share[changing], kept[changing] = chosen_by.decide(given, suggested, quality)
