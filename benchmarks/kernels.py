@@ -222,13 +222,17 @@ def linear_contenders() -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]
     return {**found, "F.linear and F.cross_entropy": plain_linear}
 
 
+def linear_batch(rows: int, width: int, classes: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    generator = torch.Generator("cuda").manual_seed(0)
+    hidden = torch.randn(rows, width, device="cuda", generator=generator).bfloat16().requires_grad_()
+    weight = (torch.randn(classes, width, device="cuda", generator=generator) / width**0.5).bfloat16().requires_grad_()
+    return (hidden, weight), torch.randint(classes, (rows,), device="cuda", generator=generator)
+
+
 def measure_linear(until: float) -> list[dict[str, Any]]:
     found = []
     for rows, width, classes in LINEAR:
-        generator = torch.Generator("cuda").manual_seed(0)
-        hidden = torch.randn(rows, width, device="cuda", generator=generator).bfloat16().requires_grad_()
-        weight = (torch.randn(classes, width, device="cuda", generator=generator) / width**0.5).bfloat16().requires_grad_()
-        target = torch.randint(classes, (rows,), device="cuda", generator=generator)
+        (hidden, weight), target = linear_batch(rows, width, classes)
         row: dict[str, Any] = {
             "shape": f"{rows} × {width} × {classes}",
             "floor": floor(hidden, weight),
@@ -329,18 +333,27 @@ def tune(until: float) -> None:
 
 
 def profile(path: Path) -> None:
-    """Every kernel of ours over the shapes: how long, how often."""
+    """Every kernel of ours over the shapes, and of the linear layers: how long, how often."""
     tables = []
     for rows, classes, dtype in SHAPES:
-        scores, target = batch(rows, classes, dtype)
-        step = step_of(ours("gce(q=0.7)"), scores, target)
-        step()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-            for _ in range(5):
-                step()
-        tables.append(f"{rows} × {classes} {dtype}\n" + seen.key_averages().table(sort_by="cuda_time_total", row_limit=8))
-        del scores, target
+        tables.append(f"{rows} × {classes} {dtype}\n" + profiled(step_of(ours("gce(q=0.7)"), *batch(rows, classes, dtype))))
+    for shape in LINEAR:
+        inputs, target = linear_batch(*shape)
+        criterion = linear_contenders()["noisewise.linear_loss gce(q=0.7)"]
+
+        def step(criterion: Any = criterion, inputs: Any = inputs, target: Tensor = target) -> Any:
+            return torch.autograd.grad(criterion(*inputs, target), inputs)
+
+        tables.append(f"{' × '.join(map(str, shape))}\n" + profiled(step))
     path.write_text("\n".join(tables), encoding="utf-8")
+
+
+def profiled(step: Callable[[], Any]) -> str:
+    step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        for _ in range(5):
+            step()
+    return str(seen.key_averages().table(sort_by="cuda_time_total", row_limit=8))
 
 
 def lines_of(result: dict[str, Any]) -> list[str]:
