@@ -7,8 +7,8 @@ total = Σ_i log p_i. `of_row` turns them into a value, an emphasis w and a slop
     ∂L/∂s_y = −w + b (1 − C p_y)        ∂L/∂s_j = w r_j + b (1 − C p_j),  r = softmax over the other classes
 
 `short_rows` keeps rows on chip, one read and one write, and so does `long_rows` as long as a row fits. Where it does not it is read
-twice, the second time from its end, where the first reading has just been and the cache still holds it. No reading of scores waits for a
-label. A row whose label is out of range comes out as NaN. Tensors that are not wanted are None.
+twice, the second time from its end, where the first reading has just been: its last block is still on chip, and the cache holds those
+before it. No reading of scores waits for a label. A row whose label is out of range comes out as NaN. Tensors that are not wanted are None.
 """
 
 import os
