@@ -58,17 +58,19 @@ def counted(labels, training, classes, emphasis, weights):
                 belief += weights[epoch] * p
                 probability, pull, times = probability + p, pull + emphasis(float(margins[place])), times + 1
         if not times:
-            rows.append([math.nan] * 5)
+            rows.append([math.nan] * 5 + [0.0])
             continue
         others = [vote for one, vote in enumerate(votes) if one != label]
         shares = [part / (total + 2) for part in (votes[label] + 2, max(others), belief + 2)]
-        rows.append([*shares, probability / times, pull / times])
+        beyond = max(others) - 2
+        lead = 0.0 if beyond <= 0 else beyond / votes[label] if votes[label] else math.inf
+        rows.append([*shares, probability / times, pull / times, lead])
     return rows
 
 
 @pytest.mark.parametrize("loss", ["ce", "gce(q=0.7)"])
 def test_votes_belief_and_emphasis_are_the_sums_written_out(tmp_path, loss):
-    labels, training = random_record()
+    labels, training = random_record(epochs=60)
     folder = write_run(tmp_path / "run", labels, training=training, classes=4, loss=loss)
     found = _evidence.gather(Dynamics(folder))
 
@@ -77,7 +79,8 @@ def test_votes_belief_and_emphasis_are_the_sums_written_out(tmp_path, loss):
         return 1 - p if loss == "ce" else p**0.7 * (1 - p)
 
     expected = by_hand(labels, training, 4, emphasis)
-    columns = np.stack([found.given_share, found.other_share, found.belief, found.probability, found.emphasis], 1)
+    columns = np.stack([found.given_share, found.other_share, found.belief, found.probability, found.emphasis, found.lead], 1)
+    assert (found.lead > 1).any() and (found.lead == 0).any()
     np.testing.assert_allclose(columns, expected, rtol=1e-5, atol=1e-6)
     assert not (found.other == labels).any()
 

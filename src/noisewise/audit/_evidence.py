@@ -71,7 +71,7 @@ def gather(dynamics: Dynamics) -> Evidence:
     agreed = agreement(record)
     pulls = {epoch: emphasis_of_margins(dynamics, epoch) for epoch in agreed}
     first = _votes(record, first_weights(agreed), dict.fromkeys(agreed))
-    outvoted = float((first.other_share > first.given_share)[~np.isnan(first.belief)].mean()) if len(first.belief) else 0.0
+    outvoted = np.count_nonzero(first.other_share > first.given_share) / max(1, np.count_nonzero(~np.isnan(first.belief)))
     return _votes(record, epoch_weights(agreed, outvoted), pulls)
 
 
@@ -114,9 +114,12 @@ def epoch_weights(agreed: Mapping[int, float], wrong: float) -> dict[int, float]
         {1: 0.13, 2: 0.58, 3: 1.0, 4: 0.05}
     """
     right = 1 - min(max(wrong, _FEWEST), 1 - _FEWEST)
-    shares = {epoch: min(share / right, ((1 - share) / (1 - right))) for epoch, share in agreed.items()}
-    powers = {epoch: share ** (3 if agreed[epoch] <= right else 4) for epoch, share in shares.items()}
-    return {epoch: min(1.0, 4 * (1 - agreed[epoch])) * power + _LEAST for epoch, power in powers.items()}
+
+    def weight(share: float) -> float:
+        nearness = (share / right) ** 3 if share <= right else ((1 - share) / (1 - right)) ** 4
+        return min(1.0, 4 * (1 - share)) * nearness + _LEAST
+
+    return {epoch: weight(share) for epoch, share in agreed.items()}
 
 
 def _votes(record: Record, weights: Mapping[int, float], pulls: Mapping[int, Singles | None]) -> Evidence:
