@@ -3,7 +3,6 @@
     python benchmarks/audit.py --train --pack part.npz [--settings NOISE …] [--quick] [--epochs 24] [--folds 5] [--jobs 8]
     python benchmarks/audit.py --train --pack part.npz --retrain [--seeds 3] [--settings] …
     python benchmarks/audit.py --judge part.npz … [--json out.json] [--write]
-    python benchmarks/audit.py --survey [--jobs 2] [--write]
     python benchmarks/audit.py --scale [--write]
 
 ``--train`` trains, for every noise, one run on all examples and one without each fold, and packs what judging needs into one file of
@@ -11,9 +10,8 @@ about 4 MB per noise; it wants a GPU and the folder named by NOISEWISE_DATA, but
 human noise (CIFAR-10N) and symmetric, asymmetric and instance-dependent noise at 20 and 40 %; ``--quick`` does digits with an MLP on a
 CPU. ``--retrain`` adds runs that are relabelled from their own record and trained again (GR table 11), each ``--seeds`` times;
 ``--settings`` without a noise trains nothing else. ``--judge`` makes the tables from any number of such files, on any machine with
-cleanlab. ``--survey`` trains small networks on digits and a part of Fashion-MNIST, briefly and for long, with many kinds of noise and
-without any, and compares what the audit says with the truth; it needs no GPU. ``--scale`` audits a made-up record of a million examples,
-1000 classes and 100 epochs and measures time and memory. ``--write`` puts the tables into benchmarks/RESULTS.md.
+cleanlab. ``--scale`` audits a made-up record of a million examples, 1000 classes and 100 epochs and measures time and memory.
+``--write`` puts the tables into benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -283,77 +281,6 @@ def trained_with(path: Path) -> str:
     return json.dumps([about["settings"], about["loss"], about["device"]])
 
 
-SURVEYED = {"digits": (5, 10, 20, 40), "fashion_mnist": (6, 12, 60)}  # epochs
-SURVEYED_NOISES = ["none", "symmetric(0.05)", "symmetric(0.2)", "symmetric(0.4)", "pair(0.1)", "pair(0.3)", "instance(0.3)"]
-SURVEYED_PART = 12000  # examples of Fashion-MNIST
-
-
-def surveyed(task: tuple[str, int, str, str]) -> dict[str, Any]:
-    """What an audit of one short run says, and the truth."""
-    name, epochs, noise, loss = task
-    torch.set_num_threads(1)
-    data, test = load(name), load(name, "test")
-    data = data.take(torch.arange(min(len(data), SURVEYED_PART)))
-    with tempfile.TemporaryDirectory() as folder:
-        how = {"batch_size": 64, "device": "cpu", "seed": SEED, "checkpoint_every": 1000, "evaluate_every": max(1, epochs // 6)}
-        run = fit("mlp", data, test=test, loss=loss, noise=noise, epochs=epochs, folder=folder, **how)
-        found, wrong, true = audit(run), run.dynamics.record.wrong, data.labels.numpy()
-        low, high = found.interval
-        after = {policy: float((correct(found, policy).labels != true).mean()) for policy in ("relabel", "relabel(lead=1)")}
-    return {
-        "data": name,
-        "epochs": epochs,
-        "noise": noise,
-        "loss": loss,
-        "wrong": float(wrong.mean()),
-        "doubtful": found.count,
-        **({**measures(wrong, -found.score), **shares(wrong, found.is_issue)} if wrong.any() else {}),
-        "expected_precision": found.expected_precision,
-        "held": bool(low <= wrong.sum() <= high),
-        "after": after,
-    }
-
-
-def survey(jobs: int) -> dict[str, Any]:
-    lengths = [(name, epochs) for name in SURVEYED for epochs in SURVEYED[name]]
-    tasks = [(*length, noise, loss) for length in lengths for noise in SURVEYED_NOISES for loss in ("ce", "gce(q=0.7)")]
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        rows = list(pool.imap(surveyed, tasks[::-1]))[::-1]
-    return {"command": shlex.join(["python", "benchmarks/audit.py", *sys.argv[1:]]), "torch": torch.__version__, "rows": rows}
-
-
-def write_survey(result: dict[str, Any]) -> None:
-    """One line for each length of training; ranges are over kinds of noise and losses."""
-    lines = [
-        f"`{result['command']}`, torch {result['torch']}, CPU.",
-        "",
-        f"One seed, an MLP, cross-entropy and GCE; {', '.join(SURVEYED_NOISES[1:])}, and none.",
-        "",
-        "Average precision; of the doubtful labels how many were wrong, and of the wrong ones how many were doubtful (medians, and the",
-        "worst); how often the interval held the number of wrong labels; how many of the wrong labels are left after relabelling (means),",
-        "and how often there were more than before; and how many of all labels were doubted where none was wrong.",
-        "",
-        "| data, epochs | average precision | precision | recall | interval | left by `relabel` | more | by `relabel(lead=1)` | more "
-        "| doubted of right ones |",
-        "|---" * 10 + "|",
-    ]
-    for name, epochs in dict.fromkeys((row["data"], row["epochs"]) for row in result["rows"]):
-        own = [row for row in result["rows"] if (row["data"], row["epochs"]) == (name, epochs)]
-        noisy, clean = [row for row in own if row["wrong"]], [row for row in own if not row["wrong"]]
-        total = min(SURVEYED_PART, len(load(name)))
-        cells = [f"{100 * np.mean([row['average_precision'] for row in noisy]):.1f}"]
-        for key in ("precision", "recall"):
-            values = [row[key] for row in noisy]
-            cells.append(f"{100 * np.nanmedian(values):.0f}, {100 * np.nanmin(values):.0f} %")
-        cells.append(f"{sum(row['held'] for row in noisy)} of {len(noisy)}")
-        for policy in ("relabel", "relabel(lead=1)"):
-            left = [row["after"][policy] / row["wrong"] for row in noisy]
-            cells += [f"{100 * np.mean(left):.0f} %", str(sum(share > 1 for share in left))]
-        cells.append(f"{100 * np.mean([row['doubtful'] for row in clean]) / total:.1f} %")
-        lines.append(f"| {name}, {epochs} | {' | '.join(cells)} |")
-    write_section("What an audit says and the truth", lines)
-
-
 def ranked(about: dict[str, Any], facts: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
     """What every way of ranking finds under one noise."""
     from cleanlab.filter import find_label_issues
@@ -499,7 +426,6 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=8 if torch.cuda.is_available() else 1)
     parser.add_argument("--judge", nargs="+", type=Path, metavar="FILE")
-    parser.add_argument("--survey", action="store_true")
     parser.add_argument("--scale", action="store_true")
     parser.add_argument("--size", nargs=3, type=int, default=(1_000_000, 1000, 100), metavar=("EXAMPLES", "CLASSES", "EPOCHS"))
     parser.add_argument("--audit", help=argparse.SUPPRESS)
@@ -510,12 +436,6 @@ def main() -> None:
         audit_alone(options.audit)
     elif options.train:
         train_all(options)
-    elif options.survey:
-        result = survey(options.jobs)
-        if options.json:
-            options.json.write_text(json.dumps(result, indent=1))
-        if options.write:
-            write_survey(result)
     elif options.judge or options.scale:
         if options.judge and len({trained_with(path) for path in options.judge}) > 1:
             parser.error("the files were trained with different settings: judge each by itself")
@@ -526,7 +446,7 @@ def main() -> None:
         if options.write:
             (write_comparison if options.judge else write_scale)(result)
     else:
-        parser.error("give --train, --judge, --survey or --scale")
+        parser.error("give --train, --judge or --scale")
 
 
 def write_scale(found: dict[str, Any]) -> None:

@@ -70,7 +70,11 @@ def counted(labels, training, classes, emphasis, weights):
 
 @pytest.mark.parametrize("loss", ["ce", "gce(q=0.7)"])
 def test_votes_belief_and_emphasis_are_the_sums_written_out(tmp_path, loss):
-    labels, training = random_record(epochs=60)
+    labels, training = random_record(epochs=20)
+    true = np.where(np.arange(len(labels)) % 3 == 0, (labels + 1) % 4, labels)  # a third of the labels is wrong, and outvoted
+    for epoch, _, predictions in training:
+        told = (predictions >= 0) & ((np.arange(len(labels)) + epoch) % 4 > 0)
+        predictions[told] = true[told]
     folder = write_run(tmp_path / "run", labels, training=training, classes=4, loss=loss)
     found = _evidence.gather(Dynamics(folder))
 

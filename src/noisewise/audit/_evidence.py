@@ -71,8 +71,8 @@ def gather(dynamics: Dynamics) -> Evidence:
     agreed = agreement(record)
     pulls = {epoch: emphasis_of_margins(dynamics, epoch) for epoch in agreed}
     first = _votes(record, first_weights(agreed), dict.fromkeys(agreed))
-    outvoted = np.count_nonzero(first.other_share > first.given_share) / max(1, np.count_nonzero(~np.isnan(first.belief)))
-    return _votes(record, epoch_weights(agreed, outvoted), pulls)
+    outvoted, seen = (int(np.count_nonzero(flags)) for flags in (first.other_share > first.given_share, ~np.isnan(first.belief)))
+    return _votes(record, epoch_weights(agreed, outvoted / max(1, seen)), pulls)
 
 
 def agreement(record: Record) -> dict[int, float]:
