@@ -92,3 +92,41 @@ def test_an_operation_with_arguments_no_word_has_is_not_guessed():
             return torch.nn.functional.softplus(-d, beta=2.0)
 
     assert "look_up" in write(Rounded(), 10).source
+
+
+class Held(MarginLoss):
+    """Cross-entropy times what it holds."""
+
+    name = "held"
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def value(self, margin):
+        return self.factor * torch.nn.functional.softplus(-margin)
+
+    def emphasis(self, margin):
+        return self.factor * torch.sigmoid(-margin)
+
+
+def test_what_a_loss_of_ones_own_holds_is_in_its_mark():
+    loss = Held(2.0)
+    for of in (loss, 0.5 * loss + build("mae"), build("scaled(mae, 3)") + loss):
+        text, _ = spell(of, 10)
+        loss.factor = 3.0
+        assert spell(of, 10)[0] != text
+        loss.factor = 2.0
+        assert spell(of, 10)[0] == text
+
+
+def test_a_loss_of_ones_own_that_holds_a_tensor_takes_the_torch_path():
+    loss = Held(torch.tensor(2.0))
+    assert spell(loss, 10) is None  # the tensor may change in place, and nothing would tell
+    assert spell(0.5 * loss + build("mae"), 10) is None
+    kept = Held(1.0)
+    kept.register_buffer("scale", torch.ones(()))
+    assert spell(kept, 10) is None
+    weighted = Held(2.0)
+    weighted.weight = torch.ones(10)
+    assert spell(weighted, 10) is not None  # class weights are the contract's, and passed on their own

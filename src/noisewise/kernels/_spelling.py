@@ -84,14 +84,33 @@ def _mark(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
     if loss not in _marks:
         _marks[loss] = next(_next)
         _marked[_marks[loss]] = loss
-    state = [(key, value) for part in loss.modules() for key, value in vars(part).items() if isinstance(value, bool | int | float | str)]
-    text = f"#{_marks[loss]} {state}".replace("{", "").replace("}", "")
     try:
+        text = f"#{_marks[loss]} {_state(loss)}".replace("{", "").replace("}", "")
         written(text, (), classes)
     except NotCoveredError as reason:
         say(f"{loss.name} has no kernel: {reason}")
         return None
     return text, []
+
+
+def _state(loss: Loss) -> list[tuple[str, object]]:
+    """What a loss holds. Tensors and other objects may change without a trace, and looking into a tensor waits for the GPU."""
+    state: list[tuple[str, object]] = []
+    for part in loss.modules():
+        state += [(key, getattr(part, key)) for key in CONTRACT if key != "weight" and hasattr(part, key)]
+        own = {key: value for key, value in vars(part).items() if key not in vars(_plain)}
+        for key, value in {**own, **dict(part.named_parameters(recurse=False)), **dict(part.named_buffers(recurse=False))}.items():
+            if key != "weight" and not _is_plain(value):
+                raise NotCoveredError(f"it holds {key}, which is not a number, a word or a tuple of these")
+            state.append((key, value))
+    return state
+
+
+def _is_plain(value: object) -> bool:
+    return all(map(_is_plain, value)) if isinstance(value, tuple) else value is None or isinstance(value, bool | int | float | str)
+
+
+_plain = get("ce")
 
 
 def spelled(text: str, numbers: Sequence[float]) -> Loss:
