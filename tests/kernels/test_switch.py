@@ -24,7 +24,7 @@ def twice(scores: torch.Tensor) -> None:
         assert fused(build("ce"), scores, torch.zeros(len(scores), dtype=torch.int64)) is None
 
 
-@pytest.mark.parametrize(("asked", "on"), [("0", False), ("1", True), ("", _switch.ON_BY_DEFAULT)])
+@pytest.mark.parametrize(("asked", "on"), [("0", False), ("1", True), ("", True)])
 def test_the_environment_has_the_last_word(asked, on):
     assert _switch._wanted(asked) is on
 

@@ -1,7 +1,7 @@
 """Kernels behind the same functions: a margin loss and its gradient in one pass over the scores.
 
 Nothing here has to be called: on a GPU a loss finds its kernel by itself, and takes the torch path where there is none.
-``NOISEWISE_KERNELS=0`` in the environment turns kernels off, ``=1`` on. The names below are for what a loss's own call cannot say.
+``NOISEWISE_KERNELS=0`` in the environment turns kernels off. The names below are for what a loss's own call cannot say.
 
 Triton is imported by `_launch` alone, when a kernel first runs: never on a machine without a GPU.
 """

@@ -16,17 +16,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-ON_BY_DEFAULT = False
-"""Whether kernels run where nobody asked: to be set once they have been measured on a GPU."""
-
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 LONGEST = 2**18
 OLDEST = (8, 0)  # the first compute capability with bfloat16
 
 
 def _wanted(asked: str) -> bool:
-    """What a value of NOISEWISE_KERNELS asks for."""
-    return ON_BY_DEFAULT if asked == "" else asked != "0"
+    """What a value of NOISEWISE_KERNELS asks for: kernels run unless it is 0."""
+    return asked != "0"
 
 
 _logger = logging.getLogger("noisewise")
