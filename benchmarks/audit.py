@@ -475,17 +475,18 @@ def write_comparison(result: dict[str, Any]) -> None:
     if result["retrained"]:
         about = f"{described}, trained again after relabelling what is doubtful: test accuracy, and the share of wrong labels."
         lines = [*made, "", about, "", *retrained_table(result["retrained"])]
-        write_section(f"Trained again on corrected labels: {settings['data']}", lines)
+        write_section(f"Trained again on corrected labels: {settings['data']}, {settings['epochs']} epochs", lines)
 
 
 def retrained_table(rows: list[dict[str, Any]]) -> list[str]:
-    """Means over seeds, and how far single seeds are from them."""
+    """Means over seeds, and how far single seeds are from them where there are several."""
     lines = ["| noise | loss | seeds | before | after | gain | wrong before | wrong after |", "|---" * 8 + "|"]
     for noise in dict.fromkeys(row["noise"] for row in rows):
         own = [row for row in rows if row["noise"] == noise]
         columns = [[row[name] for row in own] for name in ("before", "after", "wrong_before", "wrong_after")]
         columns.insert(2, [after - before for before, after in zip(*columns[:2], strict=True)])
-        cells = [f"{100 * np.mean(column):.1f} ± {100 * np.std(column, ddof=min(1, len(own) - 1)):.1f} %" for column in columns]
+        spread = [f" ± {100 * np.std(column, ddof=1):.1f}" if len(own) > 1 else "" for column in columns]
+        cells = [f"{100 * np.mean(column):.1f}{around} %" for column, around in zip(columns, spread, strict=True)]
         lines.append(f"| {noise} | {own[0]['loss']} | {len(own)} | {' | '.join(cells)} |")
     return lines
 
