@@ -73,6 +73,31 @@ def test_seed_and_epoch_each_give_another_order() -> None:
     assert len({order(seed, epoch) for seed in range(5) for epoch in range(5)}) == 25
 
 
+@pytest.mark.parametrize("group", [1, 3, 8])
+def test_batches_in_groups_have_few_classes_and_hold_every_example_once(group: int) -> None:
+    labels = torch.from_numpy(np.random.default_rng(0).integers(0, 5, 500))
+    data = Dataset(torch.zeros(500, 1), labels, tuple("abcde"))
+    whole = sum(int((labels == label).sum()) // group for label in range(5))
+    seen = {seed: torch.cat([batch.index for batch in batches(data, 24, shuffle=True, seed=seed, group=group)]) for seed in range(3)}
+    for index in seen.values():
+        assert torch.equal(index.sort().values, torch.arange(500))
+        groups = labels[index][: whole * group].view(-1, group)
+        assert (groups == groups[:, :1]).all()
+        assert len(index) - whole * group < 5 * group
+    orders = {tuple(index.tolist()) for index in seen.values()}
+    assert len(orders) == 3
+    first = seen[0][: whole * group].view(-1, group)
+    changes = int((labels[first[1:, 0]] != labels[first[:-1, 0]]).sum())
+    assert 0.7 * len(first) < changes < 0.9 * len(first)  # of five classes in a random order four in five neighbours differ
+
+
+def test_a_group_is_drawn_from_all_of_its_class() -> None:
+    data = Dataset(torch.zeros(400, 1), torch.arange(400) % 2, ("a", "b"))
+    first = [next(batches(data, 8, shuffle=True, epoch=epoch, group=8)).index for epoch in range(200)]
+    counted = torch.bincount(torch.cat(first) // 4, minlength=100)
+    assert counted.min() > 0 and counted.max() < 40  # 16 on average
+
+
 def test_a_stream_is_a_data_set(files: ImageFiles) -> None:
     stream = Stream.of(files, SIZE, workers=2)
     assert repr(stream) == "Stream(pets: 37 × (3, 10, 8) torch.uint8, 3 classes, 64.86 % wrong)"

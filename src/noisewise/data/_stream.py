@@ -197,7 +197,9 @@ class _Worker:
         self._process.communicate()
 
 
-def batches(data: Dataset, batch_size: int, *, shuffle: bool, seed: int = 0, epoch: int = 0, drop_last: bool = False) -> Iterator[Batch]:
+def batches(
+    data: Dataset, batch_size: int, *, shuffle: bool, seed: int = 0, epoch: int = 0, drop_last: bool = False, group: int = 1
+) -> Iterator[Batch]:
     """One pass over a data set.
 
     Args:
@@ -207,6 +209,7 @@ def batches(data: Dataset, batch_size: int, *, shuffle: bool, seed: int = 0, epo
         seed: what the random order comes from, together with the epoch; it is the same on every device.
         epoch: the number of the pass.
         drop_last: whether to leave out a last batch that is not full.
+        group: how many examples in a row have one label, in a random order: a batch of 128 in groups of 16 has at most eight classes.
 
     Returns:
         An iterator of batches on the data set's device. Closing it, or leaving the loop, ends a stream's workers.
@@ -216,20 +219,46 @@ def batches(data: Dataset, batch_size: int, *, shuffle: bool, seed: int = 0, epo
         >>> [batch.index.tolist() for batch in batches(data, 2, shuffle=False)]
         [[0, 1], [2, 3], [4]]
     """
-    for name, value, lowest in (("batch_size", batch_size, 1), ("seed", seed, 0), ("epoch", epoch, 0)):
+    for name, value, lowest in (("batch_size", batch_size, 1), ("seed", seed, 0), ("epoch", epoch, 0), ("group", group, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
             raise must(name, "batches", f"a whole number in [{lowest}, inf)", value)
     if drop_last and batch_size > len(data):
         raise must("batch_size", "batches", f"at most the number of examples, {len(data)}, when the last batch is dropped", batch_size)
-    positions = order(len(data), seed, epoch) if shuffle else torch.arange(len(data))
+    positions = order(data.labels, seed, epoch, group) if shuffle else torch.arange(len(data))
     kept = len(data) - len(data) % batch_size if drop_last else len(data)
     return _batches(data, positions[:kept], batch_size)
 
 
-def order(number: int, seed: int, epoch: int) -> Tensor:
-    """The random order of one pass. It is drawn on the CPU, so that it is the same on every device."""
-    (mixed,) = np.random.SeedSequence((seed, epoch)).generate_state(1, np.uint64)
-    return torch.randperm(number, generator=torch.Generator().manual_seed(int(mixed) >> 1))
+def order(labels: Tensor, seed: int, epoch: int, group: int = 1) -> Tensor:
+    """The random order of one pass. It is drawn on the CPU, so that it is the same on every device.
+
+    Args:
+        labels: of all examples.
+        seed: what it comes from, together with the epoch.
+        epoch: the number of the pass.
+        group: how many examples in a row have one label, but for what is left over of every class, which comes last.
+
+    Example:
+        >>> labels = torch.tensor([0, 1, 0, 1, 0, 1, 0, 1, 1])
+        >>> labels[order(labels, seed=0, epoch=1, group=2)].tolist()
+        [1, 1, 0, 0, 1, 1, 0, 0, 1]
+    """
+    shuffled = torch.randperm(len(labels), generator=_drawn_from(seed, epoch))
+    if group == 1:
+        return shuffled
+    labels = labels.cpu()
+    by_class = shuffled[labels[shuffled].argsort(stable=True)]
+    number = torch.bincount(labels)
+    place = torch.arange(len(labels)) - torch.repeat_interleave(number.cumsum(0) - number, number)
+    full = place < torch.repeat_interleave(number - number % group, number)
+    groups = by_class[full].view(-1, group)
+    mixed = torch.randperm(len(groups), generator=_drawn_from(seed, epoch, group))
+    return torch.cat([groups[mixed].flatten(), by_class[~full]])
+
+
+def _drawn_from(*numbers: int) -> torch.Generator:
+    (mixed,) = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(mixed) >> 1)
 
 
 def _batches(data: Dataset, positions: Tensor, batch_size: int) -> Iterator[Batch]:

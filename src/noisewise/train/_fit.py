@@ -319,12 +319,12 @@ class _Training:
         """The batches of an epoch: positions, inputs if they come from disk, the size of the batch over all processes."""
         size = self.settings.batch_size
         if isinstance(self.data.train, Stream):
-            stream = batches(self.data.train, size, shuffle=True, seed=self.settings.seed, epoch=epoch)
+            stream = batches(self.data.train, size, shuffle=True, seed=self.settings.seed, epoch=epoch, group=self.settings.group)
             for batch in itertools.islice(stream, number):
                 mine = slice(self.rank, None, self.world)
                 yield batch.index[mine], batch.inputs[mine], len(batch.index)
             return
-        positions = order(len(self.data.train), self.settings.seed, epoch).to(self.device)
+        positions = order(self.data.train.labels, self.settings.seed, epoch, self.settings.group).to(self.device)
         for start in range(0, size * number, size):
             index = positions[start : start + size]
             yield index[self.rank :: self.world], None, len(index)

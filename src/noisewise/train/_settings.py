@@ -20,8 +20,10 @@ from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._processes import own_gpu
 from noisewise.train._schedules import registry as schedules
 
-_WHOLE = {"epochs": 1, "steps": 1, "seed": 0, "batch_size": 1, "accumulate": 1, "patience": 1, "evaluate_every": 1, "checkpoint_every": 1}
-_OPTIONAL = ("epochs", "steps", "patience", "clip")
+_WHOLE = dict.fromkeys(
+    ("epochs", "steps", "batch_size", "classes_per_batch", "accumulate", "patience", "evaluate_every", "checkpoint_every"), 1
+) | {"seed": 0}
+_OPTIONAL = ("epochs", "steps", "classes_per_batch", "patience", "clip")
 _YES_OR_NO = ("normalise", "clean_pass", "compile")
 _CHOICES = {"precision": ("auto", "float32", "bfloat16")}
 
@@ -39,6 +41,7 @@ class Settings:
         steps: how many updates.
         seed: decides weights, order, augmentation and dropout, and the noise.
         batch_size: examples per update, over all processes.
+        classes_per_batch: how many given labels a batch has at most, with as many examples of each; None for any.
         optimiser: an optimiser spec.
         schedule: a learning-rate schedule spec.
         weight_decay: L2 penalty.
@@ -64,6 +67,7 @@ class Settings:
     steps: int | None = None
     seed: int = 0
     batch_size: int = 128
+    classes_per_batch: int | None = None
     optimiser: str = "sgd(lr=0.1, momentum=0.9)"
     schedule: str = "cosine"
     weight_decay: float = 1e-4
@@ -125,12 +129,19 @@ class Settings:
             raise InputError("Early stopping watches a validation share. Got patience without validation; say for example validation=0.1.")
         if self.accumulate > self.batch_size:
             raise must("accumulate", "a run", f"at most the batch_size, {self.batch_size}", self.accumulate)
+        if self.classes_per_batch is not None and self.batch_size % self.classes_per_batch:
+            raise must("classes_per_batch", "a run", f"a divisor of the batch_size, {self.batch_size}", self.classes_per_batch)
         losses.get(self.loss)
         noises.get(self.noise)
         augmentations.get(self.augment)
         optimisers.get(self.optimiser)
         schedules.get(self.schedule)
         self.place()
+
+    @property
+    def group(self) -> int:
+        """How many examples in a row have one label."""
+        return 1 if self.classes_per_batch is None else self.batch_size // self.classes_per_batch
 
     def place(self) -> torch.device:
         """The device asked for."""
