@@ -204,16 +204,19 @@ def test_batch_normalisation_is_a_term_of_a_sum_like_any_other():
     torch.testing.assert_close(both(scores, target), expected)
 
 
-def test_accumulated_parts_give_the_gradient_of_the_whole_batch():
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_accumulated_parts_give_the_gradient_of_the_whole_batch(factor):
     layer = torch.nn.Linear(6, 5).double()
     inputs, labels = torch.randn(24, 6, dtype=torch.float64), torch.randint(5, (24,))
-    loss = GR(beta=12, lam=0.5, normalise="batch")
+    loss = factor * GR(beta=12, lam=0.5, normalise="batch")
     whole = torch.autograd.grad(loss(layer(inputs), labels), list(layer.parameters()))
     with Accumulation(loss) as accumulation:
         for part in range(4):
             rows = slice(6 * part, 6 * part + 6)
             (loss(layer(inputs[rows]), labels[rows]) / 4).backward()
-    accumulation.divide(layer.parameters())
+    mean = accumulation.divide(layer.parameters())
+    with torch.no_grad():
+        torch.testing.assert_close(mean, noisewise.emphasis(GR(beta=12, lam=0.5), layer(inputs), labels).mean())
     for parameter, expected in zip(layer.parameters(), whole, strict=True):
         torch.testing.assert_close(parameter.grad, expected)
     torch.testing.assert_close(torch.autograd.grad(loss(layer(inputs), labels), list(layer.parameters()))[0], whole[0])
@@ -222,6 +225,8 @@ def test_accumulated_parts_give_the_gradient_of_the_whole_batch():
 def test_accumulation_refuses_losses_that_need_none():
     with pytest.raises(InputError, match="normalised over the batch"):
         Accumulation(CE())
+    with pytest.raises(InputError, match=r"needs the whole batch at once \(accumulate=1\). Got 0.5\*imae"):
+        Accumulation("0.5*imae(normalise='batch') + ce")
     with pytest.raises(InputError, match="at least one loss"):
         Accumulation(IMAE(normalise="batch")).divide([])
 

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in
 
 COVERED = [spec for spec in EVERY if covered(build(spec))]
 KINDS = ["gce(q=0.7)", "imae(T=8.0)", "0.3*nce + 0.7*mae"]  # a formula, a table, one more row statistic
+BROUGHT_TO_SIZE = ["imae(T=8, normalise='batch')", "0.5*gr(beta=12, lam=0.5, normalise='batch')", "normalised(gce(q=0.7), by='batch')"]
 EXTREME = torch.tensor(
     [
         [0.3, -2.0, 4.0, 1.0],
@@ -128,7 +129,7 @@ def test_rows_may_begin_anywhere(spec, longest, dtype, device, monkeypatch):
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("spec", ["imae(T=8, normalise='batch')", "0.5*gr(beta=12, lam=0.5, normalise='batch')"])
+@pytest.mark.parametrize("spec", BROUGHT_TO_SIZE)
 def test_a_batch_is_brought_to_size(spec, weighted, reduction, device):
     """Against the torch path, which knows nothing of kernels; the loss itself stays as it was."""
     scores, target = 2 * torch.randn(9, 5), torch.randint(5, (9,))
@@ -453,7 +454,7 @@ def test_a_loss_of_something_else_takes_the_torch_path(spec, device):
     assert fused(build(spec), torch.randn(3, 2, device=device), torch.zeros(3, dtype=torch.int64, device=device)) is None
 
 
-@pytest.mark.parametrize("spec", ["gce(q=0.7)", "0.5*imae(T=8, normalise='batch')"])
+@pytest.mark.parametrize("spec", ["gce(q=0.7)", *BROUGHT_TO_SIZE])
 def test_training_is_the_same_by_kernels(spec, device, tmp_path):
     inputs = torch.randn(120, 6)
     given = {"loss": spec, "noise": "symmetric(0.2)", "epochs": 2, "device": device, "precision": "float32"}

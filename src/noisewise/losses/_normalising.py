@@ -71,6 +71,17 @@ class Normalising(MarginLoss):
         return super().per_class(scores)
 
 
+def over_the_batch(loss: Loss) -> tuple[float, Normalising] | None:
+    """The one loss normalised over the batch that a loss is a multiple of, after the factor; None where a loss is none such.
+
+    Example:
+        >>> over_the_batch(registry.get("0.5*imae(T=8, normalise='batch')"))
+        (0.5, imae(T=8.0, saturation=0.001, normalise='batch'))
+    """
+    ((factor, one), *others) = loss.parts if isinstance(loss, Combination) else [(1.0, loss)]
+    return (factor, one) if not others and isinstance(one, Normalising) and one.couples else None
+
+
 def before_size(loss: Loss) -> tuple[float, Loss] | None:
     """The factor of a loss that is normalised over the batch, and that loss as it is before; None where a loss is none such.
 
@@ -78,12 +89,14 @@ def before_size(loss: Loss) -> tuple[float, Loss] | None:
         >>> before_size(registry.get("0.5*imae(T=8, normalise='batch')"))
         (0.5, imae(T=8.0, saturation=0.001, normalise='none'))
     """
-    ((factor, one), *others) = loss.parts if isinstance(loss, Combination) else [(1.0, loss)]
-    if others or not isinstance(one, Normalising) or not one.couples or one._whole is not None:
+    found = over_the_batch(loss)
+    if found is None or found[1]._whole is not None:
         return None
+    factor, one = found
     bare = copy.copy(one)
     bare._buffers = dict(one._buffers)
-    bare.__dict__["normalise"] = "none"  # nothing that depends on the hyper-parameters changes
+    (key,) = (key for key, declared in one.settings.items() if declared.choices == NORMALISATIONS)
+    bare.__dict__[key] = "none"  # nothing that depends on the hyper-parameters changes
     for key in CONTRACT:
         setattr(bare, key, getattr(loss, key))
     return factor, bare
@@ -105,7 +118,7 @@ class Accumulation:
     the mean over all parts. That is exact, in one pass, because the mean is one number for the whole batch.
 
     Args:
-        loss: a loss with batch normalisation.
+        loss: a loss with batch normalisation, or a multiple of one.
 
     Example:
         >>> from noisewise.losses import IMAE
@@ -114,14 +127,18 @@ class Accumulation:
         >>> with Accumulation(loss) as whole:
         ...     for inputs, labels in parts:
         ...         (loss(layer(inputs), labels) / len(parts)).backward()
-        >>> whole.divide(layer.parameters())
+        >>> mean = whole.divide(layer.parameters())
     """
 
     def __init__(self, loss: Any) -> None:
         loss = registry.get(loss)
-        if not isinstance(loss, Normalising) or not loss.couples:
-            raise InputError(f"Accumulation takes a loss normalised over the batch: normalise='batch'. Got {loss!r} instead.")
-        self._loss = loss
+        found = over_the_batch(loss)
+        if found is None:
+            raise InputError(
+                "Accumulation takes one loss normalised over the batch, or a multiple of it; any other loss that couples its examples "
+                f"needs the whole batch at once (accumulate=1). Got {loss!r} instead."
+            )
+        self._loss = found[1]
         self._sums: Tensor | None = None
 
     def __enter__(self) -> Self:
@@ -135,11 +152,12 @@ class Accumulation:
     def add(self, sums: Tensor) -> None:
         self._sums = sums if self._sums is None else self._sums + sums
 
-    def divide(self, parameters: Iterable[Tensor]) -> None:
-        """Divide the accumulated gradients by the mean emphasis of the whole batch."""
+    def divide(self, parameters: Iterable[Tensor]) -> Tensor:
+        """Divide the accumulated gradients by the mean emphasis of the whole batch, and return it."""
         if self._sums is None:
             raise InputError("Accumulation.divide needs at least one loss computed inside the block. Got none.")
         mean = mean_emphasis(self._sums)
         for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad.div_(mean.to(parameter.grad.dtype))
+        return mean
