@@ -5,13 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from test_fit import QUICK, clusters
+from PIL import Image
+from test_fit import QUICK, clusters, trains_alike
 
 from noisewise import fit
+from noisewise.data import Stream, read
 from noisewise.train import Run
+from noisewise.train._processes import joined
 from two_processes import in_two_processes
 
 SETTINGS = {**QUICK, "noise": "symmetric(0.2)", "batch_size": 64, "epochs": 3}
@@ -40,17 +42,61 @@ def test_torchrun_trains_from_the_command_line(tmp_path):
 def test_two_processes_train_like_one(tmp_path, loss):
     in_two_processes(worker, str(tmp_path / "two"), loss)
     fit("mlp(hidden=(32,))", clusters(), test=clusters(seed=1), loss=loss, folder=tmp_path / "one", **SETTINGS)
-    one, two = Run(tmp_path / "one"), Run(tmp_path / "two")
-    for name, value in one.model().state_dict().items():
-        torch.testing.assert_close(two.model().state_dict()[name], value, rtol=1e-4, atol=1e-5)
-    for first, second in zip(one.metrics, two.metrics, strict=True):
-        assert first["test_accuracy"] == second["test_accuracy"]
-        for group in ("clean", "noisy"):
-            assert np.isclose(first["emphasis"][group]["pull"], second["emphasis"][group]["pull"], rtol=1e-4)
-            assert np.isclose(first["emphasis"][group]["eta"], second["emphasis"][group]["eta"], rtol=1e-6)
-    for epoch in (1, 2, 3):
-        for name in ("margins", "predictions"):
-            alone = np.load(tmp_path / f"one/record/training/{name}-{epoch:05d}.npy").astype(float)
-            together = np.load(tmp_path / f"two/record/training/{name}-{epoch:05d}.npy").astype(float)
-            assert np.isfinite(together).all(), "an example was recorded by no process"
-            np.testing.assert_allclose(together, alone, rtol=5e-3, atol=5e-3)
+    trains_alike(Run(tmp_path / "one"), Run(tmp_path / "two"))
+
+
+# Two processes get 17 and 16 examples of a last batch of 33, and one of them nothing of a last batch of one.
+UNEVEN = {
+    "one left": (65, {"batch_size": 32}),
+    "one left, normalised": (65, {"batch_size": 32, "loss": "0.5*imae(T=8, normalise='batch') + 0.5*ce"}),
+    "one left, weighted": (65, {"batch_size": 32, "loss": "ce(weight=(1.0, 5.0, 2.0))"}),
+    "one left, parts": (65, {"batch_size": 32, "accumulate": 3, "loss": "0.5*imae(T=8, normalise='batch')"}),
+    "parts": (97, {"batch_size": 64, "accumulate": 8}),
+    "parts, normalised": (97, {"batch_size": 64, "accumulate": 8, "loss": "0.5*imae(T=8, normalise='batch')"}),
+    "parts, weighted": (97, {"batch_size": 64, "accumulate": 8, "loss": "ce(weight=(1.0, 5.0, 2.0))"}),
+    "as many parts as examples": (15, {"batch_size": 15, "accumulate": 15}),
+}
+
+
+def uneven(folder: Path, name: str) -> Run:
+    number, settings = UNEVEN[name]
+    return fit("mlp(hidden=(16,))", clusters(number), folder=folder / name, **{**SETTINGS, "epochs": 2, **settings})
+
+
+def streamed(folder: Path, images: Path) -> Run:
+    data = read(images, size=4, memory=0.0)
+    assert isinstance(data, Stream) and len(data) == 9
+    return fit("mlp(hidden=(16,))", data, folder=folder / "stream", **{**SETTINGS, "epochs": 2, "batch_size": 4})
+
+
+def uneven_worker(folder: Path, images: Path) -> None:
+    with joined(torch.device("cpu")):
+        for name in UNEVEN:
+            uneven(folder, name)
+        streamed(folder, images)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images")
+    for position in range(9):
+        path = folder / "ab"[position % 2] / f"{position}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("L", (4, 4), 20 * position).save(path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two_uneven(tmp_path_factory, images):
+    folder = tmp_path_factory.mktemp("two")
+    in_two_processes(uneven_worker, folder, images)
+    return folder
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_batches_that_do_not_divide_evenly_train_two_processes_like_one(tmp_path, two_uneven, name):
+    trains_alike(uneven(tmp_path, name), Run(two_uneven / name))
+
+
+def test_a_stream_that_leaves_a_process_without_an_example_trains_two_processes_like_one(tmp_path, two_uneven, images):
+    trains_alike(streamed(tmp_path, images), Run(two_uneven / "stream"))

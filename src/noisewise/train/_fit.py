@@ -318,16 +318,20 @@ class _Training:
     def _feed(self, epoch: int, number: int) -> Any:
         """The batches of an epoch: positions, inputs if they come from disk, the size of the batch over all processes."""
         size = self.settings.batch_size
+
+        def mine(batch: Tensor) -> Tensor:
+            """What this process takes of a batch: at least one example, which counts for nothing if it is another's too."""
+            return batch[min(self.rank, len(batch) - 1) :: self.world]
+
         if isinstance(self.data.train, Stream):
             stream = batches(self.data.train, size, shuffle=True, seed=self.settings.seed, epoch=epoch, group=self.settings.group)
             for batch in itertools.islice(stream, number):
-                mine = slice(self.rank, None, self.world)
-                yield batch.index[mine], batch.inputs[mine], len(batch.index)
+                yield mine(batch.index), mine(batch.inputs), len(batch.index)
             return
         positions = order(self.data.train.labels, self.settings.seed, epoch, self.settings.group).to(self.device)
         for start in range(0, size * number, size):
             index = positions[start : start + size]
-            yield index[self.rank :: self.world], None, len(index)
+            yield mine(index), None, len(index)
 
     def _line(self, epoch: int, step: int, lr: float) -> dict[str, Any]:
         tally = self.step.tally

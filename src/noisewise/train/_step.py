@@ -7,8 +7,11 @@ until the epoch ends. This module must not know epochs, files or evaluation.
 from __future__ import annotations
 
 import copy
+import functools
+import operator
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +20,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from noisewise.data import Augmentation, Dataset
+from noisewise.errors import must
 from noisewise.exact import margin_of
 from noisewise.kernels import loss_and_gradient
 from noisewise.kernels._switch import usable
 from noisewise.losses import Accumulation, Loss, MarginLoss
-from noisewise.losses._normalising import Normalising, before_size
+from noisewise.losses._normalising import before_size
 from noisewise.margin import margin
 from noisewise.train._optimisers import Updater
 
@@ -113,9 +117,9 @@ class Step:
         clip: float | None,
         accumulate: int,
     ) -> None:
-        self.scorer, self.loss, self.updater, self.data, self.prepare = scorer, loss, updater, data, prepare
-        self.clip, self.accumulate = clip, accumulate
         device = data.labels.device
+        self.scorer, self.loss, self.updater, self.data, self.prepare = scorer, loss.to(device), updater, data, prepare
+        self.clip, self.accumulate = clip, accumulate
         self.tally = Tally.of(len(data), device)
         self.number = torch.zeros((), dtype=torch.int64, device=device)
         wrong = data.wrong if data.wrong is not None else torch.zeros_like(data.labels, dtype=torch.bool)
@@ -126,82 +130,122 @@ class Step:
         )
         # Nor does one that is brought to size over the batch, where a kernel gives emphasis and value together.
         self.by_kernel = self.by_emphasis or (accumulate == 1 and not loss.contract and before_size(loss) is not None)
-        self.world = dist.get_world_size() if dist.is_initialized() else 1
+        self.accumulation = Accumulation(loss) if accumulate > 1 and loss.couples else None
+        self.weights = self._weights()
+        self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+    def _weights(self) -> Tensor | None:
+        """What every example weighs in a mean, where they do not all weigh the same."""
+        if not {"weight", "ignore_index"} & self.loss.contract.keys():
+            return None
+        weight, kept = self.loss.weight, (self.data.labels != self.loss.ignore_index).double()
+        if weight is None:
+            return kept
+        if len(weight) != len(self.data.classes):
+            raise must("weight", type(self.loss).__name__, f"one number for each of the {len(self.data.classes)} classes", len(weight))
+        return kept * weight.double()[self.data.labels]
 
     def __call__(self, index: Tensor, inputs: Tensor | None = None, whole: int | None = None) -> None:
-        """Update on the examples at these positions; `whole` is the size of the batch over all processes."""
+        """Update on the examples at these positions.
+
+        Args:
+            index: the positions; where processes outnumber the examples of a batch, one that is left without gets any of them.
+            inputs: of these examples, where the data set does not hold them.
+            whole: the size of the batch over all processes.
+        """
         self.updater.zero_grad()
-        whole = whole or len(index)
-        if self.accumulate > 1 and isinstance(self.loss, Normalising) and self.loss.couples:
-            with Accumulation(self.loss) as accumulation:
-                self._parts(index, inputs, whole)
-            accumulation.divide(self.updater.parameters)
-        else:
-            self._parts(index, inputs, whole)
+        inputs, whole = self.data.inputs[index] if inputs is None else inputs, whole or len(index)
+        stands_in = self.rank >= whole
+        mean_weight = self._mean_weight(index[:0] if stands_in else index, whole)
+        # As many parts in every process, and none empty: processes wait for each other in every part.
+        number = max(1, min(self.accumulate, whole // self.world))
+        parts = zip(index.tensor_split(number), inputs.tensor_split(number), strict=True)
+        with self.accumulation or nullcontext():
+            found = [self._stand_in(*part) if stands_in else self._part(*part, whole, mean_weight) for part in parts]
+        sums = functools.reduce(operator.add, found)
+        if self.accumulation is not None:
+            sums = sums / self.accumulation.divide(self.updater.parameters)
+        if not stands_in:
+            self._add_up(index, sums)
         if self.clip is not None:
             self.updater.clip(self.clip)
         self.updater.step()
         self.number += 1
 
-    def _parts(self, index: Tensor, inputs: Tensor | None, whole: int) -> None:
-        size = -(-len(index) // self.accumulate)
-        for start in range(0, len(index), size):
-            part = index[start : start + size]
-            self._part(part, self.data.inputs[part] if inputs is None else inputs[start : start + size], whole)
+    def _mean_weight(self, index: Tensor, whole: int) -> Tensor | None:
+        """What the examples of a batch weigh on average, over all processes."""
+        if self.weights is None:
+            return None
+        total = self.weights[index].sum()
+        if self.world > 1:
+            dist.all_reduce(total)
+        return torch.where(total == 0, 1.0, total / whole)
 
-    def _part(self, index: Tensor, inputs: Tensor, whole: int) -> None:
+    def _part(self, index: Tensor, inputs: Tensor, whole: int, mean_weight: Tensor | None) -> Tensor:
+        """Gradients of some examples; their emphases added up, of right and of wrong labels, and their losses."""
         labels = self.data.labels[index]
         scores = self.scorer(self.prepare(inputs))
         leaf = scores.detach()
         if self.by_kernel and usable(leaf):
-            margins, emphasis, gradient = self._by_kernel(leaf, labels)
+            margins, emphasis, gradient, value = self._by_kernel(leaf, labels)
         else:
-            margins, emphasis, gradient = (self._by_emphasis if self.by_emphasis else self._by_differentiation)(leaf, labels)
+            margins, emphasis, gradient, value = (self._by_emphasis if self.by_emphasis else self._by_differentiation)(leaf, labels)
+        size = 1.0 if mean_weight is None else self.weights[index].mean() / mean_weight  # type: ignore[index]
         # A mean over this part counts for its share of the batch; data parallelism divides by the number of processes.
-        scores.backward(gradient * (self.world / whole))
-        self._note(index, leaf, margins, emphasis)
+        scores.backward(gradient * (size * self.world / whole))
+        self._note(index, leaf, margins)
+        return size * torch.cat([self.groups[:, index] @ emphasis.double(), value.double().view(1)])
+
+    def _stand_in(self, index: Tensor, inputs: Tensor) -> Tensor:
+        """Do what the processes do together, with an example that counts for nothing."""
+        scores = self.scorer(self.prepare(inputs))
+        if self.loss.couples:
+            self.loss(scores.detach(), torch.full_like(index, self.loss.ignore_index))
+        scores.backward(torch.zeros_like(scores))
+        return torch.zeros_like(self.tally.loss).expand(3)
 
     @torch.no_grad()
-    def _by_kernel(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Margins, emphases and ∂(sum of losses)/∂scores from one kernel."""
+    def _by_kernel(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Margins, emphases, ∂(sum of losses)/∂scores and the sum of losses from one kernel."""
         each = copy.copy(self.loss)
         each.reduction = "none"
         found = loss_and_gradient(each, scores, labels)
-        if not self.by_emphasis:
-            self.tally.loss += found.value.double().sum()
-        return found.margin, found.emphasis, found.gradient
+        return found.margin, found.emphasis, found.gradient, found.value.double().sum()
 
     @torch.no_grad()
-    def _by_emphasis(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same from the emphasis in closed form."""
+    def _by_emphasis(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The same from the emphasis in closed form, but for the losses, which follow from the margins."""
         label = labels.unsqueeze(1)
         margins, pull = margin_of(scores, label, 1)
         emphasis = self.loss.emphasis(margins)  # type: ignore[operator]
         gradient = pull * (emphasis / pull.sum(1, keepdim=True)).nan_to_num(0.0, 0.0)
-        return margins.squeeze(1), emphasis.squeeze(1), gradient.scatter_(1, label, -emphasis)
+        return margins.squeeze(1), emphasis.squeeze(1), gradient.scatter_(1, label, -emphasis), torch.zeros_like(self.tally.loss)
 
-    def _by_differentiation(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _by_differentiation(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The same for any loss."""
         leaf = scores.requires_grad_()
         value = self.loss(leaf, labels)
         (gradient,) = torch.autograd.grad(value, leaf)
         with torch.no_grad():
-            gradient = gradient * len(labels)
-            self.tally.loss += value.double() * len(labels)
-            return margin(leaf, labels) + 0 * value, 0.5 * gradient.abs().sum(1), gradient  # a margin of NaN where the loss is
+            gradient, total = gradient * len(labels), value.double() * len(labels)
+            return margin(leaf, labels) + 0 * value, 0.5 * gradient.abs().sum(1), gradient, total  # a margin of NaN where the loss is
 
     @torch.no_grad()
-    def _note(self, index: Tensor, scores: Tensor, margins: Tensor, emphasis: Tensor) -> None:
-        tally, eta, groups = self.tally, self.updater.lr.double(), self.groups[:, index]
-        sums = groups @ emphasis.double()
+    def _note(self, index: Tensor, scores: Tensor, margins: Tensor) -> None:
+        tally = self.tally
         tally.margins[index] = margins
         tally.predictions[index] = scores.argmax(1)
-        tally.emphasis += sums
-        tally.pull += eta * sums
-        tally.eta += eta * groups.sum(1)
         broken = ~torch.isfinite(margins.sum()) & (tally.bad_step < 0)
         tally.bad_step.copy_(torch.where(broken, self.number, tally.bad_step))
         tally.worst.copy_(torch.fmax(tally.worst, scores.abs().amax().double()))
+
+    @torch.no_grad()
+    def _add_up(self, index: Tensor, sums: Tensor) -> None:
+        tally, eta = self.tally, self.updater.lr.double()
+        tally.emphasis += sums[:2]
+        tally.pull += eta * sums[:2]
+        tally.eta += eta * self.groups[:, index].sum(1)
+        tally.loss += sums[2]
 
     def mean_loss(self) -> float:
         """The mean loss of the examples seen since the tally was cleared."""
