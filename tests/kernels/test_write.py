@@ -1,5 +1,7 @@
 """Losses written down for kernels: which are, in what words, and how exact a table is. No kernel runs here."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -118,6 +120,20 @@ def test_what_a_loss_of_ones_own_holds_is_in_its_mark():
         assert spell(of, 10)[0] != text
         loss.factor = 2.0
         assert spell(of, 10)[0] == text
+
+
+def test_losses_of_ones_own_that_are_alike_share_a_kernel_and_others_do_not():
+    text, _ = spell(Held(2.0), 10)
+    assert spell(copy.copy(Held(2.0)), 10)[0] == text  # training makes a copy in every step
+    summed = Held(2.0)
+    summed.reduction = "sum"
+    assert spell(summed, 10)[0] == text  # the contract goes its own way
+    other = type("Held", (Held,), {"emphasis": lambda self, margin: 0 * margin})
+    assert spell(other(2.0), 10)[0] != text
+    loss = Held(2.0)
+    again = spelled(*spell(loss, 10))
+    loss.factor = 5.0
+    assert again.factor == spelled(text, []).factor == 2.0
 
 
 def test_a_loss_of_ones_own_that_holds_a_tensor_takes_the_torch_path():

@@ -443,6 +443,8 @@ MISTAKES = {
     "both": ({"steps": 3}, "A run needs either epochs or steps. Got epochs=3, steps=3"),
     "neither": ({"epochs": None}, "A run needs either epochs or steps"),
     "batch": ({"batch_size": 2.5}, "The 'batch_size' parameter of a run must be a whole number in [1, inf). Got 2.5"),
+    "parts": ({"accumulate": 2, "loss": "peer(ce)"}, "needs the whole batch at once (accumulate=1). Got peer(ce, alpha=1.0)"),
+    "reduction": ({"loss": "ce(reduction='sum')"}, "A run trains on the mean of a batch's losses. Got ce(reduction='sum')"),
     "decay": ({"weight_decay": -1}, "The 'weight_decay' parameter of a run must be in [0, inf). Got -1"),
     "patience": ({"patience": 3}, "Early stopping watches a validation share"),
     "precision": ({"precision": "fp8"}, "The 'precision' parameter of a run must be one of 'auto', 'float32', 'bfloat16'. Got 'fp8'"),

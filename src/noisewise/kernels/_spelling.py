@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 
@@ -21,9 +19,7 @@ from noisewise.kernels._write import NotCoveredError, Written, covered, write
 from noisewise.losses import get
 from noisewise.losses._base import CONTRACT, Combination, Loss, registry
 
-_marks: WeakKeyDictionary[Loss, int] = WeakKeyDictionary()
-_marked: WeakValueDictionary[int, Loss] = WeakValueDictionary()
-_next = itertools.count()
+_marked: dict[str, Loss] = {}  # losses of the user's own by their marks, as they were; they keep their classes, whose ids are in the marks
 
 
 def taken(loss: str | Loss) -> Loss:
@@ -80,12 +76,11 @@ def _text(loss: Loss, numbers: list[float]) -> str:
 
 
 def _mark(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
-    """A mark for a loss whose code is the user's, with everything about it that could change its meaning."""
-    if loss not in _marks:
-        _marks[loss] = next(_next)
-        _marked[_marks[loss]] = loss
+    """A mark for a loss whose code is the user's: its class, and everything it holds that could change its meaning."""
     try:
-        text = f"#{_marks[loss]} {_state(loss)}".replace("{", "").replace("}", "")
+        text = f"#{_state(loss)}".replace("{", "").replace("}", "")
+        if text not in _marked:
+            _marked[text] = copy.deepcopy(loss)
         written(text, (), classes)
     except NotCoveredError as reason:
         say(f"{loss.name} has no kernel: {reason}")
@@ -93,16 +88,16 @@ def _mark(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
     return text, []
 
 
-def _state(loss: Loss) -> list[tuple[str, object]]:
+def _state(loss: Loss) -> list[object]:
     """What a loss holds. Tensors and other objects may change without a trace, and looking into a tensor waits for the GPU."""
-    state: list[tuple[str, object]] = []
+    state: list[object] = []
     for part in loss.modules():
-        state += [(key, getattr(part, key)) for key in CONTRACT if key != "weight" and hasattr(part, key)]
+        state += [id(type(part)), getattr(part, "label_smoothing", None)]
         own = {key: value for key, value in vars(part).items() if key not in vars(_plain)}
         for key, value in {**own, **dict(part.named_parameters(recurse=False)), **dict(part.named_buffers(recurse=False))}.items():
             if key != "weight" and not _is_plain(value):
                 raise NotCoveredError(f"it holds {key}, which is not a number, a word or a tuple of these")
-            state.append((key, value))
+            state += [] if key == "weight" else [(key, value)]
     return state
 
 
@@ -116,7 +111,7 @@ _plain = get("ce")
 def spelled(text: str, numbers: Sequence[float]) -> Loss:
     """The loss that was spelled so, as a new one with the default contract but for its label smoothing."""
     if text.startswith("#"):
-        loss = copy.deepcopy(_marked[int(text[1:].split()[0])])
+        loss = copy.deepcopy(_marked[text])
         loss.weight, loss.ignore_index, loss.reduction = None, -100, "mean"
         return loss
     text = text.format(*(repr(float(number)) for number in numbers))

@@ -131,7 +131,11 @@ class Settings:
             raise must("accumulate", "a run", f"at most the batch_size, {self.batch_size}", self.accumulate)
         if self.classes_per_batch is not None and self.batch_size % self.classes_per_batch:
             raise must("classes_per_batch", "a run", f"a divisor of the batch_size, {self.batch_size}", self.classes_per_batch)
-        losses.get(self.loss)
+        loss = losses.get(self.loss)
+        if loss.reduction != "mean":
+            raise InputError(f"A run trains on the mean of a batch's losses. Got {loss!r}; leave its reduction out.")
+        if self.accumulate > 1 and loss.couples:
+            losses.Accumulation(loss)  # refuses a loss that cannot be put together from parts
         noises.get(self.noise)
         augmentations.get(self.augment)
         optimisers.get(self.optimiser)
