@@ -126,5 +126,7 @@ def test_wrong_data_are_refused_and_missing_ones_are_left_out(digits_run, tmp_pa
     moved = shutil.copytree(digits_run.path, tmp_path / "moved")
     settings = json.loads((moved / "settings.json").read_text())
     (moved / "settings.json").write_text(json.dumps({**settings, "data": "moved.csv"}))
+    provenance = json.loads((moved / "provenance.json").read_text())
+    (moved / "provenance.json").write_text(json.dumps({**provenance, "sources": {"train": {"source": "moved.csv"}, "test": None}}))
     assert "data:image/png" not in review(audit(moved), tmp_path / "without.html").read_text(encoding="utf-8")
     assert "data:image/png" in review(audit(moved), tmp_path / "with.html", data="digits").read_text(encoding="utf-8")

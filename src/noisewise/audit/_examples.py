@@ -21,6 +21,7 @@ from torch import Tensor
 from noisewise.data import Dataset, Stream, read
 from noisewise.dynamics import Record
 from noisewise.errors import InputError
+from noisewise.train._sources import recorded_sources
 
 Whole = NDArray[np.int64]
 Names = TypeVar("Names", Whole, list[str])
@@ -54,7 +55,7 @@ def examples_of(record: Record, data: Any = None, *, places: Any = None) -> Data
 
     Args:
         record: of the run.
-        data: what it was trained on, as `noisewise.data.read` takes it; by default what its settings name.
+        data: what it was trained on, as `noisewise.data.read` takes it; by default where it says it read them.
         places: the positions in the record of those that are wanted, in any order; by default all.
     """
     return matching(record.folder, record.settings, numbers_of(record), record.given, data, places=places)
@@ -67,23 +68,31 @@ def matching(
 
     Args:
         folder: of the run they are for.
-        settings: what names the data, the noise and its seed.
+        settings: what names the noise and its seed; and the data, where nothing else says what they were read from.
         numbers: of the examples in their source.
         labels: what their labels must be.
-        data: what to look in instead of the data the settings name.
+        data: what to look in instead of the data the run was read from.
         places: the positions among the numbers of those that are wanted; by default all.
     """
     advice = "Give what it was trained on with data=… or --data."
     noise = settings.get("noise", "none")
     try:
-        whole = read(settings["data"] if data is None else data)
+        whole = _read_again(folder, settings) if data is None else read(data)
         given = whole if noise == "none" else whole.corrupted(noise, seed=settings.get("seed", 0))
     except (InputError, OSError) as error:
         raise InputError(f"The data of the run in {str(folder)!r} cannot be read: {error} {advice}") from None
     rows = _rows(given, numbers)
     if rows is None or not np.array_equal(given.labels.cpu().numpy()[rows], labels):
         raise InputError(f"The data {given.name!r} are not those of the run in {str(folder)!r}: their labels differ. {advice}")
-    return given.take(torch.from_numpy(rows if places is None else rows[places]))
+    return given.take(torch.from_numpy(rows if places is None else rows[places])).read_from(whole.source)
+
+
+def _read_again(folder: str | PathLike[str], settings: Mapping[str, Any]) -> Dataset:
+    try:
+        provenance = Record(folder).provenance
+    except InputError:  # the settings may name the data all the same
+        provenance = {}
+    return read(**(recorded_sources(provenance, settings)["train"] or {"source": settings["data"]}))
 
 
 def _rows(data: Dataset, numbers: Whole) -> Whole | None:

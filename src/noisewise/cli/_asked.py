@@ -16,7 +16,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from rich.markup import escape
 
-from noisewise.data import available, read
+from noisewise.data import read
+from noisewise.data._own import is_official
 from noisewise.errors import InputError, must, unknown
 from noisewise.train import Settings
 
@@ -120,21 +121,11 @@ class Asked:
         return {name: value for name, value in self.settings.items() if name not in ("data", "model")}
 
     def sources(self) -> tuple[Any, Any]:
-        """What `fit` takes as data and test: the user's own are read here, where their options are known."""
+        """What `fit` takes as data and test: the user's own data are read here, where their options are known."""
         data, test = self.settings["data"], self.test
-        if not self.reading and test is None:
-            return data, None
-        if test is None and _is_official(data):
-            test = data
-        train = read(data, **self.reading)
-        if test is None:
-            return train, None
-        beside: dict[str, Any] = {"split": "test"} if _is_official(test) else {"classes": train.classes}
-        return train, read(test, **self.reading, **beside)
-
-
-def _is_official(data: str) -> bool:
-    return data.partition("(")[0].strip() in available()
+        if not self.reading:
+            return data, test
+        return read(data, **self.reading), data if test is None and is_official(data) else test
 
 
 def _read(config: Path, known: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from noisewise.cli._app import AsJson, app, percent, print_json, resumable, spoken_warnings
+from noisewise.cli._app import AsJson, app, percent, print_json, resumable, say, spoken_warnings
 from noisewise.cli._asked import with_reading
 from noisewise.errors import InputError, must
+from noisewise.output import check_output
 
 if TYPE_CHECKING:
     from noisewise.audit import Audit
@@ -145,9 +146,13 @@ def correct(
         Path | None, typer.Option(help="Write a page to decide on instead, a .html file, and change nothing.", show_default=False)
     ] = None,
     limit: Annotated[int, typer.Option(help="How many suggestions the page shows.", min=1)] = 200,
-    retrain: Annotated[bool, typer.Option("--retrain", help="Train again on the corrected labels, into RUN-corrected.")] = False,
+    retrain: Annotated[bool, typer.Option("--retrain", help="Train again on the corrected labels.")] = False,
+    run_folder: Annotated[
+        Path | None, typer.Option("--run", help="Where the run on corrected labels goes; by default RUN-corrected.", show_default=False)
+    ] = None,
+    test: Annotated[str | None, typer.Option(help="What to test it on; by default what the run was tested on.", show_default=False)] = None,
     data: Annotated[
-        str | None, typer.Option(help="What the run was trained on; by default what its settings name.", show_default=False)
+        str | None, typer.Option(help="What the run was trained on; by default where it says it read them.", show_default=False)
     ] = None,
     **reading: Any,
 ) -> None:
@@ -157,6 +162,9 @@ def correct(
     from noisewise.correct import correct as apply
     from noisewise.correct import review as write_review
 
+    for option, given in (("--run", run_folder), ("--test", test)):
+        if given is not None and not retrain:
+            raise InputError(f"Only training again has a run and a test set of its own. Got {option} without --retrain; give both.")
     _check_alone(undo=undo, review=review is not None, retrain=retrain, decisions=decisions is not None)
     if isinstance(policies.get(policy), Soften) and retrain:
         raise must("--policy", "correct --retrain", "relabel or prune, because a run has one label per example", policy)
@@ -169,9 +177,9 @@ def correct(
     else:
         decided = None if decisions is None else read_decisions(decisions)
         correction = apply(find(run), policy, decisions=decided)
-        print(f"{correction!r}\n{correction.write(target)}")
-        if retrain:
-            _retrain(run, correction, source)
+        check_output(target, "correct", (".csv",))
+        lines = _retrain(run, correction, run_folder, source, test) if retrain else []
+        print(repr(correction), correction.write(target), *lines, sep="\n")  # only now: all that could be refused has been checked
 
 
 def _check_alone(**asked: bool) -> None:
@@ -199,14 +207,16 @@ def _undo(run: Path, target: Path) -> None:
     print(f"{int(correction.changed.sum()):,} changes taken back.\n{target}")
 
 
-def _retrain(folder: Path, correction: Any, data: Any) -> None:
+def _retrain(folder: Path, correction: Any, into: Path | None, data: Any, test: str | None) -> list[str]:
+    """Train again; what came of it, in lines."""
     from noisewise.correct import retrain
     from noisewise.train import Run
 
     run = Run(folder)
     with resumable(), spoken_warnings(), Console(stderr=True).status("training again on the corrected labels"):
-        again = retrain(run, correction, data=data)
+        again = retrain(run, correction, data=data, test=test, folder=into)
     before, after = run.dynamics.final, again.dynamics.final
-    if before is not None and after is not None:
-        print(f"test accuracy {percent(before)} before, {percent(after)} after correction")
-    print(again.path)
+    if before is not None and after is None:
+        say("the run does not say where its test set came from, so the new one was not tested; give --test to test it.")
+    tested = before is not None and after is not None
+    return [*([f"test accuracy {percent(before)} before, {percent(after)} after correction"] if tested else []), str(again.path)]

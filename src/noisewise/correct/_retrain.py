@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from noisewise.correct._correction import Correction
-from noisewise.correct._origin import Origin, examples_of, read_origin
-from noisewise.data import available, read
+from noisewise.correct._origin import Origin, digest, examples_of, read_origin
+from noisewise.data import read
+from noisewise.data._own import is_official
+from noisewise.errors import InputError
 from noisewise.train import Run, fit
 from noisewise.train._fit import Watch
+from noisewise.train._sources import recorded_sources
 
 # The noise is in the labels already, and the share that was held out stays out.
 _OTHERWISE = {"noise": "none", "validation": 0.0, "patience": None}
@@ -30,8 +34,8 @@ def retrain(
     Args:
         run: the run whose labels were corrected.
         correction: the labels.
-        data: what it was trained on; by default what its settings name.
-        test: what to test on; an official data set brings its own.
+        data: what it was trained on; by default where it says it read them.
+        test: what to test on; by default where the run says it read its test set. An official data set brings its own.
         folder: of the new run; by default the old one's with "-corrected" behind it. The labels are kept in it, and where they
             came from, so that a report sets the two runs side by side.
         watch: called after every step, as by `fit`.
@@ -44,14 +48,29 @@ def retrain(
         Wang et al., Derivative manipulation for general example weighting (gradient rescaling), arXiv:1905.11233, appendix E.
     """
     correction.check_one_label_each()
-    examples = correction.apply(examples_of(run.dynamics.record, run.data if data is None else data))
+    target = Path(f"{run.path}-corrected" if folder is None else folder)
+    _check_free(target, correction)
+    examples = examples_of(run.dynamics.record, run.data if data is None else data)
     before, earlier = run.settings.as_json(), read_origin(run.path)
-    source = before["data"] if earlier is None else str(earlier.settings["data"])
-    if test is None and source.partition("(")[0].strip() in available():
-        test = read(source, split="test")
+    sources = recorded_sources(run.provenance, before if earlier is None else earlier.settings)
+    if test is None and sources["test"] is not None:
+        test = read(**sources["test"])
+    elif test is None and sources["train"] is not None and is_official(sources["train"]["source"]):
+        test = read(**{**sources["train"], "split": "test"})
     asked = {**before, **_OTHERWISE, **settings}
     model, _ = asked.pop("model"), asked.pop("data")
-    again = fit(model, examples, test=test, folder=f"{run.path}-corrected" if folder is None else folder, watch=watch, **asked)
+    corrected = correction.apply(examples).read_from(examples.source)
+    again = fit(model, corrected, test=test, folder=target, watch=watch, **asked)
     changed = [name for name in ("data", *_OTHERWISE) if name not in settings]
     Origin.of(run.dynamics, correction, again.dynamics, changed).write(again.path, correction)
     return again
+
+
+def _check_free(folder: Path, correction: Correction) -> None:
+    """Refuse a folder that holds a run on labels that were corrected in another way."""
+    held = read_origin(folder)
+    if held is not None and held.labels != digest(correction.labels[correction.kept]):
+        raise InputError(
+            f"The folder {str(folder)!r} holds a run on labels that were corrected in another way ({held.policy}). "
+            "Give another with folder=… or --run."
+        )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -29,6 +30,11 @@ class Dataset:
         superclasses: the superclass of every class (CIFAR-100), or None.
         human: other people's labels for the same examples, by name (CIFAR-10N: "worst", "aggre", …).
         name: what the data set is called.
+        features: what the columns of the inputs are called, where they came from a table; a test set is matched by them.
+
+    Attributes:
+        source: what `read` was given, by name, so that ``read(**data.source)`` reads the same again. A data set that is made in
+            another way, or of another data set, has None.
     """
 
     inputs: Tensor
@@ -40,6 +46,8 @@ class Dataset:
     superclasses: tuple[int, ...] | None = None
     human: Mapping[str, Tensor] = field(default_factory=dict)
     name: str = "data"
+    features: tuple[str, ...] | None = None
+    source: Mapping[str, Any] | None = field(default=None, init=False, compare=False)  # `replace` leaves it behind: it makes other data
 
     def __post_init__(self) -> None:
         number = len(self.inputs)
@@ -51,6 +59,11 @@ class Dataset:
                     f"The {what} of {self.name} must be int64 shaped ({number},), one for each input. "
                     f"Got {labels.dtype} shaped {tuple(labels.shape)} instead."
                 )
+        if self.features is not None and self.inputs.shape[1:] != (len(self.features),):
+            raise InputError(
+                f"The inputs of {self.name} must have a column for each of its {len(self.features)} features. "
+                f"Got inputs shaped {tuple(self.inputs.shape)}; give features=None with inputs of another kind."
+            )
         if number and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
             raise InputError(
                 f"The labels of {self.name} must be from 0 to {len(self.classes) - 1}, one of its {len(self.classes)} classes. "
@@ -122,6 +135,16 @@ class Dataset:
             human={name: labels[positions] for name, labels in self.human.items()},
         )
 
+    def read_from(self, source: Mapping[str, Any] | None) -> Self:
+        """The same data set, with what it can be read from again.
+
+        Args:
+            source: the arguments of `read`.
+        """
+        same = replace(self)
+        object.__setattr__(same, "source", source)
+        return same
+
     def to(self, device: torch.device | str) -> Dataset:
         """The same data set on another device."""
         assert self.index is not None
@@ -132,4 +155,4 @@ class Dataset:
             true_labels=None if self.true_labels is None else self.true_labels.to(device),
             index=self.index.to(device),
             human={name: labels.to(device) for name, labels in self.human.items()},
-        )
+        ).read_from(self.source)

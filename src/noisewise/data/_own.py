@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
 from noisewise.data._official import Official, OfficialFiles
 from noisewise.data._official import registry as official
-from noisewise.data._table import TABLE_SUFFIXES, from_table
+from noisewise.data._table import TABLE_SUFFIXES, from_table, is_table
 from noisewise.errors import InputError, must, unknown
 
 
@@ -34,7 +34,7 @@ def read(source: Any, **options: Any) -> Dataset:
         **options: what the reader named above takes besides.
 
     Returns:
-        The data set.
+        The data set; one that was read from a path or by a name can tell how to read it again, see `Dataset.source`.
 
     Example:
         >>> read(([[0.5], [1.5]], ["cat", "dog"]), name="pets")
@@ -50,13 +50,29 @@ def read(source: Any, **options: Any) -> Dataset:
         return _call(from_loader, source, **options)
     if isinstance(source, tuple | list) and len(source) == 2:
         return _call(from_arrays, *source, **options)
-    if isinstance(source, Official) or (isinstance(source, str) and source.partition("(")[0].strip() in official):
-        return _official(source, **options)
+    if isinstance(source, Official) or (isinstance(source, str) and is_official(source)):
+        return _official(source, **options).read_from({"source": str(source), **_in_plain_data(options)})
     if isinstance(source, str | os.PathLike):
-        return _path(source, **options)
+        return _path(source, **options).read_from(_in_plain_data({"source": Path(source), **options}))
     if type(source).__module__.partition(".")[0] == "datasets":
         return _call(from_hf, source, **options)
     raise must("source", "read", "a path, a pair (inputs, labels), a data set or the name of one", type(source).__name__)
+
+
+def is_official(text: str) -> bool:
+    """Whether text names an official data set, whatever its settings."""
+    return text.partition("(")[0].strip() in official
+
+
+def _in_plain_data(given: Any) -> Any:
+    """What a reader was given as JSON can hold it, every path from the root, so that it holds in another folder."""
+    if isinstance(given, dict):
+        return {name: _in_plain_data(value) for name, value in given.items() if value is not None}
+    if isinstance(given, os.PathLike):
+        return str(Path(given).absolute())
+    if isinstance(given, str | int):
+        return given
+    return list(map(_in_plain_data, given)) if isinstance(given, Iterable) else float(given)
 
 
 def _call(reader: Callable[..., Dataset], *args: Any, **options: Any) -> Dataset:
@@ -102,7 +118,7 @@ def _path(source: str | os.PathLike[str], **options: Any) -> Dataset:
     path = Path(source)
     if path.is_dir():
         return _call(from_folder, path, **options)
-    if path.suffix.lower() in TABLE_SUFFIXES:
+    if is_table(path):
         return _call(from_table, path, **options)
     hint = unknown("data set", str(source), available())
     raise InputError(f"{hint} It is no folder and no file that ends in {', '.join(sorted(TABLE_SUFFIXES))} either.")

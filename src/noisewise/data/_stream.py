@@ -110,7 +110,9 @@ class Stream(Dataset):
 
     def to(self, device: torch.device | str) -> Stream:
         empty = replace(self, inputs=torch.empty(len(self), 0))  # a meta tensor cannot be copied to a device
-        return replace(Dataset.to(empty, device), inputs=self.inputs)  # type: ignore[return-value]
+        moved = replace(Dataset.to(empty, device), inputs=self.inputs).read_from(self.source)
+        assert isinstance(moved, Stream)
+        return moved
 
     def images(self, batches: Sequence[Tensor]) -> Generator[Tensor, None, None]:
         """The images at the positions of every batch in turn, decoded a few batches ahead.

@@ -25,6 +25,11 @@ from noisewise.errors import InputError, must, unknown
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".parquet", ".pq"})
 
 
+def is_table(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is read as a table."""
+    return Path(path).suffix.lower() in TABLE_SUFFIXES and not Path(path).is_dir()
+
+
 def from_table(
     path: str | os.PathLike[str],
     *,
@@ -71,8 +76,9 @@ def from_table(
         return gather(ImageFiles(found, numbered, names, true_labels=true_numbered, ids=ids or written, name=title), size, memory)
     if size is not None:
         raise must("size", "from_table", "left out where there is no column of images", size)
-    inputs = _features(table, features, set(parts.values()), path)
-    return Dataset(torch.from_numpy(inputs), numbered, names, true_labels=true_numbered, ids=ids, name=title)
+    chosen = _chosen(table, features, set(parts.values()), path)
+    inputs = torch.from_numpy(np.stack([_column(table, name, path).numbers() for name in chosen], 1))
+    return Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=title, features=chosen)
 
 
 def _column(table: dict[str, Column], name: str, path: str | os.PathLike[str]) -> Column:
@@ -81,10 +87,11 @@ def _column(table: dict[str, Column], name: str, path: str | os.PathLike[str]) -
     return table[name]
 
 
-def _features(table: dict[str, Column], features: Sequence[str] | None, taken: set[str], path: str | os.PathLike[str]) -> np.ndarray:
+def _chosen(table: dict[str, Column], features: Sequence[str] | None, taken: set[str], path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The columns of numbers to learn from."""
     if isinstance(features, str):
         features = [features]
-    chosen = [name for name in table if name not in taken] if features is None else list(features)
+    chosen = tuple(name for name in table if name not in taken) if features is None else tuple(features)
     if not chosen:
         raise InputError(
             f"There is no column of {Path(path).name} to learn from; name columns of numbers with features=[…] or one of images."
@@ -92,7 +99,7 @@ def _features(table: dict[str, Column], features: Sequence[str] | None, taken: s
     for name in chosen:
         if name in taken or chosen.count(name) > 1:
             raise must("features", "from_table", "columns that are named once and have no other part", name)
-    return np.stack([_column(table, name, path).numbers() for name in chosen], 1)
+    return chosen
 
 
 def _existing(column: Column, folder: Path) -> tuple[str, ...]:

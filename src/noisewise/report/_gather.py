@@ -264,8 +264,8 @@ def _run(run: Reading, task: int) -> RunFacts:
         "reported": _reported(run),
         "folder": str(run.folder),
         "settings": {name: str(value) for name, value in record.settings.items() if value is not None},
-        "versions": {name: str(value) for name, value in _flat(provenance) if value is not None},
-        "command": run.attempt(lambda: repeat(record.settings, run.folder, corrected=run.origin is not None)),
+        "versions": {name: str(value) for name, value in _flat({**provenance, "sources": {}}) if value is not None},
+        "command": run.attempt(lambda: repeat(record.settings, run.folder, provenance, corrected=run.origin is not None)),
         "notes": list(run.notes),
     }
 

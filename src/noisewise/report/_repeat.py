@@ -1,4 +1,4 @@
-"""How to repeat a run: the command that trains it again, or the call of `fit` where its data were given as objects."""
+"""How to repeat a run: the command that trains it again, or the call of `fit` where no command can say what its data were."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from noisewise.data import available
+from noisewise.data._own import is_official
 from noisewise.train import Settings
+from noisewise.train._sources import recorded_sources
+
+_FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label", "id", "image", "size")} | {"features": "--feature"}
+"""The options of the command line for reading the user's own data."""
+
+_ITS_OWN = ("source", "split", "features", "classes")
+
+Source = Mapping[str, Any]
 
 
-def repeat(settings: Mapping[str, Any], folder: Path, *, corrected: bool = False) -> str:
+def repeat(
+    settings: Mapping[str, Any], folder: Path, provenance: Mapping[str, Any] = MappingProxyType({}), *, corrected: bool = False
+) -> str:
     """The command, or the Python call, that trains a run with these settings.
 
     Args:
         settings: what was asked, by name.
         folder: of the run.
+        provenance: of the run, which says what its data were read from.
         corrected: whether it was trained on corrected labels, which no name of a data set stands for.
 
     Example:
@@ -25,19 +37,54 @@ def repeat(settings: Mapping[str, Any], folder: Path, *, corrected: bool = False
         noisewise train --data digits --model mlp --loss 'imae(T=8)' --epochs 5 --no-normalise --output runs/a
         >>> print(repeat({"data": "arrays", "model": "mlp", "epochs": 5}, Path("runs/a")))
         noisewise.fit('mlp', data, epochs=5, folder='runs/a')
+        >>> sources = {"train": {"source": "/pets.csv", "label": "kind"}, "test": {"source": "/checked.csv", "label": "kind"}}
+        >>> print(repeat({"data": "pets", "model": "mlp", "epochs": 5}, Path("runs/a"), {"sources": sources}))
+        noisewise train --data /pets.csv --label kind --test /checked.csv --model mlp --epochs 5 --output runs/a
     """
     defaults = {field.name: field.default for field in fields(Settings)}
     asked = {name: value for name, value in settings.items() if name in defaults and value != defaults[name] and value is not None}
-    if corrected or not _has_a_name(str(settings["data"])):
-        rest = {name: value for name, value in asked.items() if name not in ("data", "model")} | {"folder": str(folder)}
-        return f"noisewise.fit({settings['model']!r}, data, {', '.join(f'{name}={value!r}' for name, value in rest.items())})"
-    words = ["noisewise", "train"]
+    del asked["data"]
+    sources = recorded_sources(provenance, settings)
+    train, test = None if corrected else sources["train"], sources["test"]
+    test_unknown = test is None and "test" in provenance.get("data", {})
+    options = None if train is None or test_unknown else _options(train, test)
+    if options is None:
+        spelled = {"test": "test" if test_unknown else None if test is None else _spelled(test)}
+        rest = {name: repr(value) for name, value in asked.items() if name != "model"} | {"folder": repr(str(folder))}
+        given = [f"{name}={value}" for name, value in (spelled | rest).items() if value is not None]
+        return f"noisewise.fit({asked['model']!r}, {'data' if train is None else _spelled(train)}, {', '.join(given)})"
+    words = ["noisewise", "train", *options]
     for name, value in (asked | {"output": folder}).items():
         option = name.replace("_", "-")
         words += [f"--{option}" if value else f"--no-{option}"] if isinstance(value, bool) else [f"--{option}", str(value)]
     return shlex.join(words)
 
 
-def _has_a_name(data: str) -> bool:
-    """Whether the data can be named on the command line: an official data set, or a path."""
-    return data.partition("(")[0].strip() in available() or "/" in data or "." in data
+def _options(train: Source, test: Source | None) -> list[str] | None:
+    """The data on the command line, which reads both sets with the same options; None where that cannot be said there."""
+    reading = {name: value for name, value in train.items() if name != "source"}
+    if not reading.keys() <= _FLAGS.keys() or isinstance(reading.get("size"), list):
+        return None
+    words = ["--data", _shown(train["source"])]
+    for name, value in reading.items():
+        words += [word for one in (value if isinstance(value, list) else [value]) for word in (_FLAGS[name], str(one))]
+    if test is None or (is_official(train["source"]) and test == {**train, "split": "test"}):
+        return words
+    # The columns and the classes of a test set are the training set's, whoever read it.
+    read_alike = all(train.get(name) == test.get(name) for name in train.keys() | test.keys() if name not in _ITS_OWN)
+    of_its_test_split = test.get("split") == ("test" if is_official(test["source"]) else None)
+    return [*words, "--test", _shown(test["source"])] if read_alike and of_its_test_split else None
+
+
+def _spelled(source: Source) -> str:
+    """A data set in Python."""
+    shown = repr(_shown(source["source"]))
+    options = [f"{name}={value!r}" for name, value in source.items() if name != "source"]
+    return f"noisewise.data.read({', '.join([shown, *options])})" if options else shown
+
+
+def _shown(source: str) -> str:
+    """A path as seen from here, like the run's folder, if it is in this folder; but not one that reads like an official data set."""
+    path, here = Path(source), Path.cwd()
+    near = str(path.relative_to(here)) if path.is_relative_to(here) else source
+    return source if is_official(near) else near

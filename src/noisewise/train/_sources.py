@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import noisewise
-from noisewise.data import Dataset, Stream, available, read, split
+from noisewise.data import Dataset, Stream, read, split
+from noisewise.data._own import is_official
+from noisewise.data._table import is_table
 from noisewise.errors import InputError
 from noisewise.noise import Corruption
 from noisewise.train._settings import Settings
@@ -30,22 +33,25 @@ class Sources:
         validation: a share of the training examples that is kept out, wrong labels and all; or None.
         test: with right labels; or None.
         corruption: what the noise did; or None.
+        read_from: what the training and the test set can be read from again, by "train" and "test"; None where nobody knows.
     """
 
     train: Dataset
     validation: Dataset | None
     test: Dataset | None
     corruption: Corruption | None
+    read_from: Mapping[str, Mapping[str, Any] | None]
 
     def to(self, device: torch.device) -> Sources:
         moved = [None if part is None else part.to(device) for part in (self.train, self.validation, self.test)]
         assert moved[0] is not None
-        return Sources(moved[0], moved[1], moved[2], self.corruption)
+        return replace(self, train=moved[0], validation=moved[1], test=moved[2])
 
 
 def gather(data: Any, test: Any, settings: Settings) -> Sources:
     """Read the data, corrupt the training labels, set the validation share apart."""
     train, test = read_both(data, test)
+    read_from = {"train": train.source, "test": None if test is None else test.source}
     corruption = None
     if settings.noise != "none":
         corruption = train.corruption(settings.noise, seed=settings.seed)
@@ -53,15 +59,57 @@ def gather(data: Any, test: Any, settings: Settings) -> Sources:
     validation = None
     if settings.validation > 0:
         validation, train = split(train, settings.validation, seed=settings.seed)
-    return Sources(train, validation, test, corruption)
+    return Sources(train, validation, test, corruption, read_from)
 
 
 def read_both(data: Any, test: Any) -> tuple[Dataset, Dataset | None]:
-    """Training and test set, with the same classes; an official data set brings its own test set."""
+    """Training and test set, with the same columns and classes; an official data set brings its own test set."""
     train = read(data)
-    if test is None and isinstance(data, str) and data.partition("(")[0].strip() in available():
-        test = read(data, split="test")
-    return train, None if test is None else _with_classes(read(test), train.classes)
+    if test is None and isinstance(data, str) and is_official(data):
+        test = data
+    if test is None:
+        return train, None
+    found = _read_test(test, train) if isinstance(test, str | os.PathLike) else read(test)
+    alike = _with_classes(_with_features(found, train), train.classes)
+    if alike.inputs.shape[1:] != train.inputs.shape[1:]:
+        raise InputError(
+            f"The test set must have inputs shaped {tuple(train.inputs.shape[1:])}, like the training set's. "
+            f"Got {tuple(alike.inputs.shape[1:])}; give another test set."
+        )
+    return train, alike.read_from(found.source)
+
+
+def _read_test(test: str | os.PathLike[str], train: Dataset) -> Dataset:
+    """Read a test set from its path or name, as the training set was read: with its options, columns and classes."""
+    given: dict[str, Any] = dict(train.source or {})
+    kind = _kind(test)
+    if given and _kind(given["source"]) != kind:
+        given = {name: given[name] for name in ("size", "memory") if name in given}
+    given |= {"source": test, **({"split": "test"} if kind == "official" else {"classes": train.classes})}
+    if kind == "table" and train.features is not None:
+        given["features"] = train.features
+    try:
+        return read(**given)
+    except InputError as error:
+        raise InputError(f"The test set cannot be read as the training set {train.name!r} was: {error}") from None
+
+
+def _kind(source: str | os.PathLike[str]) -> str:
+    return "official" if isinstance(source, str) and is_official(source) else "table" if is_table(source) else "folder"
+
+
+def _with_features(test: Dataset, train: Dataset) -> Dataset:
+    """The test set with its columns as the training set has them; it may have more."""
+    if train.features is None or test.features is None or test.features == train.features:
+        return test
+    missing = [name for name in train.features if name not in test.features]
+    if missing:
+        raise InputError(
+            f"The test set {test.name!r} has no column {', '.join(map(repr, missing))}, which the training set {train.name!r} has. "
+            f"Its columns are {', '.join(test.features)}; give one with all of them."
+        )
+    columns = torch.tensor([test.features.index(name) for name in train.features], device=test.inputs.device)
+    return replace(test, inputs=test.inputs[:, columns], features=train.features)
 
 
 def _with_classes(test: Dataset, classes: tuple[str, ...]) -> Dataset:
@@ -98,10 +146,25 @@ def provenance(sources: Sources, settings: Settings, device: torch.device) -> di
         "numpy": np.__version__,
         "platform": platform.platform(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "sources": dict(sources.read_from),
         "data": {name: _checksums(part) for name, part in parts.items() if part is not None},
         "noise": None if corruption is None else {"spec": corruption.noise, "digest": corruption.digest, "rate": corruption.rate},
         "git": _git(),
     }
+
+
+def recorded_sources(provenance: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any] | None]:
+    """What the training and the test set of a run can be read from again, by "train" and "test": arguments of `read`, or None.
+
+    Args:
+        provenance: of the run. One from before sources were written has only the name of its data, in the settings.
+        settings: of the run.
+    """
+    if "sources" in provenance:
+        return provenance["sources"]  # type: ignore[no-any-return]
+    data = str(settings["data"])
+    named = is_official(data) or "/" in data or "." in data
+    return {"train": {"source": data} if named else None, "test": {"source": data, "split": "test"} if is_official(data) else None}
 
 
 def _checksums(data: Dataset) -> dict[str, Any]:

@@ -1,0 +1,175 @@
+"""Tests of what a run is tested on beside what it is trained on, and of how it knows where both came from."""
+
+import csv
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from noisewise import InputError, fit
+from noisewise.audit._examples import examples_of
+from noisewise.cli import app
+from noisewise.correct._origin import examples_of as corrected_examples_of
+from noisewise.data import read
+from noisewise.report._repeat import repeat
+from noisewise.train import Run
+from noisewise.train._sources import read_both
+
+HEADER = ["id", "a", "b", "c", "d", "kind"]
+OWN = ("--label", "kind", "--id", "id")
+READING = {"label": "kind", "id": "id"}
+
+
+def _write(path: Path, columns: list[str], rows: list[dict[str, Any]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([columns, *([row[name] for name in columns] for row in rows)])
+    return path
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with good.csv; and tables of the same rows whose columns are others."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(200, 4)) * [1, 10, 1, 1]
+    right = values[:, 0] > 0
+    values[:, 0] += np.where(right, 2, -2)
+    given = right ^ (rng.random(200) < 0.15)
+    rows = [
+        {**dict(zip("abcd", map(float, row), strict=True)), "id": f"row {place}", "kind": ("cat", "dog")[int(label)], "note": "of no use"}
+        for place, (row, label) in enumerate(zip(values.round(4), given, strict=True))
+    ]
+    for name in ("good", "digits"):
+        _write(tmp_path / f"{name}.csv", HEADER, rows)
+    _write(tmp_path / "swapped.csv", ["note", "kind", "b", "a", "d", "c", "id"], rows)
+    _write(tmp_path / "fewer.csv", ["id", "a", "b", "c", "kind"], rows)
+    return tmp_path
+
+
+def _noisewise(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def _train(data: str, *arguments: Any) -> Any:
+    return _noisewise("train", "--data", data, *OWN, "--model", "mlp", "--epochs", 15, "--batch-size", 32, "--device", "cpu", *arguments)
+
+
+def _accuracies(folder: Path) -> list[float]:
+    return [line["test_accuracy"] for line in Run(folder).metrics]
+
+
+def test_the_columns_of_a_test_table_are_found_by_their_names(tables: Path) -> None:
+    for name in ("good", "swapped"):
+        done = _train("good.csv", "--test", f"{name}.csv", "-o", name)
+        assert done.exit_code == 0, done.stderr
+    assert _accuracies(tables / "good") == _accuracies(tables / "swapped")
+    train = read("good.csv", **READING)
+    others = read("swapped.csv", features=["d", "c", "b", "a"], **READING)
+    for test in (others, "swapped.csv"):  # read already, or read beside the training set and as it was
+        _, found = read_both(train, test)
+        assert found is not None and found.features == ("a", "b", "c", "d") and torch.equal(found.inputs, train.inputs)
+
+
+def test_columns_that_a_test_table_lacks_are_refused_before_anything_is_written(tables: Path) -> None:
+    done = _train("good.csv", "--test", "fewer.csv", "-o", "run")
+    assert done.exit_code == 2 and "no column of fewer.csv named 'd'" in done.stderr and not (tables / "run").exists()
+    with pytest.raises(InputError, match="'fewer' has no column 'd', which the training set 'good' has"):
+        read_both(read("good.csv", **READING), read("fewer.csv", **READING))
+    assert _train("good.csv", "--test", "good.csv", "-o", "run").exit_code == 0
+
+
+def test_a_test_set_of_another_shape_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    inputs, labels = torch.randn(60, 4), torch.arange(60) % 2
+    with pytest.raises(InputError, match=r"inputs shaped \(4,\), like the training set's. Got \(3,\)"):
+        fit("mlp", (inputs, labels), test=(inputs[:, :3], labels), epochs=1, folder=tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_data_set_that_was_read_can_be_read_again_and_one_that_was_changed_cannot(tables: Path) -> None:
+    data = read(Path("good.csv"), features=np.array(["c", "a"]), classes=("dog", "cat"), image=None, **READING)
+    assert data.source == {"source": str(tables / "good.csv"), "features": ["c", "a"], "classes": ["dog", "cat"], **READING}
+    again = read(**json.loads(json.dumps(data.source)))
+    assert again.classes == data.classes and torch.equal(again.inputs, data.inputs)
+    assert data.to("cpu").source == data.source
+    assert data.take(torch.arange(5)).source is None and data.corrupted("symmetric(0.2)").source is None
+    assert read("digits", split="test").source == {"source": "digits", "split": "test"}
+    assert read((data.inputs, data.labels)).source is None
+
+
+@pytest.mark.parametrize("name", ["good", "digits"])  # a table may be called like an official data set
+def test_a_run_on_own_data_knows_where_they_are(tables: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _train(f"{name}.csv", "--test", "swapped.csv", "-o", "run").exit_code == 0
+    monkeypatch.chdir("/")
+    record = Run(tables / "run").dynamics.record
+    assert torch.equal(examples_of(record).inputs, read(tables / "good.csv", **READING).inputs)
+    words = shlex.split(repeat(record.settings, tables / "again", record.provenance))
+    subprocess.run([sys.executable, "-m", *words], check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert Run(tables / "again").provenance["data"] == record.provenance["data"]
+    assert Run(tables / "again").settings == Run(tables / "run").settings
+
+
+def test_what_no_command_can_say_is_told_in_python(tables: Path) -> None:
+    settings = {"data": "good", "model": "mlp", "epochs": 3}
+    train = {"source": str(tables / "good.csv"), "classes": ["dog", "cat"], **READING}
+    told = repeat(settings, Path("run"), {"sources": {"train": train, "test": None}})
+    read_again = "noisewise.data.read('good.csv', classes=['dog', 'cat'], label='kind', id='id')"
+    assert told == f"noisewise.fit('mlp', {read_again}, epochs=3, folder='run')"
+    unknown = repeat(settings, Path("run"), {"sources": {"train": None, "test": None}, "data": {"train": {}, "test": {}}})
+    assert unknown == "noisewise.fit('mlp', data, test=test, epochs=3, folder='run')"
+    named = {"source": str(tables / "digits")}  # seen from here it would read like the official one
+    assert repeat(settings, Path("run"), {"sources": {"train": named, "test": None}}).startswith(f"noisewise train --data {tables}/digits ")
+
+
+def test_a_run_from_before_sources_were_written_is_read_by_the_name_of_its_data(tmp_path: Path) -> None:
+    run = fit("linear", "digits", epochs=1, folder=tmp_path / "run", device="cpu")
+    written = run.provenance
+    del written["sources"]
+    (tmp_path / "run/provenance.json").write_text(json.dumps(written))
+    record = Run(tmp_path / "run").dynamics.record
+    assert torch.equal(examples_of(record).inputs, read("digits").inputs)
+    assert repeat(record.settings, Path("run"), record.provenance).startswith("noisewise train --data digits --model linear ")
+    assert fit("linear", "digits", epochs=1, folder=tmp_path / "run", device="cpu").state == "finished"
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_on_own_data_is_trained_again_and_tested_as_before(tables: Path) -> None:
+    assert _train("digits.csv", "--test", "swapped.csv", "--noise", "symmetric(0.1)", "-o", "run").exit_code == 0
+    done = _noisewise("correct", "run", "--retrain", "--policy", "prune(below=0.9)")
+    assert done.exit_code == 0 and "after correction" in done.stdout and "none changed" not in done.stdout, done.stderr
+    first, again = Run(tables / "run").provenance, Run(tables / "run-corrected").provenance
+    assert again["data"]["test"] == first["data"]["test"] and again["sources"] == first["sources"]
+    kept = Run(tables / "run-corrected").dynamics.record
+    whole = read("good.csv", **READING)
+    places = np.load(tables / "run-corrected/labels/index.npy")
+    assert len(places) < len(whole) and torch.equal(corrected_examples_of(kept).inputs, whole.inputs[torch.from_numpy(places)])
+
+
+def test_training_again_checks_everything_before_it_writes_labels(tables: Path) -> None:
+    assert _train("good.csv", "--test", "good.csv", "-o", "run").exit_code == 0
+    assert _noisewise("correct", "run", "--retrain", "--policy", "prune(below=0.9)").exit_code == 0
+    before = _contents(tables)
+    for arguments, sentence in (
+        (["--retrain", "--policy", "relabel(below=0.9)"], "corrected in another way"),
+        (["--retrain", "--run", "other", "--test", "fewer.csv"], "no column of fewer.csv named 'd'"),
+        (["--retrain", "--run", "other", "--data", "nowhere.csv"], "There is no file 'nowhere.csv'"),
+        (["--retrain", "--run", "other", "-o", "nowhere/labels.csv"], "does not exist"),
+        (["--run", "other"], "Got --run without --retrain"),
+        (["--test", "good.csv"], "Got --test without --retrain"),
+    ):
+        done = _noisewise("correct", "run", *arguments)
+        assert done.exit_code == 2 and sentence in " ".join(done.stderr.split()), done.stderr
+        assert _contents(tables) == before
+    done = _noisewise("correct", "run", "--retrain", "--policy", "relabel", "--run", "other", "--test", "swapped.csv")
+    assert done.exit_code == 0 and done.stdout.splitlines()[-1] == "other", done.stderr
+    assert Run(tables / "other").provenance["sources"]["test"]["source"] == str(tables / "swapped.csv")
