@@ -1,5 +1,7 @@
 """A file is refused before any work, or there whole."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,24 @@ def test_a_block_that_fails_leaves_what_was_there_before(tmp_path: Path) -> None
         part.write_text("half of wh")
         raise RuntimeError
     assert file.read_text() == "before" and list(tmp_path.iterdir()) == [file]
+
+
+def test_two_who_write_one_file_at_once_both_write_it_whole(tmp_path: Path) -> None:
+    file = tmp_path / "list.txt"
+    with written_whole(file) as first:
+        first.write_text("first")
+        with written_whole(file) as second:
+            second.write_text("second")
+        assert file.read_text() == "second"
+    assert file.read_text() == "first" and list(tmp_path.iterdir()) == [file]
+
+
+def test_what_a_killed_writer_left_is_removed_a_day_later(tmp_path: Path) -> None:
+    file = tmp_path / "list[1].txt"
+    old, new, other = (tmp_path / name for name in (".list[1].txt.aa.part", ".list[1].txt.bb.part", ".list1.txt.cc.part"))
+    for path, days in ((old, 1.01), (new, 0.99), (other, 9)):
+        path.write_text("half of wh")
+        os.utime(path, (time.time() - 86400 * days,) * 2)
+    with written_whole(file) as part:
+        part.write_text("whole")
+    assert set(tmp_path.iterdir()) == {file, new, other}

@@ -5,12 +5,18 @@ This module must not know what is in a file.
 
 from __future__ import annotations
 
+import glob
 import os
+import secrets
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from noisewise.errors import InputError, must
+
+PART = ".part"
+_NOBODY_WRITES_SO_LONG = 24 * 60 * 60
 
 
 def check_output(output: str | os.PathLike[str], owner: str, endings: Sequence[str]) -> Path:
@@ -44,6 +50,9 @@ def check_place(file: Path) -> None:
 def written_whole(file: Path) -> Iterator[Path]:
     """A path to write to, which takes the file's name when the block ends well and is gone when it does not.
 
+    The path is nobody else's: of several who write one file, each writes its own, and the last to end has the file. What one that was
+    killed left is removed by whoever writes the same file a day later.
+
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "list.txt"
@@ -52,9 +61,17 @@ def written_whole(file: Path) -> Iterator[Path]:
         >>> [one.name for one in file.parent.iterdir()]
         ['list.txt']
     """
-    part = file.with_name(f".{file.name}.part")
+    part = file.with_name(f".{file.name}.{secrets.token_hex(8)}{PART}")
+    _sweep(file)
     try:
         yield part
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _sweep(file: Path) -> None:
+    for left in file.parent.glob(f".{glob.escape(file.name)}.*{PART}"):
+        with suppress(OSError):  # another may have removed it first
+            if time.time() - left.stat().st_mtime > _NOBODY_WRITES_SO_LONG:
+                left.unlink()
