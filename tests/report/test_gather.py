@@ -155,11 +155,11 @@ def test_a_run_without_a_finished_epoch_is_listed(copied: Path) -> None:
     assert "still training" in " ".join(the_run(facts, folder)["notes"])
 
 
-def test_a_run_that_blew_up_is_in_the_verdict(copied: Path) -> None:
+def test_a_run_that_failed_is_in_the_verdict(copied: Path) -> None:
     folder = copied / "none-mae-seed0"
     reason = "the loss mae was not finite at step 7"
     (folder / "status.json").write_text(json.dumps({"state": "failed", "reason": reason, "epoch": 1, "step": 7}))
-    assert f"mae blew up: Failed after 1 epochs: {reason}" in spoken(facts_of(copied))
+    assert f"mae did not finish: Failed after 1 epochs: {reason}" in spoken(facts_of(copied))
 
 
 def test_a_damaged_record_costs_only_what_is_read_off_it(copied: Path) -> None:

@@ -63,7 +63,7 @@ def test_underfitting_blow_ups_and_unlearning_are_warned_of() -> None:
     warnings = [sentence["text"] for sentence in verdict(0, "digits", [best, starved, failed]) if sentence["tone"] == "warning"]
     assert warnings == [
         "mae underfits: it learned 50.0 ± 0.0 % of the right labels, another loss 95.0 %. use scaled(mae, tau=2.0).",
-        "focal blew up: the loss was not finite",
+        "focal did not finish: the loss was not finite",
         "focal ended 20.0 points below its own best epoch: it unlearned while it memorised.",
     ]
 

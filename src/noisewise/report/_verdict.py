@@ -118,7 +118,7 @@ def _memorised(best: Standing | None, standings: Sequence[Standing]) -> Iterator
 
 def _troubles(one: Standing, standings: Sequence[Standing]) -> Iterator[str]:
     for reason in one.failed:
-        yield f"{one.loss} blew up: {reason}"
+        yield f"{one.loss} did not finish: {reason}"
     mine, most = one.mean("clean_subset"), max((other.mean("clean_subset") or 0 for other in standings), default=0)
     if mine is not None and mine < _UNDERFITS * most:
         learned = f"it learned {_percent(one.measures['clean_subset'])} of the right labels, another loss {100 * most:.1f} %"
