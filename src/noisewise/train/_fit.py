@@ -11,10 +11,11 @@ import itertools
 import json
 import math
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 
 from noisewise import curriculum, losses, models
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
@@ -33,7 +35,7 @@ from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._processes import joined, wait_for_all
-from noisewise.train._run import Run, is_ours
+from noisewise.train._run import Run, is_ours, settings_of
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, gather, provenance
@@ -102,7 +104,7 @@ def train(
         check_model(model)
     told = [all_loggers.get(logger) for logger in loggers]
     sources = gather(data, test, settings)
-    origin = provenance(sources, settings, settings.place())
+    origin = {**provenance(sources, settings, settings.place()), "model": None if isinstance(model, str) else _build_of(model)}
     target = RunFolder(folder if folder is not None else Path("runs") / _name(settings, origin))
     if target.exists():
         _same(target, settings, origin)
@@ -116,22 +118,35 @@ def train(
 
 def _name(settings: Settings, origin: dict[str, Any]) -> str:
     """A folder name that the same settings on the same data have again."""
-    content = json.dumps([settings.as_json(), origin["data"]], sort_keys=True)
+    content = json.dumps([settings.as_json(), origin["data"], *filter(None, [origin["model"]])], sort_keys=True)
     words = "-".join(part.partition("(")[0] for part in (Path(settings.data).stem, settings.model, settings.loss, settings.noise))
     return f"{words}-seed{settings.seed}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 
 def _same(folder: RunFolder, settings: Settings, origin: dict[str, Any]) -> None:
     """Refuse to go on in a folder that holds another run."""
-    written = folder.read_json("settings.json")
+    written = settings_of(folder).as_json()
     for name, value in settings.as_json().items():
-        if written.get(name) != value:
+        if written[name] != value:
             raise InputError(
-                f"The folder {str(folder.path)!r} holds a run with {name}={written.get(name)!r}. Got {name}={value!r}; "
+                f"The folder {str(folder.path)!r} holds a run with {name}={written[name]!r}. Got {name}={value!r}; "
                 "give another folder, or the same settings to go on."
             )
-    if folder.read_json("provenance.json")["data"] != origin["data"]:
+    before = folder.read_json("provenance.json")
+    if before["data"] != origin["data"]:
         raise InputError(f"The folder {str(folder.path)!r} holds a run on other data of the same name. Give another folder.")
+    if before.get("model", origin["model"]) != origin["model"]:  # the oldest runs do not say
+        raise InputError(
+            f"The folder {str(folder.path)!r} holds a run of another {settings.model}, with other layers. Give another folder, or the same "
+            "model to go on."
+        )
+
+
+def _build_of(model: nn.Module) -> str:
+    """A digest of how a model is built. Its weights are left out: training changes them in the very object that may be given again."""
+    shapes = [(name, None if is_lazy(value) else tuple(value.shape)) for name, value in model.state_dict().items()]
+    shown = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model))  # where a function lies in memory is another place in every process
+    return hashlib.sha256(f"{shown}\n{shapes}".encode()).hexdigest()
 
 
 def _seed(*parts: object) -> int:
@@ -152,7 +167,7 @@ class _Training:
         loggers: list[Logger],
         watch: Watch | None,
     ) -> None:
-        self.settings, self.folder, self.loggers, self.watch = settings, folder, loggers, watch
+        self.settings, self.folder, self.origin, self.loggers, self.watch = settings, folder, origin, loggers, watch
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.device = settings.place()
@@ -163,47 +178,52 @@ class _Training:
         self.normalise = normalise or (_fixed_scale(sources.train) if settings.normalise else None)
         self.data = sources.to(self.device)
         torch.manual_seed(_seed(settings.seed, "weights"))
+        self.from_seed = isinstance(model, str)
         if isinstance(model, str):
             model = models.get(model, num_classes=classes, shape=tuple(sources.train.inputs.shape[1:]))
         self.model = model.to(self.device)
         self.generator = torch.Generator(self.device)
         self.prepare_evaluation = prepared(augmentations.get("none"), self.normalise, self.generator, self.device.type == "cuda")
         self._check_scores(classes)
-        if self.rank == 0:
-            self._open(origin, classes)
-        wait_for_all()
+        line = underfitting(self.loss, classes)
+        if line and self.rank == 0:
+            warnings.warn(line, Underfitting, stacklevel=4)
         self.per_epoch = math.ceil(len(self.data.train) / settings.batch_size)
         self.total = settings.steps if settings.steps is not None else (settings.epochs or 0) * self.per_epoch
         self.epochs = math.ceil(self.total / self.per_epoch)
         self.factors = schedules.get(settings.schedule).factors(self.total)
         self._build()
+        if not self._weights_are_finite():
+            raise InputError(f"The model {settings.model} has weights that are not finite. Give it finite ones.")
 
-    def _open(self, origin: dict[str, Any], classes: int) -> None:
-        self.folder.create()
-        if not self.folder.exists():
-            self.folder.write_json("provenance.json", {**origin, "normalise": None if self.normalise is None else repr(self.normalise)})
-            self.folder.write_json("classes.json", list(self.data.train.classes))
-            self.folder.write_array("labels/given.npy", self.data.train.labels.cpu().numpy())
-            self.folder.write_array("labels/index.npy", self.data.train.index.cpu().numpy())  # type: ignore[union-attr]
-            if self.data.train.true_labels is not None:
-                self.folder.write_array("labels/true.npy", self.data.train.true_labels.cpu().numpy())
-            if self.data.train.ids is not None:
-                self.folder.write_json("labels/ids.json", list(self.data.train.ids))
-            self.folder.write_json("status.json", {"state": "running", "reason": None, "epoch": 0, "step": 0})
-            self.folder.write_json("settings.json", {"format": FORMAT, **self.settings.as_json()})  # last: now it is a run folder
-        line = underfitting(self.loss, classes)
-        if line:
-            warnings.warn(line, Underfitting, stacklevel=5)
+    def _open(self) -> None:
+        if self.folder.exists():
+            _same(self.folder, self.settings, self.origin)  # again: another call may have made it a moment ago
+            return
+        self.folder.write_json("provenance.json", {**self.origin, "normalise": None if self.normalise is None else repr(self.normalise)})
+        self.folder.write_json("classes.json", list(self.data.train.classes))
+        self.folder.write_array("labels/given.npy", self.data.train.labels.cpu().numpy())
+        self.folder.write_array("labels/index.npy", self.data.train.index.cpu().numpy())  # type: ignore[union-attr]
+        if self.data.train.true_labels is not None:
+            self.folder.write_array("labels/true.npy", self.data.train.true_labels.cpu().numpy())
+        if self.data.train.ids is not None:
+            self.folder.write_json("labels/ids.json", list(self.data.train.ids))
+        self.folder.write_json("status.json", {"state": "running", "reason": None, "epoch": 0, "step": 0})
+        self.folder.write_json("settings.json", {"format": FORMAT, **self.settings.as_json()})  # last: now it is a run folder
 
     def _check_scores(self, classes: int) -> None:
         """Refuse a model that does not give one score per class, before anything is written."""
-        one = next(iter(batches(self.data.train, 2, shuffle=False))).inputs
+        scores, number = self._first_scores(), min(2, len(self.data.train))
+        if not isinstance(scores, Tensor) or scores.shape != (number, classes):
+            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise InputError(f"The model must give scores shaped (N, {classes}), one per class. Got {got} for {number} examples.")
+
+    def _first_scores(self) -> Any:
+        """What the model says of the first two examples."""
+        inputs = next(iter(batches(self.data.train, 2, shuffle=False))).inputs
         self.model.eval()
         with torch.no_grad():
-            scores = self.model(self.prepare_evaluation(one))
-        if not isinstance(scores, Tensor) or scores.shape != (len(one), classes):
-            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise InputError(f"The model must give scores shaped (N, {classes}), one per class. Got {got} for {len(one)} examples.")
+            return self.model(self.prepare_evaluation(inputs))
 
     def _build(self) -> None:
         settings, on_gpu = self.settings, self.device.type == "cuda"
@@ -235,36 +255,37 @@ class _Training:
         return [*held, *self.model.state_dict().values()]
 
     def run(self) -> None:
-        """Train to the end, from the newest checkpoint if there is one."""
-        self._tell(lambda logger: logger.start(self.settings.as_json()))
-        state = "failed"
-        try:
-            done, best, waited = self._resume()
-            wait_for_all()
-            stop = False
-            for epoch in range(done + 1, self.epochs + 1):
-                line = self._epoch(epoch)
-                best, waited = self._judge(line, best, waited)
-                stop = self.settings.patience is not None and waited >= self.settings.patience
-                last = stop or epoch == self.epochs
-                if self.rank == 0 and (last or epoch % self.settings.checkpoint_every == 0):
-                    self._checkpoint(epoch, best, waited)
-                if last:
-                    break
+        """Train to the end, from the newest checkpoint if there is one, with nobody else in the folder."""
+        with self.folder.held() if self.rank == 0 else nullcontext():
             if self.rank == 0:
-                self._finish(stop)
+                self._open()
+            wait_for_all()
             state = "finished"
-        except KeyboardInterrupt:
-            state = "interrupted"
-            self._status(state, "stopped by the user")
-            raise
-        except OSError as error:
-            raise InputError(
-                f"The run folder {str(self.folder.path)!r} cannot be written ({error.strerror or error}). "
-                "Make room and run the same again: it goes on from the last checkpoint."
-            ) from error
-        finally:
-            self._tell(lambda logger: logger.finish(state))
+            try:
+                self._tell(lambda logger: logger.start(self.settings.as_json()))
+                self._epochs()
+            except BaseException as error:
+                state, reason = _ending(error)
+                with suppress(InputError):  # a disk that is full has no room for this either
+                    self._status(state, reason)
+                raise
+            finally:
+                self._tell(lambda logger: logger.finish(state))
+
+    def _epochs(self) -> None:
+        epoch, best, waited = self._resume()
+        self._status("running", None, epoch, int(self.step.number))
+        wait_for_all()
+        while not self._over(epoch, waited):
+            epoch += 1
+            best, waited = self._judge(self._epoch(epoch), best, waited)
+            if self.rank == 0 and (self._over(epoch, waited) or epoch % self.settings.checkpoint_every == 0):
+                self._checkpoint(epoch, best, waited)
+        if self.rank == 0:
+            self._finish(stopped_early=epoch < self.epochs)
+
+    def _over(self, epoch: int, waited: int) -> bool:
+        return epoch >= self.epochs or (self.settings.patience is not None and waited >= self.settings.patience)
 
     def _resume(self) -> tuple[int, float | None, int]:
         for tensors, notes in self.folder.checkpoints():
@@ -278,8 +299,8 @@ class _Training:
         wait_for_all()
         if self.rank == 0:
             self.folder.forget_after(0)
-            if not is_ours(self.model):
-                self._checkpoint(0, None, 0)  # the weights of a module given as an object do not follow from the seed
+            if not self.from_seed:
+                self._checkpoint(0, None, 0)
         return 0, None, 0
 
     def _epoch(self, epoch: int) -> dict[str, Any]:
@@ -297,6 +318,7 @@ class _Training:
                     self.watch(first + position + 1, self.total)
         if self.world > 1:
             self.step.tally.gather()
+        self._check_finite(first + number)
         line = self._line(epoch, first + number, float(rates[-1]))
         if epoch % self.settings.evaluate_every == 0 or epoch == self.epochs:
             line |= self._evaluate(epoch)
@@ -333,16 +355,25 @@ class _Training:
             index = positions[start : start + size]
             yield mine(index), None, len(index)
 
+    def _check_finite(self, step: int) -> None:
+        """Stop a run that blew up, before anything of this epoch is written."""
+        bad = int(self.step.tally.bad_step)
+        if bad >= 0:
+            raise self._blown_up(f"The loss {self.loss!r} was not finite at step {bad + 1}")
+        if not self._weights_are_finite():
+            raise self._blown_up(f"The weights were not finite after step {step}")
+
+    def _blown_up(self, what: str) -> InputError:
+        worst = float(self.step.tally.worst)
+        return InputError(
+            f"{what}; the largest score in training was {worst:.4g}. Try a smaller learning rate, clip=…, or a loss with saturation."
+        )
+
+    def _weights_are_finite(self) -> bool:
+        return not sum(~weights.isfinite().all() for weights in self.updater.parameters if weights.requires_grad)
+
     def _line(self, epoch: int, step: int, lr: float) -> dict[str, Any]:
         tally = self.step.tally
-        bad, worst = int(tally.bad_step), float(tally.worst)
-        if bad >= 0:
-            reason = f"the loss {self.loss!r} was not finite at step {bad + 1}; the largest score until then was {worst:.4g}"
-            self._status("failed", reason)
-            raise InputError(
-                f"Training stopped: {reason}. The checkpoint before epoch {epoch} is kept in {str(self.folder.path)!r}; "
-                "try a smaller learning rate, clip=…, or a loss with saturation."
-            )
         seen = float((tally.predictions >= 0).sum())
         pull, eta = tally.pull.tolist(), tally.eta.tolist()
         groups = ("clean", "noisy") if self.data.train.true_labels is not None else ("all",)
@@ -371,6 +402,8 @@ class _Training:
             everything = torch.arange(len(data), device=self.device)
             for start in range(0, len(data), _EVALUATION_BATCH):
                 score(everything[start : start + _EVALUATION_BATCH])
+        if not scoring.margins.isfinite().all():
+            raise self._blown_up(f"The scores of the {name} set were not finite after step {int(self.step.number)}")
         return scoring.margins, scoring.predictions
 
     def _evaluate(self, epoch: int) -> dict[str, Any]:
@@ -413,6 +446,8 @@ class _Training:
         self.folder.write_checkpoint(epoch, tensors, {"epoch": epoch, "step": int(self.step.number), "best": best, "waited": waited})
 
     def _finish(self, stopped_early: bool) -> None:
+        if not self._first_scores().isfinite().all():  # not every run is evaluated
+            raise self._blown_up(f"The scores were not finite after step {int(self.step.number)}")
         notes = {"model": repr(self.model) if is_ours(self.model) else type(self.model).__name__}
         self.folder.write_tensors("model.safetensors", self.model.state_dict(), notes)
         last = self.folder.metrics()[-1]
@@ -429,6 +464,13 @@ class _Training:
         if self.rank == 0:
             for logger in self.loggers:
                 what(logger)
+
+
+def _ending(error: BaseException) -> tuple[str, str]:
+    """How a run ended that did not finish, and why."""
+    if not isinstance(error, Exception):
+        return "interrupted", "stopped by the user"
+    return "failed", str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

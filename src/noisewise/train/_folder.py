@@ -7,6 +7,7 @@
     record/clean/…                                  the same from a pass in eval mode, at evaluations
     checkpoints/epoch-00010.safetensors  model.safetensors
     correction.json  labels/corrected.csv           only of a run on corrected labels: where it came from, what was changed
+    .lock                                           empty; whoever trains holds a lock on it
 
 Every file appears under its name only when it is whole. There is no pickle anywhere. This module must not know what the
 numbers mean.
@@ -17,16 +18,18 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from noisewise.errors import InputError
-from noisewise.output import written_whole
+from noisewise.output import PART, written_whole
 
 FORMAT = 1
 KEPT_CHECKPOINTS = 2
@@ -44,16 +47,27 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
-    def create(self) -> None:
-        """Make the folder and try to write in it."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._write("status.json.try", b"")
-            (self.path / "status.json.try").unlink()
-        except OSError as error:
-            raise InputError(
-                f"The run folder {str(self.path)!r} cannot be written ({error.strerror}). Give another with folder=…"
-            ) from None
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder, and keep everyone else from training in it for the length of the block."""
+        with ExitStack() as stack:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context((self.path / ".lock").open("ab"))
+                alone = stack.enter_context(_locked(file))
+            except BlockingIOError:
+                raise InputError(
+                    f"The run folder {str(self.path)!r} is in use: another call trains in it. Wait until it ends, or give another "
+                    "with folder=…"
+                ) from None
+            except OSError as error:
+                raise InputError(
+                    f"The run folder {str(self.path)!r} cannot be written ({error.strerror}). Give another with folder=…"
+                ) from None
+            if alone:
+                for left in self.path.rglob(f".*{PART}"):  # by one that was killed
+                    left.unlink(missing_ok=True)
+            yield
 
     def exists(self) -> bool:
         return (self.path / "settings.json").exists()
@@ -89,8 +103,7 @@ class RunFolder:
     def write_tensors(self, name: str, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
         from safetensors.torch import save
 
-        held = {key: value.detach().contiguous() for key, value in tensors.items()}
-        self._write(name, save(held, {"noisewise": json.dumps(notes)}))
+        self._write(name, save(_apart(tensors), {"noisewise": json.dumps(notes)}))
 
     def read_tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         from safetensors import safe_open
@@ -113,19 +126,67 @@ class RunFolder:
                 continue
 
     def _checkpoints(self) -> list[Path]:
-        return sorted((self.path / "checkpoints").glob("epoch-*.safetensors"))
+        return sorted((self.path / "checkpoints").glob("epoch-*.safetensors"), key=_epoch)
 
     def forget_after(self, epoch: int) -> None:
         """Remove what was written after an epoch: training goes on from there."""
         self.write_metrics([line for line in self.metrics() if line["epoch"] <= epoch])
         for path in (self.path / "record").glob("*/*-*.npy"):
-            if int(path.stem.rpartition("-")[2]) > epoch:
+            if _epoch(path) > epoch:
                 path.unlink()
 
     def _write(self, name: str, content: bytes) -> None:
         path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(path) as part, part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with written_whole(path) as part, part.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InputError(
+                f"The run folder {str(self.path)!r} cannot be written ({error.strerror or error}). "
+                "Make room and run the same again: it goes on from the last checkpoint."
+            ) from error
+
+
+@contextmanager
+def _locked(file: IO[bytes]) -> Iterator[bool]:
+    """Hold the lock on a file, which the system lets go of when the process dies; False where there are no locks.
+
+    Raises:
+        BlockingIOError: another holds it.
+    """
+    if sys.platform == "win32":
+        yield False
+        return
+    import fcntl
+
+    held = True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # some network disks have no locks
+        held = False
+    try:
+        yield held
+    finally:
+        if held:
+            fcntl.flock(file, fcntl.LOCK_UN)  # closing the file is not enough where a process was forked meanwhile
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as a file can hold them: in one piece each, and none a part of another, as tied weights are."""
+    found: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, value in tensors.items():
+        held = value.detach().contiguous()
+        place = held.untyped_storage().data_ptr()
+        found[name] = held.clone() if place in places else held
+        places.add(place)
+    return found
+
+
+def _epoch(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from noisewise.data import augmentations
+from noisewise.errors import InputError
 from noisewise.models import Classifier
 from noisewise.models import get as get_model
-from noisewise.train._folder import RunFolder
+from noisewise.train._folder import FORMAT, RunFolder
 from noisewise.train._settings import Settings
 
 if TYPE_CHECKING:
@@ -30,9 +32,7 @@ class Run:
     def __init__(self, folder: str | os.PathLike[str], *, data: Any = None) -> None:
         self._folder = RunFolder(folder)
         self.data = data
-        written = self._folder.read_json("settings.json")
-        written.pop("format", None)
-        self.settings = Settings(**written)
+        self.settings = settings_of(self._folder)
 
     @property
     def path(self) -> Path:
@@ -119,6 +119,19 @@ class Run:
         lines = [line for line in self.metrics if "test_accuracy" in line]
         tested = f", test accuracy {100 * lines[-1]['test_accuracy']:.2f} %" if lines else ""
         return f"Run({str(self.path)!r}: {self.settings.loss} on {self.settings.data}, {self.state}{tested})"
+
+
+def settings_of(folder: RunFolder) -> Settings:
+    """What a run was asked to do. Settings that are newer than the run are at their defaults."""
+    written = dict(folder.read_json("settings.json"))
+    version = written.pop("format", FORMAT)
+    known = {field.name: field.default is MISSING for field in fields(Settings)}
+    wrong = [f"has format {version!r} and not {FORMAT}"] if version != FORMAT else []
+    wrong += [f"has a setting {name!r} that this noisewise does not know" for name in written if name not in known]
+    wrong += [f"lacks the setting {name!r}" for name, needed in known.items() if needed and name not in written]
+    if wrong:
+        raise InputError(f"The run in {str(folder.path)!r} {wrong[0]}. Read it with the version of noisewise that wrote it.")
+    return Settings(**written)
 
 
 def is_ours(model: torch.nn.Module) -> bool:

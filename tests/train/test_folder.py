@@ -1,0 +1,149 @@
+"""The run folder: one trains in it at a time, it takes no other run, and it says what it cannot be read for."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+from test_fit import QUICK, TRAINED, Trainer, clusters, same_bits
+from test_resume import status, stopped_at
+from torch import nn
+
+from noisewise import InputError, fit
+from noisewise.train import Run
+from noisewise.train._folder import KEPT_CHECKPOINTS, RunFolder
+
+
+def test_a_folder_that_is_trained_in_is_refused_until_that_ends(tmp_path):
+    sentences = []
+
+    def watch(done, of):
+        if done == 7:
+            with pytest.raises(InputError) as caught:
+                fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
+            sentences.append(str(caught.value))
+
+    fit("mlp", clusters(), folder=tmp_path / "run", watch=watch, **QUICK)
+    assert "is in use: another call trains in it. Wait until it ends" in sentences[0] and str(tmp_path / "run") in sentences[0]
+    fit("mlp", clusters(), folder=tmp_path / "straight", **QUICK)
+    same_bits(tmp_path / "straight", tmp_path / "run")
+
+
+def test_a_process_that_is_killed_leaves_its_folder_free(tmp_path):
+    folder = tmp_path / "run"
+    with Trainer() as trainer:
+        child = trainer.begin(folder)
+        os.kill(child, signal.SIGSTOP)
+        before = status(folder)
+        assert before["state"] == "running"
+        with pytest.raises(InputError, match="is in use"):
+            fit(folder=folder, **TRAINED)
+        assert status(folder) == before
+        os.kill(child, signal.SIGKILL)
+        assert trainer.wait() == -signal.SIGKILL
+        for name in ("run", "straight"):
+            trainer.start(tmp_path / name)
+            assert trainer.wait() == 0
+    same_bits(tmp_path / "straight", folder)
+
+
+def test_a_finished_run_is_read_back_while_its_folder_is_held(tmp_path):
+    fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
+    with RunFolder(tmp_path / "run").held():
+        assert fit("mlp", clusters(), folder=tmp_path / "run", **QUICK).state == "finished"
+
+
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
+    stopped_at(7, "mlp", clusters(), folder=tmp_path / "run", **QUICK)
+    left = [tmp_path / "run/.status.json.0123.part", tmp_path / "run/record/training/.margins-00002.npy.4567.part"]
+    for path in left:
+        path.write_bytes(b"half")
+    fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
+    assert not any(path.exists() for path in left)
+
+
+def layers(width, activation=torch.relu):
+    class Activation(nn.Module):
+        def forward(self, inputs):
+            return activation(inputs)
+
+        def extra_repr(self):
+            return repr(activation)
+
+    return nn.Sequential(nn.Linear(8, width), Activation(), nn.Linear(width, 3))
+
+
+def test_modules_of_one_class_that_are_built_otherwise_are_different_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, again, other = (fit(layers(width), clusters(), **QUICK) for width in (4, 4, 8))
+    assert first.path == again.path != other.path
+    assert first.model(into=layers(4)) and other.model(into=layers(8))
+
+
+def test_a_folder_with_a_run_of_another_module_is_refused(tmp_path):
+    fit(layers(4), clusters(), folder=tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match=r"holds a run of another Sequential, with other layers. Give another folder"):
+        fit(layers(8), clusters(), folder=tmp_path / "run", **QUICK)
+
+
+def test_where_a_function_lies_in_memory_does_not_make_another_module(tmp_path):
+    functions = [lambda inputs: inputs.relu() for _ in range(2)]
+    assert repr(functions[0]) != repr(functions[1])
+    for function in functions:
+        fit(layers(4, function), clusters(), folder=tmp_path / "run", **QUICK)
+
+
+def test_a_module_may_be_given_again_after_its_training(tmp_path):
+    model = layers(4)
+    first = fit(model, clusters(), folder=tmp_path / "run", **QUICK)
+    assert fit(model, clusters(), folder=tmp_path / "run", **QUICK).metrics == first.metrics
+
+
+def test_a_run_from_before_modules_were_told_apart_goes_on(tmp_path):
+    torch.manual_seed(0)
+    fit(layers(4), clusters(), folder=tmp_path / "straight", **QUICK)
+    torch.manual_seed(0)
+    stopped_at(7, layers(4), clusters(), folder=tmp_path / "run", **QUICK)
+    path = tmp_path / "run/provenance.json"
+    written = json.loads(path.read_text())
+    del written["model"]
+    path.write_text(json.dumps(written))
+    fit(layers(4), clusters(), folder=tmp_path / "run", **QUICK)
+    same_bits(tmp_path / "straight", tmp_path / "run")
+
+
+def test_a_run_from_before_a_setting_was_there_goes_on_if_it_is_at_its_default(tmp_path):
+    fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
+    path = tmp_path / "run/settings.json"
+    written = json.loads(path.read_text())
+    del written["clip"]
+    path.write_text(json.dumps(written))
+    assert fit("mlp", clusters(), folder=tmp_path / "run", **QUICK).settings.clip is None
+    with pytest.raises(InputError, match=r"holds a run with clip=None. Got clip=1.0"):
+        fit("mlp", clusters(), folder=tmp_path / "run", clip=1.0, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"format": 2}, "has format 2 and not 1"),
+        ({"warp": 9}, "has a setting 'warp' that this noisewise does not know"),
+        ({"model": None}, "lacks the setting 'model'"),
+    ],
+)
+def test_a_run_of_another_version_is_refused_in_one_sentence(tmp_path, change, sentence):
+    fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
+    path = tmp_path / "run/settings.json"
+    written = {**json.loads(path.read_text()), **change}
+    path.write_text(json.dumps({name: value for name, value in written.items() if name not in change or value is not None}))
+    for use in (lambda: Run(tmp_path / "run"), lambda: fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)):
+        with pytest.raises(InputError, match=f"The run in '.*run' {sentence}. Read it with the version of noisewise that wrote it"):
+            use()
+
+
+def test_checkpoints_are_kept_and_read_by_their_number(tmp_path):
+    folder = RunFolder(tmp_path)
+    for epoch in (99_998, 99_999, 100_000, 100_001):
+        folder.write_checkpoint(epoch, {"weight": torch.full((2,), float(epoch))}, {"epoch": epoch})
+    assert KEPT_CHECKPOINTS == 2 and [notes["epoch"] for _, notes in folder.checkpoints()] == [100_001, 100_000]
