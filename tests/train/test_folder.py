@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -48,6 +49,18 @@ def test_a_process_that_is_killed_leaves_its_folder_free(tmp_path):
     same_bits(tmp_path / "straight", folder)
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs to find a file that is open")
+def test_a_process_forked_during_training_does_not_keep_the_folder(tmp_path):
+    folder, lock = RunFolder(tmp_path), str(tmp_path / ".lock")
+    with folder.held():
+        copies = [os.dup(int(one.name)) for one in Path("/proc/self/fd").iterdir() if os.path.realpath(one) == lock]  # as a fork has it
+    assert copies
+    with folder.held():
+        pass
+    for copy in copies:
+        os.close(copy)
+
+
 def test_a_finished_run_is_read_back_while_its_folder_is_held(tmp_path):
     fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
     with RunFolder(tmp_path / "run").held():
@@ -85,6 +98,18 @@ def test_a_folder_with_a_run_of_another_module_is_refused(tmp_path):
     fit(layers(4), clusters(), folder=tmp_path / "run", **QUICK)
     with pytest.raises(InputError, match=r"holds a run of another Sequential, with other layers. Give another folder"):
         fit(layers(8), clusters(), folder=tmp_path / "run", **QUICK)
+
+
+def test_a_folder_that_another_run_took_meanwhile_is_refused(tmp_path):
+    class Late(nn.Linear):
+        def forward(self, inputs):
+            with torch.enable_grad():
+                fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
+            return super().forward(inputs)
+
+    with pytest.raises(InputError, match=r"holds a run with model='mlp'. Got model='Late'"):
+        fit(Late(8, 3), clusters(), folder=tmp_path / "run", **QUICK)
+    assert Run(tmp_path / "run").state == "finished" and Run(tmp_path / "run").model()
 
 
 def test_where_a_function_lies_in_memory_does_not_make_another_module(tmp_path):
