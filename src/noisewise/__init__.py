@@ -28,12 +28,13 @@ from noisewise.kernels import linear_loss
 from noisewise.losses import get
 from noisewise.margin import emphasis, margin, margins
 from noisewise.noise import corrupt
-from noisewise.train import Run, compare, fit
+from noisewise.train import Recorder, Run, compare, fit
 
 __version__ = "0.1.0"
 
 __all__ = [
     "InputError",
+    "Recorder",
     "Run",
     "audit",
     "compare",

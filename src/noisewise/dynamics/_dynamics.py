@@ -135,11 +135,12 @@ class Dynamics:
     def hybrid(self) -> Curve:
         """Accuracy on the test set and the training set together, against true labels, weighted by their sizes (IMAE, table 6).
 
-        The paper's words say "clean training set"; its numbers agree with the whole training set and its true labels.
+        The paper's words say "clean training set"; its numbers agree with the whole training set and its true labels. Empty where the
+        size of the test set is not known, as of a recorded loop.
         """
         test, trained = self.test, self._tallies["true"]
-        number = self.record.provenance["data"]["test"]["examples"] if test else 0
-        together = (epoch for epoch in trained if epoch in test)
+        number = self.record.provenance["data"].get("test", {}).get("examples", 0) if test else 0
+        together = (epoch for epoch in trained if epoch in test and number)
         return {epoch: (test[epoch] * number + trained[epoch].right) / (number + trained[epoch].seen) for epoch in together}
 
     @property

@@ -1,4 +1,4 @@
-"""How to repeat a run: the command that trains it again, or the call of `fit` where no command can say what its data were."""
+"""How to repeat a run: the command that trains it again, or the call in Python where no command can say what its data were."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ def repeat(
         >>> sources = {"train": {"source": "/pets.csv", "label": "kind"}, "test": {"source": "/checked.csv", "label": "kind"}}
         >>> print(repeat({"data": "pets", "model": "mlp", "epochs": 5}, Path("runs/a"), {"sources": sources}))
         noisewise train --data /pets.csv --label kind --test /checked.csv --model mlp --epochs 5 --output runs/a
+        >>> print(repeat({"data": "own", "model": "own", "loss": "ce", "epochs": 5}, Path("runs/a"), {"recorded": True}))
+        noisewise.Recorder('runs/a', labels, loss='ce')  # beside a training loop of one's own
     """
+    if provenance.get("recorded"):
+        return f"noisewise.Recorder({str(folder)!r}, labels, loss={settings['loss']!r})  # beside a training loop of one's own"
     defaults = {field.name: field.default for field in fields(Settings)}
     asked = {name: value for name, value in settings.items() if name in defaults and value != defaults[name] and value is not None}
     del asked["data"]

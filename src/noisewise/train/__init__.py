@@ -1,11 +1,12 @@
-"""Training: `fit` trains one run, `compare` many, a `Run` is what each leaves.
+"""Training: `fit` trains one run, `compare` many, a `Run` is what each leaves, and a `Recorder` makes one of a loop of your own.
 
 The engine knows losses, noise, data and models. It must not know reports, audits or the command line.
 """
 
 from noisewise.train._compare import compare
 from noisewise.train._fit import Underfitting, fit
+from noisewise.train._recorder import Recorder
 from noisewise.train._run import Run
 from noisewise.train._settings import Settings
 
-__all__ = ["Run", "Settings", "Underfitting", "compare", "fit"]
+__all__ = ["Recorder", "Run", "Settings", "Underfitting", "compare", "fit"]

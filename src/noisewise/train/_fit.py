@@ -19,7 +19,6 @@ from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -30,7 +29,7 @@ from noisewise import curriculum, losses, models
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
 from noisewise.dynamics import underfitting
 from noisewise.errors import InputError
-from noisewise.train._folder import FORMAT, RunFolder
+from noisewise.train._folder import RunFolder
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
@@ -200,16 +199,8 @@ class _Training:
         if self.folder.exists():
             _same(self.folder, self.settings, self.origin)  # again: another call may have made it a moment ago
             return
-        self.folder.write_json("provenance.json", {**self.origin, "normalise": None if self.normalise is None else repr(self.normalise)})
-        self.folder.write_json("classes.json", list(self.data.train.classes))
-        self.folder.write_array("labels/given.npy", self.data.train.labels.cpu().numpy())
-        self.folder.write_array("labels/index.npy", self.data.train.index.cpu().numpy())  # type: ignore[union-attr]
-        if self.data.train.true_labels is not None:
-            self.folder.write_array("labels/true.npy", self.data.train.true_labels.cpu().numpy())
-        if self.data.train.ids is not None:
-            self.folder.write_json("labels/ids.json", list(self.data.train.ids))
-        self.folder.write_json("status.json", {"state": "running", "reason": None, "epoch": 0, "step": 0})
-        self.folder.write_json("settings.json", {"format": FORMAT, **self.settings.as_json()})  # last: now it is a run folder
+        origin = {**self.origin, "normalise": None if self.normalise is None else repr(self.normalise)}
+        self.folder.begin(self.settings.as_json(), origin, self.data.train)
 
     def _check_scores(self, classes: int) -> None:
         """Refuse a model that does not give one score per class, before anything is written."""
@@ -274,7 +265,7 @@ class _Training:
 
     def _epochs(self) -> None:
         epoch, best, waited = self._resume()
-        self._status("running", None, epoch, int(self.step.number))
+        self._status("running", epoch=epoch, step=int(self.step.number))
         wait_for_all()
         while not self._over(epoch, waited):
             epoch += 1
@@ -373,19 +364,8 @@ class _Training:
         return not sum(~weights.isfinite().all() for weights in self.updater.parameters if weights.requires_grad)
 
     def _line(self, epoch: int, step: int, lr: float) -> dict[str, Any]:
-        tally = self.step.tally
-        seen = float((tally.predictions >= 0).sum())
-        pull, eta = tally.pull.tolist(), tally.eta.tolist()
-        groups = ("clean", "noisy") if self.data.train.true_labels is not None else ("all",)
-        emphasis = {group: {"pull": pull[position], "eta": eta[position]} for position, group in enumerate(groups)}
-        return {
-            "epoch": epoch,
-            "step": step,
-            "lr": lr,
-            "train_loss": self.step.mean_loss(),
-            "mean_emphasis": float(tally.emphasis.sum()) / seen,
-            "emphasis": emphasis,
-        }
+        pulled = self.step.tally.shown(self.data.train.true_labels is not None)
+        return {"epoch": epoch, "step": step, "lr": lr, "train_loss": self.step.mean_loss(), **pulled}
 
     def _scores(self, name: str) -> tuple[Tensor, Tensor]:
         """Margins of the given labels and predictions over the training, validation or test set, in eval mode."""
@@ -415,18 +395,13 @@ class _Training:
                 right = self._scores(name)[1] == data.labels
                 found[f"{name}_accuracy"] = float(right.double().mean())
         if self.settings.clean_pass:
-            self._record("clean", epoch, *self._scores("train"))
+            self.folder.write_record("clean", epoch, *self._scores("train"))
         return found
 
-    def _record(self, of: str, epoch: int, margins: Tensor, predictions: Tensor) -> None:
-        limit = float(np.finfo(np.float16).max)
-        narrow = margins.clamp(-limit, limit).half().cpu().numpy()
-        self.folder.write_record(of, epoch, narrow, predictions.to(torch.int32).cpu().numpy())
-
     def _write(self, epoch: int, line: dict[str, Any]) -> None:
-        self._record("training", epoch, self.step.tally.margins, self.step.tally.predictions)
+        self.folder.write_record("training", epoch, self.step.tally.margins, self.step.tally.predictions)
         self.folder.write_metrics([*self.folder.metrics(), line])
-        self._status("running", None, epoch, line["step"])
+        self._status("running", epoch=epoch, step=line["step"])
         self._tell(lambda logger: logger.log(line, line["step"]))
 
     def _judge(self, line: dict[str, Any], best: float | None, waited: int) -> tuple[float | None, int]:
@@ -451,14 +426,12 @@ class _Training:
         notes = {"model": repr(self.model) if is_ours(self.model) else type(self.model).__name__}
         self.folder.write_tensors("model.safetensors", self.model.state_dict(), notes)
         last = self.folder.metrics()[-1]
-        self._status("finished", "no better on the validation share" if stopped_early else None, last["epoch"], last["step"])
+        reason = "no better on the validation share" if stopped_early else None
+        self._status("finished", reason, epoch=last["epoch"], step=last["step"])
 
-    def _status(self, state: str, reason: str | None, epoch: int | None = None, step: int | None = None) -> None:
-        if self.rank != 0:
-            return
-        before = self.folder.read_json("status.json")
-        place = {"epoch": before["epoch"] if epoch is None else epoch, "step": before["step"] if step is None else step}
-        self.folder.write_json("status.json", {"state": state, "reason": reason, **place})
+    def _status(self, state: str, reason: str | None = None, **reached: int) -> None:
+        if self.rank == 0:
+            self.folder.write_status(state, reason, **reached)
 
     def _tell(self, what: Callable[[Logger], None]) -> None:
         if self.rank == 0:

@@ -25,9 +25,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from noisewise.data import Dataset
 from noisewise.errors import InputError
 from noisewise.output import PART, written_whole
 
@@ -37,8 +39,8 @@ KEPT_CHECKPOINTS = 2
 
 def mark_interrupted(folder: RunFolder) -> None:
     """Say of a run that was under way that it was stopped."""
-    if folder.exists() and (status := folder.read_json("status.json"))["state"] == "running":
-        folder.write_json("status.json", {**status, "state": "interrupted", "reason": "stopped by the user"})
+    if folder.exists() and folder.read_json("status.json")["state"] == "running":
+        folder.write_status("interrupted", "stopped by the user")
 
 
 class RunFolder:
@@ -96,9 +98,31 @@ class RunFolder:
             return []
         return [json.loads(line) for line in text.splitlines()]
 
-    def write_record(self, of: str, epoch: int, margins: NDArray[np.float16], predictions: NDArray[Any]) -> None:
-        self.write_array(f"record/{of}/margins-{epoch:05d}.npy", margins)
-        self.write_array(f"record/{of}/predictions-{epoch:05d}.npy", predictions)
+    def begin(self, settings: Mapping[str, Any], provenance: Mapping[str, Any], data: Dataset) -> None:
+        """Write down what is trained and on what: from here on it is a run folder."""
+        self.write_json("provenance.json", provenance)
+        self.write_json("classes.json", list(data.classes))
+        self.write_array("labels/given.npy", data.labels.cpu().numpy())
+        self.write_array("labels/index.npy", data.index.cpu().numpy())  # type: ignore[union-attr]
+        if data.true_labels is not None:
+            self.write_array("labels/true.npy", data.true_labels.cpu().numpy())
+        if data.ids is not None:
+            self.write_json("labels/ids.json", list(data.ids))
+        self.write_status("running", epoch=0, step=0)
+        self.write_settings(settings)  # last: now it is a run folder
+
+    def write_settings(self, settings: Mapping[str, Any]) -> None:
+        self.write_json("settings.json", {"format": FORMAT, **settings})
+
+    def write_status(self, state: str, reason: str | None = None, **reached: int) -> None:
+        """Say what became of the run, and which epoch and step it reached where that has changed."""
+        before = {} if reached.keys() == {"epoch", "step"} else self.read_json("status.json")
+        self.write_json("status.json", {**before, "state": state, "reason": reason, **reached})
+
+    def write_record(self, of: str, epoch: int, margins: Tensor, predictions: Tensor) -> None:
+        limit = float(np.finfo(np.float16).max)
+        self.write_array(f"record/{of}/margins-{epoch:05d}.npy", margins.clamp(-limit, limit).half().cpu().numpy())
+        self.write_array(f"record/{of}/predictions-{epoch:05d}.npy", predictions.to(torch.int32).cpu().numpy())
 
     def write_tensors(self, name: str, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
         from safetensors.torch import save

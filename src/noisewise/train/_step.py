@@ -12,7 +12,6 @@ import operator
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from noisewise.losses import Accumulation, Loss, MarginLoss
 from noisewise.losses._normalising import before_size
 from noisewise.margin import margin
 from noisewise.train._optimisers import Updater
+from noisewise.train._tally import Tally, right_and_wrong
 
 
 class Scorer(nn.Module):
@@ -45,53 +45,6 @@ class Scorer(nn.Module):
             split = hasattr(self.model, "features") and hasattr(self.model, "head")
             found = self.model.features(inputs) if split else self.model(inputs)
         return self.model.head(found.float()) if split else found.float()  # type: ignore[no-any-return]
-
-
-@dataclass
-class Tally:
-    """What an epoch's steps add up, on the device.
-
-    Args:
-        margins: of every example when its turn came; NaN before.
-        predictions: the class with the highest score then; −1 before.
-        pull: Σ η w over right and over wrong labels, where w is half the L1 norm of ∂L/∂scores and η the learning rate.
-        eta: Σ η over the same.
-        emphasis: Σ w over the same.
-        loss: Σ loss, where it does not follow from the margins.
-        bad_step: the first step whose loss was not finite, or −1.
-        worst: the largest |score| so far.
-    """
-
-    margins: Tensor
-    predictions: Tensor
-    pull: Tensor
-    eta: Tensor
-    emphasis: Tensor
-    loss: Tensor
-    bad_step: Tensor
-    worst: Tensor
-
-    @classmethod
-    def of(cls, number: int, device: torch.device) -> Tally:
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.float64, device=device)
-
-        whole = torch.full((number,), -1, dtype=torch.int64, device=device)
-        nan = torch.full((number,), torch.nan, device=device)
-        return cls(nan, whole, zeros(2), zeros(2), zeros(2), zeros(), whole.new_full((), -1), zeros())
-
-    def clear(self) -> None:
-        for name, value in vars(self).items():
-            value.fill_({"margins": torch.nan, "predictions": -1, "bad_step": -1}.get(name, 0))
-
-    def gather(self) -> None:
-        """Put together what the processes of a data-parallel run tallied, every example once."""
-        self.margins.nan_to_num_(nan=-torch.inf)
-        for value in (self.margins, self.predictions, self.bad_step, self.worst):
-            dist.all_reduce(value, dist.ReduceOp.MAX)
-        self.margins.masked_fill_(self.margins == -torch.inf, torch.nan)
-        for value in (self.pull, self.eta, self.emphasis, self.loss):
-            dist.all_reduce(value)
 
 
 class Step:
@@ -122,8 +75,7 @@ class Step:
         self.clip, self.accumulate = clip, accumulate
         self.tally = Tally.of(len(data), device)
         self.number = torch.zeros((), dtype=torch.int64, device=device)
-        wrong = data.wrong if data.wrong is not None else torch.zeros_like(data.labels, dtype=torch.bool)
-        self.groups = torch.stack([~wrong, wrong]).double()
+        self.groups = right_and_wrong(data)
         # A loss of the margin alone needs no automatic differentiation: its emphasis is its gradient, its value follows later.
         self.by_emphasis = (
             isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin and not (loss.contract or loss.couples)
@@ -166,7 +118,7 @@ class Step:
         if self.accumulation is not None:
             sums = sums / self.accumulation.divide(self.updater.parameters)
         if not stands_in:
-            self._add_up(index, sums)
+            self.tally.add(sums, self.groups[:, index].sum(1), self.updater.lr.double())
         if self.clip is not None:
             self.updater.clip(self.clip)
         self.updater.step()
@@ -193,7 +145,7 @@ class Step:
         size = 1.0 if mean_weight is None else self.weights[index].mean() / mean_weight  # type: ignore[index]
         # A mean over this part counts for its share of the batch; data parallelism divides by the number of processes.
         scores.backward(gradient * (size * self.world / whole))
-        self._note(index, leaf, margins)
+        self.tally.note(index, leaf, margins, self.number)
         return size * torch.cat([self.groups[:, index] @ emphasis.double(), value.double().view(1)])
 
     def _stand_in(self, index: Tensor, inputs: Tensor) -> Tensor:
@@ -229,23 +181,6 @@ class Step:
         with torch.no_grad():
             gradient, total = gradient * len(labels), value.double() * len(labels)
             return margin(leaf, labels) + 0 * value, 0.5 * gradient.abs().sum(1), gradient, total  # a margin of NaN where the loss is
-
-    @torch.no_grad()
-    def _note(self, index: Tensor, scores: Tensor, margins: Tensor) -> None:
-        tally = self.tally
-        tally.margins[index] = margins
-        tally.predictions[index] = scores.argmax(1)
-        broken = ~torch.isfinite(margins.sum()) & (tally.bad_step < 0)
-        tally.bad_step.copy_(torch.where(broken, self.number, tally.bad_step))
-        tally.worst.copy_(torch.fmax(tally.worst, scores.abs().amax().double()))
-
-    @torch.no_grad()
-    def _add_up(self, index: Tensor, sums: Tensor) -> None:
-        tally, eta = self.tally, self.updater.lr.double()
-        tally.emphasis += sums[:2]
-        tally.pull += eta * sums[:2]
-        tally.eta += eta * self.groups[:, index].sum(1)
-        tally.loss += sums[2]
 
     def mean_loss(self) -> float:
         """The mean loss of the examples seen since the tally was cleared."""

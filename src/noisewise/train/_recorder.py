@@ -1,0 +1,183 @@
+"""The record of a training loop of your own: a run folder, which reports, audits and corrections read like any other.
+
+This module must not train anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from noisewise import losses
+from noisewise.data import from_arrays
+from noisewise.errors import InputError, must
+from noisewise.kernels import loss_and_gradient
+from noisewise.losses import Loss
+from noisewise.train._folder import RunFolder
+from noisewise.train._run import Run, is_ours
+from noisewise.train._settings import Settings
+from noisewise.train._sources import Sources, provenance
+from noisewise.train._tally import Tally, right_and_wrong
+
+
+class Recorder:
+    """Writes down what a training loop of your own shows, epoch by epoch.
+
+    Nothing waits for the GPU before an epoch ends. As a context it says in the folder how the block ended, by an error too.
+
+    Args:
+        folder: where to; a new run folder.
+        labels: those you train on, of all examples, as numbers or names.
+        loss: what you train with, as a loss or its spec: it says how hard every example pulled.
+        classes: the names of all classes; by default those that occur.
+        true_labels: the right labels, where you know them.
+        ids: what you call every example, each once.
+        model: what to call the model.
+        data: what to call the data.
+
+    Example:
+        >>> import tempfile, noisewise
+        >>> inputs, labels = torch.randn(60, 4), torch.arange(60) % 3
+        >>> model, criterion = nn.Linear(4, 3), noisewise.get("gce(q=0.7)")
+        >>> optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     recorder = noisewise.Recorder(f"{folder}/mine", labels, loss=criterion)
+        ...     for epoch in range(3):
+        ...         for index in torch.randperm(60).split(20):
+        ...             scores = model(inputs[index])
+        ...             optimiser.zero_grad()
+        ...             criterion(scores, labels[index]).backward()
+        ...             optimiser.step()
+        ...             recorder.log(index, scores)
+        ...         recorder.end_epoch(test_accuracy=0.5)
+        ...     run = recorder.finish(model)
+        ...     print(len(run.metrics), run.find_label_issues().given.shape)
+        3 (60,)
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        labels: Any,
+        *,
+        loss: str | Loss,
+        classes: Sequence[str] | None = None,
+        true_labels: Any = None,
+        ids: Sequence[Any] | None = None,
+        model: str = "own",
+        data: str = "own",
+    ) -> None:
+        self._loss = losses.get(loss)
+        self._data = from_arrays(torch.zeros(len(labels), 1), labels, classes=classes, true_labels=true_labels, ids=ids, name=data)
+        self._settings = Settings(data=data, model=model, loss=repr(self._loss), epochs=1)
+        self._folder, self._until_finished = RunFolder(folder), ExitStack()
+        self._until_finished.enter_context(self._folder.held())
+        if self._folder.exists():
+            self._until_finished.close()
+            raise InputError(f"The folder {str(self._folder.path)!r} holds a run already. Give a Recorder a new one.")
+        origin = provenance(Sources(self._data, None, None, None, {"train": None, "test": None}), self._settings, torch.device("cpu"))
+        del origin["data"]["train"]["inputs"]  # which a recorder never sees
+        self._folder.begin(self._settings.as_json(), {**origin, "normalise": None, "recorded": True}, self._data)
+        self._tally: Tally | None = None
+        self._epoch, self._step, self._ended = 0, 0, False
+
+    def log(self, index: Any, scores: Tensor, *, lr: float | Tensor = 1.0) -> None:
+        """Note what a step showed of its examples.
+
+        Args:
+            index: their positions among the labels.
+            scores: (N, C) what the model gave them, before softmax.
+            lr: the learning rate of the step, by which α_t and snr weigh its examples; leave it out where it is constant.
+        """
+        index, scores = torch.as_tensor(index), scores.detach()
+        self._check(index, scores)
+        tally = self._on(scores.device)
+        index = index.to(scores.device)
+        labels = self._data.labels[index]
+        found = loss_and_gradient(self._loss, scores, labels)
+        counted = self._groups[:, index]
+        total = (found.value.double() * len(index) if self._loss.reduction == "mean" else found.value.double().sum()).view(1)
+        tally.note(index, scores, found.margin, torch.tensor(self._step, device=scores.device))
+        tally.add(torch.cat([counted @ found.emphasis.double(), total]), counted.sum(1), torch.as_tensor(lr, dtype=torch.float64))
+        self._step += 1
+
+    def _check(self, index: Tensor, scores: Tensor) -> None:
+        wanted = f"shaped (N, {len(self._data.classes)}), one row for each of the {index.numel()} examples"
+        if index.dim() != 1 or index.is_floating_point() or index.dtype == torch.bool:
+            raise must("index", "Recorder.log", "a list of whole numbers, the examples' positions among the labels", tuple(index.shape))
+        if scores.shape != (len(index), len(self._data.classes)) or len(index) == 0:
+            raise must("scores", "Recorder.log", wanted, tuple(scores.shape))
+        if index.device.type == "cpu":  # elsewhere the device says it
+            for position in (int(index.min()), int(index.max())):
+                if not 0 <= position < len(self._data):
+                    raise must("index", "Recorder.log", f"in [0, {len(self._data)})", position)
+
+    def _on(self, device: torch.device) -> Tally:
+        if self._tally is None or self._tally.margins.device != device:
+            self._data = self._data.to(device)
+            self._tally, self._groups = Tally.of(len(self._data), device), right_and_wrong(self._data)
+            self._loss = self._loss.to(device)
+        return self._tally
+
+    def end_epoch(self, **metrics: float) -> None:
+        """Write down the epoch that ends here.
+
+        Args:
+            **metrics: what you measured, such as test_accuracy and validation_accuracy, in [0, 1].
+        """
+        if self._tally is None or not bool((self._tally.predictions >= 0).any()):
+            raise InputError("An epoch ends before anything of it was logged. Call Recorder.log in every step.")
+        for name, value in metrics.items():
+            if name.endswith("_accuracy") and not 0 <= float(value) <= 1:
+                raise must(name, "Recorder.end_epoch", "in [0, 1]", value)
+        self._epoch += 1
+        seen = int((self._tally.predictions >= 0).sum())
+        line = {"epoch": self._epoch, "step": self._step, "train_loss": float(self._tally.loss) / seen}
+        line |= self._tally.shown(self._data.true_labels is not None) | {name: float(value) for name, value in metrics.items()}
+        self._folder.write_record("training", self._epoch, self._tally.margins, self._tally.predictions)
+        self._folder.write_metrics([*self._folder.metrics(), line])
+        self._settings = replace(self._settings, epochs=self._epoch)
+        self._folder.write_settings(self._settings.as_json())
+        self._folder.write_status("running", epoch=self._epoch, step=self._step)
+        self._tally.clear()
+
+    def finish(self, model: nn.Module | None = None) -> Run:
+        """Say that training is over.
+
+        Args:
+            model: what was trained, to be kept in the folder.
+
+        Returns:
+            The run, with its report, its audit and its dynamics.
+        """
+        if model is not None:
+            self._folder.write_tensors(
+                "model.safetensors", model.state_dict(), {"model": repr(model) if is_ours(model) else self._settings.model}
+            )
+        self._end("finished")
+        return Run(self._folder.path)
+
+    def _end(self, state: str, reason: str | None = None) -> None:
+        self._folder.write_status(state, reason)
+        self._until_finished.close()
+        self._ended = True
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._ended:
+            return
+        if error is None:
+            self._end("finished")
+        elif isinstance(error, KeyboardInterrupt):
+            self._end("interrupted", "stopped by the user")
+        else:
+            self._end("failed", str(error) or repr(error))

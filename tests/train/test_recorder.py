@@ -1,0 +1,160 @@
+"""A loop of one's own, recorded: the numbers against automatic differentiation, and what the rest of the package makes of them."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import noisewise
+from noisewise import InputError, Recorder
+from noisewise.audit import audit
+from noisewise.correct import correct
+from noisewise.report import report
+
+
+def batches(number, size, epoch):
+    return torch.randperm(number, generator=torch.Generator().manual_seed(epoch)).split(size)
+
+
+def clusters(number=300, classes=3):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(classes, (number,), generator=generator)
+    return 4 * torch.eye(classes, 6)[labels] + torch.randn(number, 6, generator=generator), labels
+
+
+def trained(folder, epochs=8, loss="gce(q=0.7)", **options):
+    """A recorded loop on labels of which a fifth is wrong."""
+    inputs, true = clusters()
+    given = torch.where(torch.arange(300) % 5 == 0, (true + 1) % 3, true)
+    torch.manual_seed(0)
+    model, criterion = nn.Linear(6, 3), noisewise.get(loss)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.3)
+    recorder = Recorder(folder, given, loss=loss, **options)
+    for epoch in range(epochs):
+        for index in batches(300, 50, epoch):
+            scores = model(inputs[index])
+            optimiser.zero_grad()
+            criterion(scores, given[index]).backward()
+            optimiser.step()
+            recorder.log(index, scores)
+        recorder.end_epoch(test_accuracy=float((model(inputs).argmax(1) == true).double().mean()))
+    return recorder.finish(model), true, model
+
+
+@pytest.mark.parametrize("loss", ["ce", "gce(q=0.7)", "imae(T=8)", "nce", "sce(alpha=0.1, beta=1)", "ce(label_smoothing=0.1)"])
+def test_the_record_is_what_differentiation_says(tmp_path, loss):
+    torch.manual_seed(0)
+    labels, true = torch.tensor([0, 1, 2, 1, 0, 2, 1]), torch.tensor([0, 1, 2, 1, 2, 0, 1])
+    recorder = Recorder(tmp_path / "run", labels, loss=loss, true_labels=true)
+    pull, eta, emphasis, losses = np.zeros(2), np.zeros(2), 0.0, []
+    for index, lr in (([4, 0, 2], 0.5), ([1, 5, 6], 0.1)):
+        scores = (3 * torch.randn(3, 3)).requires_grad_()
+        each = noisewise.get(loss)
+        each.reduction = "none"
+        values = each(scores, labels[index])
+        (gradient,) = torch.autograd.grad(values.sum(), scores)
+        w = 0.5 * gradient.double().abs().sum(1).numpy()
+        wrong = (labels != true)[index].numpy()
+        pull += lr * np.array([w[~wrong].sum(), w[wrong].sum()])
+        eta += lr * np.array([(~wrong).sum(), wrong.sum()])
+        emphasis, losses = emphasis + w.sum(), [*losses, *values.tolist()]
+        recorder.log(index, scores, lr=lr)
+        rest = scores.detach().clone()
+        own = rest[torch.arange(3), labels[index]].clone()
+        rest[torch.arange(3), labels[index]] = -torch.inf
+        for position, margin, prediction in zip(index, own - rest.logsumexp(1), scores.argmax(1), strict=True):
+            recorded = recorder._tally.margins[position], recorder._tally.predictions[position]
+            assert recorded[0] == pytest.approx(float(margin), abs=1e-5) and recorded[1] == prediction
+    recorder.end_epoch(test_accuracy=0.25, validation_accuracy=0.5)
+    run = recorder.finish()
+    (line,) = run.metrics
+    assert [line[name] for name in ("epoch", "step", "test_accuracy", "validation_accuracy")] == [1, 2, 0.25, 0.5]
+    assert line["train_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert line["mean_emphasis"] == pytest.approx(emphasis / 6, rel=1e-5)
+    for place, group in enumerate(("clean", "noisy")):
+        assert line["emphasis"][group] == pytest.approx({"pull": pull[place], "eta": eta[place]}, rel=1e-5)
+    record = run.dynamics.record
+    assert np.isnan(record.margins(1)).tolist() == [False, False, False, True, False, False, False]
+    assert record.predictions(1)[3] == -1
+
+
+def test_everything_reads_a_recorded_loop_like_any_other_run(tmp_path):
+    run, true, model = trained(tmp_path / "mine", ids=[f"x{number}" for number in range(300)], classes=["a", "b", "c"], data="pets")
+    assert run.state == "finished" and run.settings.epochs == 8 and run.classes == ("a", "b", "c")
+    found = audit(run)
+    wrong = np.arange(300) % 5 == 0
+    assert found.is_issue[wrong].mean() > 0.9 and wrong[found.is_issue].mean() > 0.9
+    assert (correct(found).labels == true.numpy()).mean() > 0.95
+    found.write(tmp_path / "issues.csv")
+    assert "x0," in (tmp_path / "issues.csv").read_text()
+    page = report(run.path, tmp_path / "report.html").read_text()
+    assert "pets" in page and "noisewise.Recorder(" in page and "noisewise.fit" not in page
+    again = nn.Linear(6, 3)
+    assert torch.equal(run.model(into=again).weight, model.weight)
+    with_truth, _, _ = trained(tmp_path / "known", true_labels=true)
+    assert with_truth.dynamics.summary()["clean_subset"] > 0.9 > 0.3 > with_truth.dynamics.summary()["noisy_subset"]
+    assert with_truth.dynamics.hybrid == {}  # how large the test set was is not known
+
+
+def test_a_loop_that_is_cut_short_can_be_read_up_to_its_last_epoch(tmp_path):
+    recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
+    recorder.log([0, 1], torch.eye(2))
+    recorder.end_epoch()
+    recorder.log([0], torch.eye(2)[:1])
+    run = noisewise.Run(tmp_path / "run")
+    assert run.state == "running" and len(run.metrics) == 1 and run.dynamics.record.epochs() == (1,)
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "reason"),
+    [(KeyboardInterrupt(), "interrupted", "stopped by the user"), (RuntimeError("no memory"), "failed", "no memory")],
+)
+def test_a_block_says_how_it_ended(tmp_path, error, state, reason):
+    with pytest.raises(type(error)), Recorder(tmp_path / "run", [0, 1], loss="ce") as recorder:
+        recorder.log([0, 1], torch.eye(2))
+        recorder.end_epoch()
+        raise error
+    assert json.loads((tmp_path / "run/status.json").read_text()) == {"state": state, "reason": reason, "epoch": 1, "step": 1}
+    with Recorder(tmp_path / "good", [0, 1], loss="ce") as recorder:
+        recorder.log([0, 1], torch.eye(2))
+        recorder.end_epoch()
+    assert noisewise.Run(tmp_path / "good").state == "finished"
+
+
+MISTAKES = {
+    "position": (lambda recorder: recorder.log([0, 3], torch.zeros(2, 2)), "'index' parameter of Recorder.log must be in [0, 3). Got 3"),
+    "negative": (lambda recorder: recorder.log([-1, 1], torch.zeros(2, 2)), "must be in [0, 3). Got -1"),
+    "mask": (lambda recorder: recorder.log([True, False], torch.zeros(2, 2)), "must be a list of whole numbers"),
+    "classes": (
+        lambda recorder: recorder.log([0, 1], torch.zeros(2, 5)),
+        "must be shaped (N, 2), one row for each of the 2 examples. Got (2, 5)",
+    ),
+    "number": (lambda recorder: recorder.log([0, 1], torch.zeros(3, 2)), "Got (3, 2)"),
+    "early": (lambda recorder: recorder.end_epoch(), "An epoch ends before anything of it was logged"),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_one_sentence(tmp_path, what):
+    call, sentence = MISTAKES[what]
+    recorder = Recorder(tmp_path / "run", ["cat", "dog", "cat"], loss="ce")
+    with pytest.raises(InputError) as caught:
+        call(recorder)
+    assert sentence in str(caught.value)
+    assert noisewise.Run(tmp_path / "run").metrics == []
+
+
+def test_an_accuracy_in_percent_and_a_folder_that_is_taken_are_refused(tmp_path):
+    recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
+    recorder.log([0, 1], torch.eye(2))
+    with pytest.raises(InputError, match=r"'test_accuracy' parameter of Recorder.end_epoch must be in \[0, 1\]. Got 84"):
+        recorder.end_epoch(test_accuracy=84)
+    with pytest.raises(InputError, match="is in use"):
+        Recorder(tmp_path / "run", [0, 1], loss="ce")
+    recorder.end_epoch(test_accuracy=0.84)
+    recorder.finish()
+    with pytest.raises(InputError, match=r"holds a run already\. Give a Recorder a new one"):
+        Recorder(tmp_path / "run", [0, 1], loss="ce")
+    assert noisewise.Run(tmp_path / "run").state == "finished"
