@@ -13,7 +13,7 @@ from short_runs import QUICK, SETTINGS
 from noisewise import InputError, fit
 from noisewise.audit import audit
 from noisewise.audit._examples import examples_of
-from noisewise.correct import Correction, correct, read_decisions, retrain
+from noisewise.correct import Correction, correct, read_decisions, retrain, review
 from noisewise.correct._origin import examples_of as origin_examples_of
 from noisewise.correct._origin import read_origin
 from noisewise.data import load
@@ -217,6 +217,23 @@ def test_the_examples_of_a_retrained_run_are_found_in_the_data_of_the_first(digi
         origin_examples_of(record, digits.take(torch.arange(1436, -1, -1)))
 
 
+@pytest.mark.parametrize("otherwise", [{"seed": 5}, {"noise": "symmetric(0.1)"}, {"seed": 5, "validation": 0.2}])
+def test_the_examples_are_found_whatever_the_second_training_did_otherwise(digits_run, found, tmp_path, otherwise):
+    again = retrain(digits_run, correct(found, "prune"), folder=tmp_path / "again", epochs=2, **otherwise)
+    twice = retrain(again, correct(audit(again), decisions={}), data="digits", folder=tmp_path / "twice", **{**otherwise, "seed": 6})
+    digits = load("digits")
+    for run in (again, twice):
+        record = run.dynamics.record
+        for examples in (origin_examples_of(record), origin_examples_of(record, digits)):
+            assert torch.equal(examples.inputs, digits.inputs[np.load(run.path / "labels/index.npy")])
+            np.testing.assert_array_equal(examples.labels, record.given)
+        with pytest.raises(InputError, match="are not those of the run"):
+            origin_examples_of(record, digits.take(torch.arange(1436, -1, -1)))
+    (twice.path / "labels/first.npy").unlink()
+    with pytest.raises(InputError, match=r"first\.npy' cannot be read .* Copy the run folder again"):
+        origin_examples_of(twice.dynamics.record, "digits")
+
+
 @pytest.mark.parametrize("policy", ["relabel", "prune"])
 def test_retraining_on_corrected_labels_mends_a_run_that_memorised_wrong_ones(memorised, tmp_path, policy):
     corrected = correct(audit(memorised), policy)
@@ -239,7 +256,7 @@ def test_retraining_on_corrected_labels_mends_a_run_that_memorised_wrong_ones(me
 
 def test_a_run_can_be_corrected_twice_and_by_hand_and_knows_all_that_was_done(digits_run, found, tmp_path):
     worst = int(found.index[found.order[0]])
-    once = retrain(digits_run, correct(found, decisions={worst: True}), folder=tmp_path / "once", epochs=15)
+    once = retrain(digits_run, correct(found, decisions={worst: True}), folder=tmp_path / "once", epochs=15, seed=5)
     assert read_origin(once.path).changes == {"relabel": 1} and read_origin(once.path).policy == "by hand"
     twice = retrain(once, correct(audit(once), "relabel(below=0.4)"), folder=tmp_path / "twice")
     origin = read_origin(twice.path)
@@ -247,3 +264,5 @@ def test_a_run_can_be_corrected_twice_and_by_hand_and_knows_all_that_was_done(di
     assert origin.settings["data"] == "digits" and origin.settings["noise"] == "symmetric(0.4)"
     assert twice.dynamics.final is not None, "the test set is still that of digits"
     assert (twice.path / origin.folder).resolve() == once.path.resolve()
+    page = review(audit(once.path), tmp_path / "review.html", limit=3).read_text(encoding="utf-8")
+    assert page.count("data:image/png") == 3, "the examples are shown, though nobody gave them"

@@ -81,7 +81,8 @@ def matching(
         given = whole if noise == "none" else whole.corrupted(noise, seed=settings.get("seed", 0))
     except (InputError, OSError) as error:
         raise InputError(f"The data of the run in {str(folder)!r} cannot be read: {error} {advice}") from None
-    rows = _rows(given, numbers)
+    assert given.index is not None
+    rows = rows_of(numbers, given.index.cpu().numpy())
     if rows is None or not np.array_equal(given.labels.cpu().numpy()[rows], labels):
         raise InputError(f"The data {given.name!r} are not those of the run in {str(folder)!r}: their labels differ. {advice}")
     return given.take(torch.from_numpy(rows if places is None else rows[places])).read_from(whole.source)
@@ -95,10 +96,8 @@ def _read_again(folder: str | PathLike[str], settings: Mapping[str, Any]) -> Dat
     return read(**(recorded_sources(provenance, settings)["train"] or {"source": settings["data"]}))
 
 
-def _rows(data: Dataset, numbers: Whole) -> Whole | None:
-    """Where the examples of some numbers stand; None if one of them is not there."""
-    assert data.index is not None
-    index = data.index.cpu().numpy()
+def rows_of(numbers: Whole, index: Whole) -> Whole | None:
+    """Where the examples of some numbers stand among those of an index; None if one of them is not there."""
     order = np.argsort(index)
     rows = order[np.searchsorted(index, numbers, sorter=order).clip(max=len(index) - 1)]
     return rows if np.array_equal(index[rows], numbers) else None

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from noisewise.audit._examples import examples_of as examples_as_given
-from noisewise.audit._examples import matching
+from noisewise.audit._examples import matching, numbers_of, rows_of
 from noisewise.correct._correction import Correction
 from noisewise.correct._policies import Whole, policies
 from noisewise.data import Dataset
@@ -25,7 +25,7 @@ from noisewise.dynamics import Dynamics, Record
 from noisewise.errors import InputError
 from noisewise.train._folder import RunFolder
 
-FILE, LABELS = "correction.json", "labels/corrected.csv"
+FILE, LABELS, FIRST = "correction.json", "labels/corrected.csv", "labels/first.npy"
 _DONE = {"relabel": "relabelled", "prune": "pruned"}
 
 
@@ -56,6 +56,7 @@ class Origin:
         folder: of that run, seen from this one's.
         settings: what this run is compared by instead of its own: the settings that retraining itself had to change.
         otherwise: what else differs: the settings of that run that the user changed for this one.
+        source: what made the labels of the first run, before any correction: its data, noise and seed.
         steps: what was done to the labels since the first run, one phrase for each time it was retrained.
         policy: what decided on the changes: a policy's spec, "by hand" or "from a file".
         changes: how many labels were changed, by the kind of change.
@@ -66,6 +67,7 @@ class Origin:
     folder: str
     settings: dict[str, Any]
     otherwise: dict[str, Any]
+    source: dict[str, Any]
     steps: tuple[str, ...]
     policy: str
     changes: dict[str, int]
@@ -88,6 +90,7 @@ class Origin:
             folder=os.path.relpath(run.folder, again.folder),
             settings={**{name: old[name] for name in changed}, **({} if earlier is None else earlier.settings)},
             otherwise={name: value for name, value in old.items() if name not in changed and new.get(name) != value},
+            source={name: old[name] for name in ("data", "noise", "seed")} if earlier is None else earlier.source,
             steps=(*(() if earlier is None else earlier.steps), _step(correction)),
             policy=correction.policy,
             changes=correction.changes,
@@ -103,10 +106,19 @@ class Origin:
         """What the run it came from is called, given the loss of this one."""
         return _called(str(self.otherwise.get("loss", loss)), self.steps[:-1])
 
-    def write(self, folder: Path, correction: Correction) -> None:
-        """Write it into the folder of the new run, with the list of changes."""
-        correction.write(folder / LABELS)
-        RunFolder(folder).write_json(FILE, asdict(self))
+    def write(self, run: Record, correction: Correction, again: Record) -> None:
+        """Write it into the folder of the new run, with the list of changes and the labels of the first run.
+
+        Args:
+            run: the record of the one whose labels were corrected.
+            correction: the labels.
+            again: the record of the new one, which has some of its examples.
+        """
+        rows = rows_of(numbers_of(again), correction.index)
+        assert rows is not None
+        correction.write(Path(again.folder) / LABELS)
+        RunFolder(again.folder).write_array(FIRST, _first_labels(run)[rows])
+        RunFolder(again.folder).write_json(FILE, asdict(self))
 
 
 def read_origin(folder: Path) -> Origin | None:
@@ -120,6 +132,7 @@ def read_origin(folder: Path) -> Origin | None:
             folder=str(written["folder"]),
             settings={"data": written["settings"]["data"], **written["settings"]},
             otherwise=dict(written["otherwise"]),
+            source={"data": written["source"]["data"], **written["source"]},
             steps=tuple(map(str, written["steps"])),
             policy=str(written["policy"]),
             changes={kind: int(written["changes"][kind]) for kind in _DONE if kind in written["changes"]},
@@ -155,23 +168,20 @@ def read_changes(folder: Path, origin: Origin, classes: Collection[str]) -> Corr
 
 
 def examples_of(record: Record, data: Any = None, *, places: Any = None) -> Dataset:
-    """The examples of a run with the labels it was trained on; corrected ones are looked for under the labels they had before.
+    """The examples of a run with the labels it was trained on; corrected ones are looked for under the labels of the first run.
 
     Args:
         record: of the run.
-        data: what it, or the run it came from, was trained on; by default what their settings name.
+        data: what it, or the first run it came from, was trained on; by default what their settings name.
         places: the positions in the record of those that are wanted, in any order; by default all.
     """
-    folder = Path(record.folder)
-    origin = read_origin(folder)
+    origin = read_origin(Path(record.folder))
     try:
         return examples_as_given(record, data, places=places)
     except InputError:
-        if origin is None or len(origin.steps) > 1:  # what they were before the first of two corrections stands elsewhere
+        if origin is None:
             raise
-    correction = read_changes(folder, origin, record.classes)
-    numbers, before = correction.index[correction.kept], correction.given[correction.kept]
-    found = matching(folder, {**record.settings, **origin.settings}, numbers, before, data, places=places)
+    found = matching(record.folder, origin.source, numbers_of(record), _first_labels(record), data, places=places)
     now = record.given if places is None else record.given[places]
     return replace(found, labels=torch.from_numpy(np.array(now)).to(found.labels.device))
 
@@ -179,6 +189,18 @@ def examples_of(record: Record, data: Any = None, *, places: Any = None) -> Data
 def digest(labels: Whole) -> str:
     """What labels are known by: the same for the same labels in the same order, on any machine."""
     return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()
+
+
+def _first_labels(record: Record) -> Whole:
+    """The labels that the examples of a run had before any correction."""
+    path = Path(record.folder) / FIRST
+    if read_origin(Path(record.folder)) is None:
+        return record.given
+    try:
+        labels: Whole = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"The file {str(path)!r} cannot be read ({error}). Copy the run folder again.") from None
+    return labels
 
 
 def _called(loss: str, steps: Sequence[str]) -> str:

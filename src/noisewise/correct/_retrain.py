@@ -52,7 +52,7 @@ def retrain(
     _check_free(target, correction)
     examples = examples_of(run.dynamics.record, run.data if data is None else data)
     before, earlier = run.settings.as_json(), read_origin(run.path)
-    sources = recorded_sources(run.provenance, before if earlier is None else earlier.settings)
+    sources = recorded_sources(run.provenance, before if earlier is None else earlier.source)
     if test is None and sources["test"] is not None:
         test = read(**sources["test"])
     elif test is None and sources["train"] is not None and is_official(sources["train"]["source"]):
@@ -62,7 +62,7 @@ def retrain(
     corrected = correction.apply(examples).read_from(examples.source)
     again = fit(model, corrected, test=test, folder=target, watch=watch, **asked)
     changed = [name for name in ("data", *_OTHERWISE) if name not in settings]
-    Origin.of(run.dynamics, correction, again.dynamics, changed).write(again.path, correction)
+    Origin.of(run.dynamics, correction, again.dynamics, changed).write(run.dynamics.record, correction, again.dynamics.record)
     return again
 
 
