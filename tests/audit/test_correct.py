@@ -110,10 +110,16 @@ def test_decisions_are_applied_and_nothing_else(found, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("decisions.json", '[{"index": 1, "decision": "maybe"}]', r"Entry 1 of .* must have an index and a decision, accept or reject"),
+        ("decisions.json", '[{"index": 1, "decision": "maybe"}]', r"Entry 1 of .* must have an index, .* accept or reject"),
         ("decisions.json", '{"1": "accept"}', r"must be a list"),
         ("decisions.json", "[", r"cannot be read"),
-        ("decisions.csv", "index\n1\n", r"Entry 1 of .* must have an index and a decision"),
+        ("decisions.csv", "index\n1\n", r"Entry 1 of .* must have an index, a whole number, and a decision"),
+        ("decisions.csv", "index,decision\n7.9,accept\n", "must have an index, a whole number"),
+        ("decisions.json", '[{"index": 7.9, "decision": "accept"}]', "must have an index, a whole number"),
+        ("decisions.json", '[{"index": 7.0, "decision": "accept"}]', "must have an index, a whole number"),
+        ("decisions.json", '[{"index": true, "decision": "accept"}]', "must have an index, a whole number"),
+        ("decisions.json", '[{"index": Infinity, "decision": "accept"}]', "must have an index, a whole number"),
+        ("decisions.csv", "index,decision\n7,accept\n8,accept\n7,reject\n", r"Entry 3 of .* decides on example 7 again"),
     ],
 )
 def test_decisions_that_are_none_are_refused(tmp_path, name, text, sentence):
@@ -125,6 +131,38 @@ def test_decisions_that_are_none_are_refused(tmp_path, name, text, sentence):
 def test_decisions_of_another_run_are_refused(found):
     with pytest.raises(InputError, match="The decisions name example 99999, which the run does not have"):
         correct(found, decisions={99999: True})
+
+
+@pytest.mark.parametrize("policy", ["relabel", "soften"])
+def test_a_suggestion_that_is_none_cannot_be_accepted(tmp_path, policy):
+    training = [(epoch, [2.0, -2.0, 1.0, np.nan], [0, 0, 1, -1]) for epoch in range(1, 9)]
+    found = audit(write_run(tmp_path / "run", [0, 1, 1, 0], training=training, classes=2, loss="ce"))
+    for believed_or_never_seen in (2, 3):
+        with pytest.raises(InputError, match=f"for example {believed_or_never_seen}, for which the audit suggests no other label"):
+            correct(found, policy, decisions={1: True, believed_or_never_seen: True})
+    corrected = correct(found, policy, decisions={1: True, 2: False, 3: False})
+    assert corrected.changes == {policy: 1} and np.isfinite(corrected.probabilities()).all()
+    assert correct(found, "prune", decisions={3: True}).changes == {"prune": 1}, "leaving an example out needs no suggestion"
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ("1,1,cat,dog,nan,soften", r"must be from 0 to 1.* Got nan for example 1 instead"),
+        ("1,1,cat,dog,7,soften", r"must be from 0 to 1.* Got 7\.0 for example 1 instead"),
+        ("1,1,cat,dog,-0.5,soften", r"must be from 0 to 1.* Got -0\.5 for example 1 instead"),
+        ("1,1,cat,cat,0.5,", r"and 1 where it has its given label or none\. Got 0\.5 for example 1 instead"),
+        ("1,1,cat,,0.5,prune", r"and 1 where it has its given label or none\. Got 0\.5 for example 1 instead"),
+        ("0,0,cat,dog,0.5,soften", "lists example 0 more than once"),
+    ],
+)
+def test_a_file_with_rows_that_cannot_be_is_refused(tmp_path, row, sentence):
+    head = "index,id,given_label,label,share,change\n0,0,cat,cat,1.0,\n"
+    (tmp_path / "labels.csv").write_text(head + "1,1,cat,dog,0.5,soften\n")
+    assert Correction.read(tmp_path / "labels.csv", ("cat", "dog")).changes == {"soften": 1}
+    (tmp_path / "labels.csv").write_text(f"{head}{row}\n")
+    with pytest.raises(InputError, match=sentence):
+        Correction.read(tmp_path / "labels.csv", ("cat", "dog"))
 
 
 def test_a_file_of_something_else_is_refused(found, tmp_path):

@@ -128,6 +128,7 @@ class Correction:
             share = np.array([float(row["share"]) for row in rows])
         except (KeyError, ValueError, TypeError) as error:
             raise InputError(f"The file {str(path)!r} does not hold corrected labels of these classes: {error}. Write it again.") from None
+        _check_rows(path, index, share, labels != given)
         kept = np.array([bool(row["label"]) for row in rows])
         return cls(index, tuple(row["id"] for row in rows), given, labels, share, kept, tuple(classes), "from a file")
 
@@ -188,7 +189,13 @@ def correct(found: Audit, policy: str | Policy = "relabel", *, decisions: Mappin
     given, suggested, quality = found.given[changing], found.suggested[changing], found.quality[changing]
     labels[changing], share[changing], kept[changing] = chosen_by.decide(given, suggested, quality)
     classes, decided_by = tuple(found.dynamics.record.classes), repr(chosen_by) if decisions is None else "by hand"
-    return Correction(found.index, tuple(found.ids), found.given, labels, share, kept, classes, decided_by)
+    corrected = Correction(found.index, tuple(found.ids), found.given, labels, share, kept, classes, decided_by)
+    if (nothing := changing & ~corrected.changed).any():
+        raise InputError(
+            f"The decisions accept a suggestion for example {found.index[nothing][0]}, for which the audit suggests no other label. "
+            "Leave it out, or reject it."
+        )
+    return corrected
 
 
 def _accepted(found: Audit, decisions: Mapping[int, bool]) -> Flags:
@@ -199,6 +206,19 @@ def _accepted(found: Audit, decisions: Mapping[int, bool]) -> Flags:
             raise InputError(f"The decisions name example {number}, which the run does not have. Give the decisions made for this run.")
         accepted[places[number]] = accept
     return accepted
+
+
+def _check_rows(path: str | os.PathLike[str], index: Whole, share: Floats, moved: Flags) -> None:
+    """Refuse rows of one example twice, and shares that are none."""
+    numbers, times = np.unique(index, return_counts=True)
+    if (times > 1).any():
+        raise InputError(f"The file {str(path)!r} lists example {numbers[times > 1][0]} more than once. Keep one row for every example.")
+    wrong = ~((share >= 0) & (share <= 1)) | (~moved & (share != 1))
+    if wrong.any():
+        raise InputError(
+            f"The share of every example in {str(path)!r} must be from 0 to 1, and 1 where it has its given label or none. "
+            f"Got {share[wrong][0]} for example {index[wrong][0]} instead."
+        )
 
 
 def _read_rows(path: Path) -> list[dict[str, str]]:

@@ -34,12 +34,23 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[int, bool]:
     found: dict[int, bool] = {}
     for number, entry in enumerate(_entries(Path(path)), 1):
         try:
-            found[int(entry["index"])] = _WORDS[entry["decision"]]
+            example, accepted = _whole(entry["index"]), _WORDS[entry["decision"]]
         except (KeyError, ValueError, TypeError):
             raise InputError(
-                f"Entry {number} of {str(path)!r} must have an index and a decision, accept or reject. Got {str(entry)[:80]} instead."
+                f"Entry {number} of {str(path)!r} must have an index, a whole number, and a decision, accept or reject. "
+                f"Got {str(entry)[:80]} instead."
             ) from None
+        if example in found:
+            raise InputError(f"Entry {number} of {str(path)!r} decides on example {example} again. Keep one entry for every example.")
+        found[example] = accepted
     return found
+
+
+def _whole(value: Any) -> int:
+    """A whole number, which CSV has as a word; JSON has fractions and true besides, which int() would take."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise TypeError
+    return int(value)
 
 
 def _entries(path: Path) -> list[Any]:
