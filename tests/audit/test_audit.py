@@ -141,7 +141,8 @@ def test_every_score_finds_wrong_labels_and_ranks_as_it_says(digits_run):
     for one in found.values():
         assert roc_auc_score(wrong, -one.score) > 0.85
         assert (np.diff(one.quality[one.order]) >= 0).all()
-    np.testing.assert_array_equal(found["area_under_margin"].order, np.argsort(dynamics.area_under_margin, kind="stable"))
+    ranked = zip(dynamics.area_under_margin, found["combined"].score, strict=True)
+    assert found["area_under_margin"].order.tolist() == [place for place, _ in sorted(enumerate(ranked), key=lambda one: one[1])]
     precision = {name: average_precision_score(wrong, -one.score) for name, one in found.items()}
     assert max(precision, key=precision.get) == "combined", "the default must be the best after a loss that memorises"
 
@@ -152,6 +153,19 @@ def test_forgotten_and_never_learned_examples_come_first(tmp_path):
     ]
     found = audit(write_run(tmp_path / "run", [0, 0, 0, 0], training=training, classes=2, loss="ce"), score="forgetting")
     assert found.order.tolist() == [2, 1, 3, 0]
+
+
+@pytest.mark.parametrize("score", ["forgetting", "emphasis", "combined"])
+def test_what_is_doubtful_does_not_depend_on_the_order_of_the_examples(digits_run, tmp_path, score):
+    record = digits_run.dynamics.record
+    found = {}
+    for name, order in (("as they were", np.arange(1437)), ("shuffled", np.random.default_rng(0).permutation(1437))):
+        training = [(epoch, record.margins(epoch)[order], record.predictions(epoch)[order]) for epoch in record.epochs()]
+        found[name] = audit(write_run(tmp_path / name, record.given[order], training=training, classes=10, loss="ce"), score=score), order
+    (before, _), (after, order) = found.values()
+    np.testing.assert_array_equal(after.is_issue, before.is_issue[order])
+    np.testing.assert_allclose(after.quality, before.quality[order])
+    np.testing.assert_array_equal(order[after.order], before.order)
 
 
 def test_an_unknown_score_is_refused_before_anything_is_read(tmp_path):
@@ -167,6 +181,17 @@ def test_trajectories_are_the_margins_of_the_record(digits_run):
     np.testing.assert_array_equal(histories[:, 6], digits_run.dynamics.record.margins(7)[worst])
     np.testing.assert_array_equal(found.trajectories(worst, moments=3), histories[:, [0, 14, 29]])
     np.testing.assert_array_equal(found.trajectories(worst, moments=100), histories)
+
+
+def test_trajectories_take_a_mask_and_refuse_what_is_no_position(digits_run):
+    found = audit(digits_run)
+    doubtful = found.trajectories(np.flatnonzero(found.is_issue))
+    for mask in (found.is_issue, torch.from_numpy(found.is_issue), found.is_issue.tolist()):
+        np.testing.assert_array_equal(found.trajectories(mask), doubtful)
+    assert found.trajectories([]).shape == (0, 30)
+    for wrong in (found.is_issue[:-1], [0.5], [1437], [-1], 3, ["3"]):
+        with pytest.raises(InputError, match=r"'indices' parameter of trajectories must be positions from 0 to 1436, or a mask of 1437"):
+            found.trajectories(wrong)
 
 
 def test_an_example_that_was_never_seen_is_no_issue_and_comes_last(tmp_path):

@@ -50,6 +50,8 @@ class Audit:
         quality: one minus the chance that the label is wrong. The lower, the more doubtful; NaN for an example never seen.
         is_issue: the labels that are probably wrong.
         score: what the examples are ranked by. The lower, the more doubtful.
+        order: the positions of all examples, the most doubtful first; those never seen come last. Where the score of some is the same,
+            the one that the epochs believed least comes first.
         mean_margin: over the epochs that saw the example.
         final_margin: at the end of training, without augmentation where the run made such passes.
         first_fit: the first epoch that predicted the given label; −1 for none.
@@ -68,6 +70,7 @@ class Audit:
     quality: Floats
     is_issue: Flags
     score: Floats
+    order: Whole
     mean_margin: Floats
     final_margin: Floats
     first_fit: Whole
@@ -109,11 +112,6 @@ class Audit:
         return np.bincount(self.given * classes + best, minlength=classes**2).reshape(classes, classes)
 
     @cached_property
-    def order(self) -> Whole:
-        """The positions of all examples, the most doubtful first; those never seen come last."""
-        return np.argsort(self.score, kind="stable")
-
-    @cached_property
     def index(self) -> Whole:
         """The number of every example in its source."""
         return numbers_of(self.dynamics.record)
@@ -127,11 +125,20 @@ class Audit:
         """The margins of some examples in the epochs of training: (examples, epochs), NaN where they were not seen.
 
         Args:
-            indices: their positions in the record.
+            indices: their positions in the record, or a mask of all examples.
             moments: in how many epochs at most, evenly spread from the first to the last; by default in every epoch.
         """
-        positions, record = np.asarray(indices, dtype=np.int64), self.dynamics.record
+        positions, record = self._positions(indices), self.dynamics.record
         return np.stack([record.margins(epoch)[positions].astype(np.float32) for epoch in self._moments(moments)], 1)
+
+    def _positions(self, indices: Any) -> Whole:
+        found = np.asarray(indices)
+        if found.dtype == bool and found.shape == (len(self),):
+            return np.flatnonzero(found)
+        if found.ndim != 1 or (len(found) and (found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= len(self))):
+            requirement = f"positions from 0 to {len(self) - 1}, or a mask of {len(self)} examples"
+            raise must("indices", "trajectories", requirement, indices)
+        return found.astype(np.int64)
 
     def _moments(self, number: int | None) -> list[int]:
         epochs = np.asarray(self.dynamics.record.epochs())
@@ -219,7 +226,9 @@ def audit(run: str | os.PathLike[str] | Run | Dynamics, *, score: str = "combine
     belief, other = _scores.combined(dynamics, evidence), evidence.other.astype(np.int64)
     line = draw_line(belief, against, 0.0 if dynamics.best is None else 1 - dynamics.best)
     values = np.where(seen, ranked_by(dynamics, evidence), np.nan)
-    quality = _dealt_out(line.quality, values)
+    order = np.lexsort((belief, values))
+    quality = np.empty(len(order))
+    quality[order] = np.sort(line.quality)
     return Audit(
         given=np.array(record.given),
         predicted=evidence.predicted.astype(np.int64),
@@ -229,6 +238,7 @@ def audit(run: str | os.PathLike[str] | Run | Dynamics, *, score: str = "combine
         quality=quality,
         is_issue=against & (quality < 0.5),
         score=values,
+        order=order,
         mean_margin=dynamics.area_under_margin,
         final_margin=evidence.final.astype(np.float64),
         first_fit=dynamics.first_fit,
@@ -244,10 +254,3 @@ def _dynamics(run: str | os.PathLike[str] | Run | Dynamics) -> Dynamics:
     if isinstance(run, Dynamics):
         return run
     return Dynamics(run if isinstance(run, str | os.PathLike) else run.path)
-
-
-def _dealt_out(quality: Floats, score: Floats) -> Floats:
-    """The same qualities in the order of a score."""
-    ordered = np.full(len(quality), np.nan)
-    ordered[np.argsort(score, kind="stable")] = np.sort(quality)
-    return ordered
