@@ -127,7 +127,11 @@ def test_a_class_no_example_is_confident_of_counts_as_right():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: anchor_points([0.5, 0.5]), r"shaped \(examples, classes\). Got \(2,\)"),
+        (lambda: anchor_points([0.5, 0.5]), r"shaped \(examples, classes\), with two classes or more. Got \(2,\)"),
+        (
+            lambda: anchor_points([[0.5, 0.5], [1.0]]),
+            r"'probabilities' parameter of anchor_points must be numbers shaped \(examples, classes\)",
+        ),
         (lambda: anchor_points([[0.5, 0.6]]), "rows that sum to one"),
         (lambda: anchor_points([[1.5, -0.5]]), "at least zero"),
         (lambda: anchor_points([[0.5, 0.5]], quantile=0), r"must be in \(0, 1\]. Got 0"),

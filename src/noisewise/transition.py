@@ -43,17 +43,36 @@ def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int
     return torch.from_numpy(array.astype(np.int64))
 
 
-def _probabilities(values: Any, owner: str) -> Tensor:
-    probabilities = torch.as_tensor(values).detach().to("cpu", torch.float64)
+def as_probabilities(values: Any, *, what: str = "probabilities", owner: str) -> Tensor:
+    """Class probabilities as a float64 tensor on the CPU, apart from any graph, or the one error sentence.
+
+    Args:
+        values: a tensor, an array or lists, (examples, classes).
+        what: what the error calls them.
+        owner: the function they were given to.
+
+    Example:
+        >>> as_probabilities([[0.5, 0.5], [0.5, 0.4]], owner="dual_t")
+        Traceback (most recent call last):
+        noisewise.errors.InputError: The 'probabilities' parameter of dual_t must be at least zero, with rows that sum to one. \
+Got 'row 1: [0.5, 0.4]' instead.
+    """
+    try:
+        given = values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=np.float64))
+        probabilities = given.to("cpu", torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise must(what, owner, "numbers shaped (examples, classes)", str(error)) from None
     if probabilities.dim() != 2 or probabilities.shape[0] < 1 or probabilities.shape[1] < 2:
-        raise must("probabilities", owner, "shaped (examples, classes)", tuple(probabilities.shape))
-    if not ((probabilities >= 0).all() and ((probabilities.sum(1) - 1).abs() < 1e-3).all()):
-        raise must("probabilities", owner, "at least zero, with rows that sum to one", f"rows that sum to {probabilities.sum(1)}")
+        raise must(what, owner, "shaped (examples, classes), with two classes or more", tuple(probabilities.shape))
+    wrong = ~((probabilities >= 0).all(1) & ((probabilities.sum(1) - 1).abs() < 1e-3))
+    if wrong.any():
+        row = int(wrong.int().argmax())
+        raise must(what, owner, "at least zero, with rows that sum to one", f"row {row}: {probabilities[row].tolist()[:10]}")
     return probabilities
 
 
 def _labelled(labels: Any, probabilities: Any, owner: str) -> tuple[Tensor, Tensor]:
-    checked = _probabilities(probabilities, owner)
+    checked = as_probabilities(probabilities, owner=owner)
     given = as_labels(labels, owner=owner, num_classes=checked.shape[1])
     if len(given) != len(checked):
         raise must("labels", owner, f"one for each of the {len(checked)} rows of probabilities", f"{len(given)} labels")
@@ -106,7 +125,7 @@ def anchor_points(probabilities: Any, *, quantile: float = 1.0) -> Tensor:
     Reference:
         Patrini et al., Making Deep Neural Networks Robust to Label Noise: a Loss Correction Approach, CVPR 2017.
     """
-    checked = _probabilities(probabilities, "anchor_points")
+    checked = as_probabilities(probabilities, owner="anchor_points")
     if not 0 < quantile <= 1:
         raise must("quantile", "anchor_points", "in (0, 1]", quantile)
     position = 1 + int(quantile * (len(checked) - 1))

@@ -250,6 +250,13 @@ def test_equal_beliefs_are_one_group():
     assert line.is_issue.all()
 
 
+def test_a_label_is_doubtful_if_it_is_rather_wrong_than_right():
+    """Equal beliefs are one group, where the chance is one minus the belief."""
+    outvoted = np.ones(3, dtype=bool)
+    assert draw_line(np.full(3, 0.49), outvoted).is_issue.all()
+    assert not draw_line(np.full(3, 0.51), outvoted).is_issue.any()
+
+
 def two_groups(low, high):
     rng = np.random.default_rng(0)
     return np.clip(np.concatenate([rng.normal(low, 0.08, 300), rng.normal(high, 0.08, 700)]), 0, 1)
@@ -295,11 +302,21 @@ PROBABILITIES = [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]
         ([0, 1, 2], np.array(PROBABILITIES) * 0.9, r"must be at least zero, with rows that sum to one\. Got 'row 0"),
         ([0, 1, 2], [[0.5, 0.5, 0.0], [1.5, -0.5, 0.0], [0.0, 0.0, 1.0]], r"must be at least zero.*Got 'row 1"),
         ([0, 1, 2], [0.5, 0.2, 0.3], r"must be shaped \(examples, classes\)"),
+        ([0, 1, 2], [[1.0], [1.0], [1.0]], r"must be shaped \(examples, classes\), with two classes or more\. Got \(3, 1\)"),
+        ([0, 1, 2], [[0.5, 0.5], [1.0], [0.5, 0.5]], r"'pred_probs' parameter .* must be numbers shaped \(examples, classes\)"),
+        ([0, 1, 2], [["a", "b"]] * 3, r"must be numbers shaped \(examples, classes\)"),
+        ([0, 1, 2], {"a": 1}, r"must be numbers shaped \(examples, classes\)"),
+        ([0, 1, 2], [[np.nan, 0.5, 0.5]] * 3, r"must be at least zero, with rows that sum to one\. Got 'row 0: \[nan"),
     ],
 )
 def test_bad_probabilities_are_refused(labels, probabilities, sentence):
     with pytest.raises(InputError, match=sentence):
         find_label_issues(labels, probabilities)
+
+
+def test_probabilities_may_still_hang_on_the_model_that_made_them():
+    found = find_label_issues([0, 1, 2], torch.tensor(PROBABILITIES, requires_grad=True))
+    np.testing.assert_allclose(found.label_quality, find_label_issues([0, 1, 2], np.array(PROBABILITIES)).label_quality, atol=1e-6)
 
 
 def test_an_unknown_method_is_refused():

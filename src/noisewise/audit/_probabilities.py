@@ -13,7 +13,7 @@ import numpy as np
 
 from noisewise.audit._issues import Flags, Floats, Whole, draw_line
 from noisewise.errors import InputError, must
-from noisewise.transition import as_labels
+from noisewise.transition import as_labels, as_probabilities
 
 _METHODS = ("self_confidence", "normalised_margin", "confident_learning")
 
@@ -86,16 +86,10 @@ def find_label_issues(labels: Any, pred_probs: Any, *, method: str = "normalised
 
 def _checked(labels: Any, pred_probs: Any) -> tuple[Whole, Floats]:
     owner = "find_label_issues"
-    probabilities = np.asarray(pred_probs, dtype=np.float64)
-    if probabilities.ndim != 2 or probabilities.shape[1] < 2 or not len(probabilities):
-        raise must("pred_probs", owner, "shaped (examples, classes), with two classes or more", probabilities.shape)
+    probabilities = as_probabilities(pred_probs, what="pred_probs", owner=owner).numpy()
     given = as_labels(labels, owner=owner, num_classes=probabilities.shape[1]).numpy()
     if len(given) != len(probabilities):
         raise must("pred_probs", owner, f"one row for each of the {len(given)} labels", f"{len(probabilities)} rows")
-    wrong = ~((probabilities >= 0).all(1) & (np.abs(probabilities.sum(1) - 1) < 1e-3))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise must("pred_probs", owner, "at least zero, with rows that sum to one", f"row {row}: {probabilities[row].tolist()[:10]}")
     return given, probabilities
 
 
