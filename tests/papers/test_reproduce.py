@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made import made, the_cell
+from made import made, outcome, the_cell
 from typer.testing import CliRunner, Result
 
 from noisewise import papers
 from noisewise.cli import app
 from noisewise.cli._reproduce import _status
 from noisewise.errors import InputError
-from noisewise.papers import Cell, Compared, Portion, Recipe, available, get
+from noisewise.papers import Cell, Compared, Portion, Recipe, Results, available, compared, get
 from noisewise.papers._again import Again
 from noisewise.papers._identity import key
 from noisewise.papers._plan import QUICK
@@ -104,6 +104,16 @@ def test_best_of_the_seeds_and_cost_of_the_noise(tmp_path: Path) -> None:
     found = {one.cell.metric: one.ours for one in done.cells if one.settings["noise"] == "symmetric(0.4)" and one.ours is not None}
     best = int(np.argmax(finals["symmetric(0.4)"]))
     assert found == pytest.approx({"diff": finals["symmetric(0.4)"][best] - max(finals["none"]), "snr": snr[best]})
+
+
+def test_of_several_seeds_the_one_that_tested_best_counts_whichever_it_is() -> None:
+    cells = [cell for cell in get("curriculum/table5").cells if cell.fits(loss="normalised(mae)", noise="symmetric(0.4)")]
+    settings = dict(cells[0].settings or {})
+    noisy = [outcome(settings, seed=seed, final=final, snr=snr) for seed, final, snr in ((0, 0.5, 1.0), (1, 0.7, 2.0), (2, 0.6, 3.0))]
+    clean = [outcome({**settings, "noise": "none"}, seed=seed, final=final) for seed, final in enumerate((0.6, 0.8, 0.9))]
+    ours = compared(get("curriculum/table5"), Results([Portion("curriculum/table5", "2031-01-05T00:00:00+00:00", 1.0, 1, (*noisy, *clean))]))
+    found = {one.cell.metric: one.ours for one in ours if one.cell in cells}
+    assert found == pytest.approx({"diff": 70.0 - 90.0, "snr": 2.0})
 
 
 def test_several_seeds_give_a_mean_and_a_spread(tmp_path: Path) -> None:

@@ -59,6 +59,14 @@ def test_every_other_setting_is_a_part_of_it(name: str) -> None:
     assert key({**RUN, name: "something else"}) != key(RUN)
 
 
+@pytest.mark.parametrize(("name", "whole", "fraction"), [("weight_decay", 0, 0.0), ("clip", 5, 5.0), ("validation", 0, 0.0)])
+def test_a_number_has_one_spelling_whichever_was_asked_for_first(name: str, whole: int, fraction: float) -> None:
+    """Folders are named by the key, so that it must be the same in every process."""
+    for one in (whole, fraction):
+        assert f'"{name}": {fraction!r}' in key({**RUN, name: one})
+    assert key({**RUN, "normalise": True}) != key({**RUN, "normalise": 1}), "which no run takes"
+
+
 def test_an_outcome_is_small_and_says_what_the_run_folder_says(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     inputs, labels = torch.randn(12, 4, generator=generator), torch.arange(12) % 3
@@ -79,6 +87,8 @@ def test_an_outcome_is_small_and_says_what_the_run_folder_says(tmp_path: Path) -
     assert came.settings["model"] == "mlp" and came.settings["loss"] == "imae(T=8)" and "compile" not in came.settings
     assert (came.steps, came.images, came.seed) == (130 * 3, 130 * 12, 7)
     assert came.made_with["precision"] == "float32" and came.made_with["compile"] is False and came.made_with["device"] == "cpu"
+    cut = fit("mlp", (inputs, labels), folder=tmp_path / "cut", **{**asked, "epochs": None, "steps": 7})
+    assert (Outcome.of(cut).steps, Outcome.of(cut).images) == (7, 5 + 5 + 2 + 5 + 5 + 2 + 5), "the last epoch is begun, and not ended"
     part = Portion("imae/table6", "2031-01-05T00:00:00+00:00", 1.5, 3, (came,))
     assert Portion.read(part.write(tmp_path)) == part
 

@@ -41,10 +41,11 @@ _REGISTRIES: dict[str, Callable[[str], Any]] = {
 }
 _NO_PART = ("seed", "checkpoint_every", "precision", "compile", "device")
 
+_FRACTIONS = tuple(field.name for field in fields(Settings) if "float" in str(field.type))
+
 DEFAULTS = {field.name: field.default for field in fields(Settings)}
 
 
-@cache
 def canonical(name: str, value: Any) -> Any:
     """A setting as its registry spells it, so that two spellings of the same thing are equal; any other value as it is.
 
@@ -53,15 +54,22 @@ def canonical(name: str, value: Any) -> Any:
         value: such as "gce(0.7)".
 
     Example:
-        >>> canonical("loss", "gce(0.7)"), canonical("noise", "symmetric( .4 )")
-        ('gce(q=0.7)', 'symmetric(0.4)')
+        >>> canonical("loss", "gce(0.7)"), canonical("noise", "symmetric( .4 )"), canonical("clip", 5)
+        ('gce(q=0.7)', 'symmetric(0.4)', 5.0)
     """
-    if name not in _REGISTRIES or not isinstance(value, str):
-        return value
+    if name in _REGISTRIES and isinstance(value, str):
+        return _spelled(name, value)
+    if name in _FRACTIONS and type(value) is int:
+        return float(value)
+    return value
+
+
+@cache  # of texts alone: to a cache, 0, 0.0 and False are the same
+def _spelled(name: str, text: str) -> str:
     try:
-        return repr(_REGISTRIES[name](value))
+        return repr(_REGISTRIES[name](text))
     except InputError:
-        return value  # a path, a module of the user's own: nothing of the papers'
+        return text  # a path, a module of the user's own: nothing of the papers'
 
 
 def decisive(settings: Mapping[str, Any]) -> dict[str, Any]:
