@@ -111,9 +111,18 @@ def test_of_several_seeds_the_one_that_tested_best_counts_whichever_it_is() -> N
     settings = dict(cells[0].settings or {})
     noisy = [outcome(settings, seed=seed, final=final, snr=snr) for seed, final, snr in ((0, 0.5, 1.0), (1, 0.7, 2.0), (2, 0.6, 3.0))]
     clean = [outcome({**settings, "noise": "none"}, seed=seed, final=final) for seed, final in enumerate((0.6, 0.8, 0.9))]
-    ours = compared(get("curriculum/table5"), Results([Portion("curriculum/table5", "2031-01-05T00:00:00+00:00", 1.0, 1, (*noisy, *clean))]))
+    held = Results([Portion("curriculum/table5", "2031-01-05T00:00:00+00:00", 1.0, 1, (*noisy, *clean))])
+    ours = compared(get("curriculum/table5"), held)
     found = {one.cell.metric: one.ours for one in ours if one.cell in cells}
     assert found == pytest.approx({"diff": 70.0 - 90.0, "snr": 2.0})
+
+
+def test_a_number_of_runs_at_a_time_that_is_none_is_refused_before_any_work(tmp_path: Path) -> None:
+    plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path / "reproduced")
+    for jobs in (0, -1):
+        with pytest.raises(InputError, match=rf"The 'jobs' parameter of reproduce must be a whole number.* Got {jobs} instead"):
+            papers.reproduce(plan, jobs=jobs)
+    assert not (tmp_path / "reproduced").exists()
 
 
 def test_several_seeds_give_a_mean_and_a_spread(tmp_path: Path) -> None:

@@ -1,9 +1,17 @@
 """Many runs at once: the same results as one after the other, nothing done twice, one failure does not end the rest."""
 
+import json
+import multiprocessing
+import os
+import re
+import signal
+import time
+
 import pytest
 from test_fit import clusters, same_bits
 
 from noisewise import InputError, Run, compare, fit
+from noisewise.train._compare import plan
 
 SETTINGS = {"epochs": 2, "batch_size": 64, "device": "cpu"}
 GRID = {"loss": ["ce", "gce(q=0.7)"], "noise": ["symmetric(0.2)"], "seed": [0, 1]}
@@ -51,17 +59,88 @@ def test_a_failed_run_is_named_after_the_others_finished(tmp_path):
     assert Run(tmp_path / "none-ce-seed0").state == "finished"
 
 
+LONG = {"epochs": 2000, "batch_size": 64, "device": "cpu", "evaluate_every": 2000, "checkpoint_every": 2000}
+
+
+def status(folder):
+    return json.loads((folder / "status.json").read_text())
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the table cannot be drawn"), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
+def test_an_error_of_watch_or_an_interrupt_ends_the_workers_at_once_and_says_so_in_every_folder(tmp_path, error):
+    stopped, folders = [], [tmp_path / f"none-{loss}-seed0" for loss in ("ce", "mae")]
+
+    def watch(progress):
+        if all((folder / "metrics.jsonl").exists() for folder in folders):
+            stopped.append(time.perf_counter())
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        compare("mlp", clusters(), loss=["ce", "mae", "gce"], folder=tmp_path, jobs=2, watch=watch, **LONG)
+    assert raised.value is error and len(stopped) == 1 and time.perf_counter() - stopped[0] < 10
+    assert multiprocessing.active_children() == []
+    for folder in folders:
+        assert status(folder)["state"] == "interrupted"
+    assert not (tmp_path / "none-gce-seed0").exists()
+
+
+def test_a_run_whose_worker_is_killed_has_failed_and_the_other_worker_does_the_rest(tmp_path):
+    killed = []
+
+    def watch(progress):
+        known = [status(file.parent) for file in tmp_path.glob("*/settings.json")]
+        if not killed and sum(one["state"] == "running" and one["step"] > 0 for one in known) == 2:
+            killed.append(multiprocessing.active_children()[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    with pytest.raises(InputError, match=r"1 of 4 runs failed; the first, ce: its process ended with status -9"):
+        compare("mlp", clusters(), loss=["ce"], seed=range(4), folder=tmp_path, jobs=2, watch=watch, **{**SETTINGS, "epochs": 40})
+    states = [status(folder) for folder in sorted(tmp_path.iterdir())]
+    assert sorted(one["state"] for one in states) == ["failed", *["finished"] * 3]
+    (failed,) = (one for one in states if one["state"] == "failed")
+    assert failed["reason"] == "its process ended with status -9" and failed["step"] > 0
+    runs = compare("mlp", clusters(), loss=["ce"], seed=range(4), folder=tmp_path, jobs=1, **{**SETTINGS, "epochs": 40})
+    assert {run.state for run in runs} == {"finished"}
+
+
+def test_runs_that_no_worker_is_left_for_have_failed_too(tmp_path):
+    def watch(progress):
+        for worker in multiprocessing.active_children():
+            os.kill(worker.pid, signal.SIGKILL)
+
+    with pytest.raises(InputError, match="3 of 3 runs failed; the first, ce: its process ended with status -9"):
+        compare("mlp", clusters(), loss=["ce", "mae", "gce"], folder=tmp_path, jobs=1, watch=watch, **LONG)
+
+
+def test_a_negative_setting_has_a_folder_of_its_own_and_other_folders_keep_their_names(tmp_path):
+    settings = {"noise": ["none"], "seed": [0], "folder": tmp_path, **SETTINGS}
+    losses = ["gls(alpha=-0.4)", "gls(alpha=0.4)", "0.3*nce + 0.7*mae", "scaled(ce, 1e-05)", "-0.5*ce"]
+    names = [task.folder.name for task in plan("mlp", "digits", loss=losses, **settings)]
+    assert names == [
+        "none-gls_alpha_-0.4-seed0",
+        "none-gls_alpha_0.4-seed0",
+        "none-0.3_nce_0.7_mae-seed0",
+        "none-scaled_ce_1e_05-seed0",
+        "none--0.5_ce-seed0",
+    ]
+
+
 @pytest.mark.parametrize(
     ("grid", "sentence"),
     [
         ({"loss": "ce"}, "needs a list for loss. Got 'ce'"),
-        ({"loss": []}, "needs a list for loss"),
+        ({"loss": []}, "The 'loss' parameter of compare must be a list of one or more. Got [] instead."),
+        ({"loss": ["ce"], "seed": 3}, "needs a list for seed. Got 3; write [3]."),
+        ({"loss": ["ce"], "jobs": -1}, "The 'jobs' parameter of compare must be a whole number in [1, inf), or None. Got -1 instead."),
+        ({"loss": ["ce"], "jobs": 0}, "The 'jobs' parameter of compare must be a whole number"),
+        ({"loss": ["ce"], "jobs": 1.5}, "The 'jobs' parameter of compare must be a whole number"),
+        ({"loss": ["ce"], "jobs": True}, "The 'jobs' parameter of compare must be a whole number"),
         ({"loss": ["ce", "ce"]}, "Two runs of the comparison are the same"),
         ({"loss": ["imea"]}, "There is no loss named 'imea'"),
         ({"loss": ["ce"], "noise": ["symetric(0.1)"]}, "There is no noise named 'symetric'"),
     ],
 )
 def test_a_grid_is_checked_before_any_run_starts(tmp_path, grid, sentence):
-    with pytest.raises(InputError, match=sentence.replace("(", r"\(").replace(")", r"\)")):
+    with pytest.raises(InputError, match=re.escape(sentence)):
         compare("mlp", clusters(), folder=tmp_path / "runs", **grid, **SETTINGS)
     assert not (tmp_path / "runs").exists()

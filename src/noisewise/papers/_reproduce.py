@@ -24,7 +24,7 @@ from noisewise.papers._plan import Plan
 from noisewise.papers._recipes import Recipe, available
 from noisewise.papers._results import Outcome, Portion, Results
 from noisewise.papers._retrieved import check_queries, measure
-from noisewise.train._compare import Progress, Task, train_all
+from noisewise.train._compare import Progress, Task, check_jobs, train_all
 
 _EXAMPLES = 4
 """How many training and test examples a quick run takes."""
@@ -66,6 +66,7 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
     Returns:
         Ours beside theirs; our own part of it is in the plan's folder.
     """
+    check_jobs(jobs, "reproduce")
     plan.folder.mkdir(parents=True, exist_ok=True)
     if plan.recipe.picture is not None:
         draw.check_figure(_picture_file(plan), (_picture_file(plan).suffix,))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import queue
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import torch
 import torch.multiprocessing as multiprocessing
 
 from noisewise import losses
-from noisewise.errors import InputError
+from noisewise.errors import InputError, must
 from noisewise.train._fit import Watch, train
 from noisewise.train._folder import RunFolder, mark_interrupted
 from noisewise.train._mps import gpu_for_many
@@ -97,8 +97,15 @@ def compare(
     Raises:
         InputError: a setting is wrong (before any run starts), or runs failed (after the others finished).
     """
+    check_jobs(jobs, "compare")
     tasks = plan(model, called(data), loss=loss, noise=noise, seed=seed, folder=folder, **settings)
     return train_all(tasks, data, test=test, jobs=jobs, watch=watch)
+
+
+def check_jobs(jobs: int | None, owner: str) -> None:
+    """Refuse a number of runs at a time that is none."""
+    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
+        raise must("jobs", owner, "a whole number in [1, inf), or None", jobs)
 
 
 def train_all(
@@ -128,90 +135,115 @@ def plan(
 ) -> list[Task]:
     """Every run of a comparison, all settings checked."""
     for name, given in (("loss", loss), ("noise", noise), ("seed", seed)):
-        if isinstance(given, str) or not given:
+        if isinstance(given, str) or not isinstance(given, Sequence):
             raise InputError(f"A comparison needs a list for {name}. Got {given!r}; write [{given!r}].")
+        if not given:
+            raise must(name, "compare", "a list of one or more", given)
     check_model(model)
     tasks = []
     for one_noise, one_loss, one_seed in itertools.product(noise, loss, seed):
         losses.get(one_loss)
         asked = Settings.of({"data": data, "model": model, "loss": one_loss, "noise": one_noise, "seed": one_seed, **settings})
-        words = "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", word).strip("_") for word in (one_noise, one_loss))
-        tasks.append(Task(asked, Path(folder) / f"{words}-seed{one_seed}"))
+        tasks.append(Task(asked, Path(folder) / f"{_words(one_noise)}-{_words(one_loss)}-seed{one_seed}"))
     if len({task.folder for task in tasks}) < len(tasks):
         raise InputError("Two runs of the comparison are the same. List every loss, noise and seed once.")
     return tasks
 
 
+def _words(spec: str) -> str:
+    """A spec as a part of a folder's name: letters, digits, points, and the signs of negative numbers."""
+    return re.sub(r"(?:(?!(?<![A-Za-z0-9.])-[0-9.])[^A-Za-z0-9.])+", "_", spec).strip("_")
+
+
 def _work(tasks: Sequence[Task], shared: list[Any], jobs: int, watch: Callable[[Progress], None]) -> dict[int, str]:
-    """Train the tasks in worker processes; return why the failed ones failed."""
+    """Train the tasks in worker processes; return why the failed ones failed. No process outlives this."""
     context = multiprocessing.get_context("spawn")
-    todo, news = context.Queue(), context.Queue()
-    for place in range(len(tasks)):
-        todo.put(place)
-        watch(Progress(place, "waiting"))
-    for _ in range(jobs):
-        todo.put(None)
-    workers = [context.Process(target=_worker, args=(tasks, shared, todo, news), daemon=True) for _ in range(jobs)]
-    for worker in workers:
-        worker.start()
-    failures: dict[int, str] = {}
-    running: dict[int, int] = {}
-    ended: set[int] = set()
+    crew: dict[Any, Any] = {}
     try:
-        while len(ended) < len(tasks):
-            try:
-                process, progress = news.get(timeout=0.5)
-            except queue.Empty:
-                _bury([worker for worker in workers if not worker.is_alive()], running, ended, failures, watch)
-                if not any(worker.is_alive() for worker in workers) and news.empty():
-                    break
-                continue
-            running[process] = progress.place
-            if progress.state != "running":
-                ended.add(progress.place)
-                if progress.state != "finished":
-                    failures[progress.place] = progress.state
-            watch(progress)
-    except KeyboardInterrupt:
-        for worker in workers:
-            with suppress(ProcessLookupError):
-                worker.terminate()
-        for worker in workers:
-            worker.join(timeout=10)
+        for place in range(len(tasks)):
+            watch(Progress(place, "waiting"))
+        for _ in range(jobs):
+            line, end = context.Pipe()
+            worker = context.Process(target=_worker, args=(tasks, shared, end), daemon=True)
+            worker.start()
+            end.close()  # the worker has the only one now: when it dies, the line is cut
+            crew[line] = worker
+        failures = _follow(tasks, crew, watch)
+    except BaseException:  # an interrupt, or an error of watch: what is under way goes on when the same is asked for again
+        for worker in crew.values():
+            worker.terminate()
+        _wait_for(crew.values())
         for task in tasks:
             mark_interrupted(RunFolder(task.folder))
         raise
-    finally:
-        for worker in workers:
-            worker.join(timeout=10)
-    failures |= {place: "no worker was left to train it" for place in range(len(tasks)) if place not in ended}
+    _wait_for(crew.values())
     return failures
 
 
-def _bury(dead: list[Any], running: dict[int, int], ended: set[int], failures: dict[int, str], watch: Callable[[Progress], None]) -> None:
-    """Count a run as failed whose worker died without a word (killed for memory, say)."""
-    for worker in dead:
-        place = running.pop(worker.pid, None)
-        if worker.exitcode and place is not None and place not in ended:
-            failures[place] = f"its process ended with status {worker.exitcode}"
-            ended.add(place)
-            watch(Progress(place, failures[place]))
+def _follow(tasks: Sequence[Task], crew: Mapping[Any, Any], watch: Callable[[Progress], None]) -> dict[int, str]:
+    """Hand the tasks out, one after the other, and tell what is heard of them, until all ended or no worker is left.
+
+    Every worker has a line of its own, so that one that dies in the middle of a word holds up nobody.
+    """
+    todo = list(range(len(tasks)))
+    failures: dict[int, str] = {}
+    busy: dict[Any, int] = {}
+
+    def hand_out(line: Any) -> None:
+        place = todo.pop(0) if todo else None
+        if place is not None:
+            busy[line] = place
+        with suppress(OSError):  # it died: that is heard next
+            line.send(place)
+
+    for line in crew:
+        hand_out(line)
+    while busy:
+        heard: list[Any] = wait(list(busy))
+        for line in heard:
+            try:
+                progress = line.recv()
+            except (EOFError, OSError):
+                progress = _bury(busy[line], tasks, crew[line])
+            if progress.state != "running":
+                del busy[line]
+                if progress.state != "finished":
+                    failures[progress.place] = progress.state
+                if crew[line].is_alive():
+                    hand_out(line)
+            watch(progress)
+    return failures | dict.fromkeys(todo, "no worker was left to train it")
 
 
-def _worker(tasks: Sequence[Task], shared: list[Any], todo: Any, news: Any) -> None:
+def _bury(place: int, tasks: Sequence[Task], worker: Any) -> Progress:
+    """A run has failed whose worker died without a word (killed for memory, say); its folder must not say that it is under way."""
+    worker.join()
+    why = f"its process ended with status {worker.exitcode}"
+    folder = RunFolder(tasks[place].folder)
+    if folder.exists() and (status := folder.read_json("status.json"))["state"] == "running":
+        folder.write_json("status.json", {**status, "state": "failed", "reason": why})
+    return Progress(place, why)
+
+
+def _wait_for(workers: Iterable[Any]) -> None:
+    for worker in workers:
+        worker.join(timeout=10)
+        worker.kill()
+
+
+def _worker(tasks: Sequence[Task], shared: list[Any], line: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the keyboard is for the process that compares
     torch.set_num_threads(1)
     train_set, test_set = shared
-    while (place := todo.get()) is not None:
-        task = tasks[place]
+    while (place := line.recv()) is not None:
 
         def tell(step: int, steps: int, place: int = place) -> None:
             if step % max(1, steps // 200) == 0:
-                news.put((os.getpid(), Progress(place, "running", step, steps)))
+                line.send(Progress(place, "running", step, steps))
 
         try:
-            news.put((os.getpid(), Progress(place, "running")))
-            task.train(train_set, test_set, tell)
-            news.put((os.getpid(), Progress(place, "finished")))
+            line.send(Progress(place, "running"))
+            tasks[place].train(train_set, test_set, tell)
+            line.send(Progress(place, "finished"))
         except Exception as error:  # one run that fails must not end the others
-            news.put((os.getpid(), Progress(place, f"{error}" if isinstance(error, InputError) else repr(error))))
+            line.send(Progress(place, f"{error}" if isinstance(error, InputError) else repr(error)))
