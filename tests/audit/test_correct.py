@@ -270,6 +270,11 @@ def test_the_examples_are_found_whatever_the_second_training_did_otherwise(digit
     (twice.path / "labels/first.npy").unlink()
     with pytest.raises(InputError, match=r"first\.npy' cannot be read .* Copy the run folder again"):
         origin_examples_of(twice.dynamics.record, "digits")
+    written = json.loads((twice.path / "correction.json").read_text())
+    (twice.path / "correction.json").write_text(json.dumps({name: value for name, value in written.items() if name != "source"}))
+    assert read_origin(twice.path).steps == tuple(written["steps"]), "a run from before the source was written is read all the same"
+    with pytest.raises(InputError, match="are not those of the run"):
+        origin_examples_of(twice.dynamics.record, "digits")
 
 
 @pytest.mark.parametrize("policy", ["relabel", "prune"])

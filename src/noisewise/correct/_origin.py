@@ -56,7 +56,8 @@ class Origin:
         folder: of that run, seen from this one's.
         settings: what this run is compared by instead of its own: the settings that retraining itself had to change.
         otherwise: what else differs: the settings of that run that the user changed for this one.
-        source: what made the labels of the first run, before any correction: its data, noise and seed.
+        source: what made the labels of the first run, before any correction: its data, noise and seed. A run from before this was written
+            has none, and its examples are found only under the labels it has.
         steps: what was done to the labels since the first run, one phrase for each time it was retrained.
         policy: what decided on the changes: a policy's spec, "by hand" or "from a file".
         changes: how many labels were changed, by the kind of change.
@@ -106,18 +107,18 @@ class Origin:
         """What the run it came from is called, given the loss of this one."""
         return _called(str(self.otherwise.get("loss", loss)), self.steps[:-1])
 
-    def write(self, run: Record, correction: Correction, again: Record) -> None:
+    def write(self, first: Whole, correction: Correction, again: Record) -> None:
         """Write it into the folder of the new run, with the list of changes and the labels of the first run.
 
         Args:
-            run: the record of the one whose labels were corrected.
+            first: the labels before any correction, in the order of the correction.
             correction: the labels.
-            again: the record of the new one, which has some of its examples.
+            again: the record of the new run, which has some of its examples.
         """
         rows = rows_of(numbers_of(again), correction.index)
         assert rows is not None
         correction.write(Path(again.folder) / LABELS)
-        RunFolder(again.folder).write_array(FIRST, _first_labels(run)[rows])
+        RunFolder(again.folder).write_array(FIRST, first[rows])
         RunFolder(again.folder).write_json(FILE, asdict(self))
 
 
@@ -132,7 +133,7 @@ def read_origin(folder: Path) -> Origin | None:
             folder=str(written["folder"]),
             settings={"data": written["settings"]["data"], **written["settings"]},
             otherwise=dict(written["otherwise"]),
-            source={"data": written["source"]["data"], **written["source"]},
+            source=dict(written.get("source", {})),
             steps=tuple(map(str, written["steps"])),
             policy=str(written["policy"]),
             changes={kind: int(written["changes"][kind]) for kind in _DONE if kind in written["changes"]},
@@ -167,6 +168,18 @@ def read_changes(folder: Path, origin: Origin, classes: Collection[str]) -> Corr
     return correction
 
 
+def first_labels(record: Record) -> Whole:
+    """The labels that the examples of a run had before any correction."""
+    path = Path(record.folder) / FIRST
+    if read_origin(Path(record.folder)) is None:
+        return record.given
+    try:
+        labels: Whole = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"The file {str(path)!r} cannot be read ({error}). Copy the run folder again.") from None
+    return labels
+
+
 def examples_of(record: Record, data: Any = None, *, places: Any = None) -> Dataset:
     """The examples of a run with the labels it was trained on; corrected ones are looked for under the labels of the first run.
 
@@ -179,9 +192,9 @@ def examples_of(record: Record, data: Any = None, *, places: Any = None) -> Data
     try:
         return examples_as_given(record, data, places=places)
     except InputError:
-        if origin is None:
+        if origin is None or not origin.source:
             raise
-    found = matching(record.folder, origin.source, numbers_of(record), _first_labels(record), data, places=places)
+    found = matching(record.folder, origin.source, numbers_of(record), first_labels(record), data, places=places)
     now = record.given if places is None else record.given[places]
     return replace(found, labels=torch.from_numpy(np.array(now)).to(found.labels.device))
 
@@ -189,18 +202,6 @@ def examples_of(record: Record, data: Any = None, *, places: Any = None) -> Data
 def digest(labels: Whole) -> str:
     """What labels are known by: the same for the same labels in the same order, on any machine."""
     return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()
-
-
-def _first_labels(record: Record) -> Whole:
-    """The labels that the examples of a run had before any correction."""
-    path = Path(record.folder) / FIRST
-    if read_origin(Path(record.folder)) is None:
-        return record.given
-    try:
-        labels: Whole = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"The file {str(path)!r} cannot be read ({error}). Copy the run folder again.") from None
-    return labels
 
 
 def _called(loss: str, steps: Sequence[str]) -> str:

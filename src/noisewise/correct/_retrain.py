@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.correct._correction import Correction
-from noisewise.correct._origin import Origin, digest, examples_of, read_origin
+from noisewise.correct._origin import Origin, digest, examples_of, first_labels, read_origin
 from noisewise.data import read
 from noisewise.data._own import is_official
 from noisewise.errors import InputError
@@ -51,8 +51,9 @@ def retrain(
     target = Path(f"{run.path}-corrected" if folder is None else folder)
     _check_free(target, correction)
     examples = examples_of(run.dynamics.record, run.data if data is None else data)
+    first = first_labels(run.dynamics.record)
     before, earlier = run.settings.as_json(), read_origin(run.path)
-    sources = recorded_sources(run.provenance, before if earlier is None else earlier.source)
+    sources = recorded_sources(run.provenance, before if earlier is None else earlier.settings)
     if test is None and sources["test"] is not None:
         test = read(**sources["test"])
     elif test is None and sources["train"] is not None and is_official(sources["train"]["source"]):
@@ -62,7 +63,7 @@ def retrain(
     corrected = correction.apply(examples).read_from(examples.source)
     again = fit(model, corrected, test=test, folder=target, watch=watch, **asked)
     changed = [name for name in ("data", *_OTHERWISE) if name not in settings]
-    Origin.of(run.dynamics, correction, again.dynamics, changed).write(run.dynamics.record, correction, again.dynamics.record)
+    Origin.of(run.dynamics, correction, again.dynamics, changed).write(first, correction, again.dynamics.record)
     return again
 
 
