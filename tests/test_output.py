@@ -1,5 +1,6 @@
 """A file is refused before any work, or there whole."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from noisewise.errors import InputError
-from noisewise.output import check_output, written_whole
+from noisewise.output import check_output, check_replacing, make_folder, written_output, written_whole
 
 
 @pytest.mark.parametrize(
@@ -16,6 +17,7 @@ from noisewise.output import check_output, written_whole
         ("page.pdf", r"The 'output' parameter of report must be a file that ends in \.html"),
         ("nowhere/page.html", "cannot be written: the folder .*nowhere' does not exist. Make it first"),
         ("folder.html", "cannot be written. Give another output file"),
+        (f"{'long' * 62}.html", r"cannot be written \(.+\). Give another output."),  # only trying shows it: the name alone would do
     ],
 )
 def test_what_cannot_be_written_is_refused(tmp_path: Path, name: str, sentence: str) -> None:
@@ -52,3 +54,37 @@ def test_what_a_killed_writer_left_is_removed_a_day_later(tmp_path: Path) -> Non
     with written_whole(file) as part:
         part.write_text("whole")
     assert set(tmp_path.iterdir()) == {file, new, other}
+
+
+def test_what_cannot_be_written_after_all_is_one_sentence_and_leaves_what_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text("before")
+    with pytest.raises(InputError, match=r"page.html' cannot be written \(No space left on device\)"), written_output(file) as part:
+        part.write_text("half of wh")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert file.read_text() == "before" and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_is_read_or_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
+    def ours(file: Path) -> bool:
+        return file.read_text() == "ours"
+
+    mine, list_of_ours = tmp_path / "mine.csv", tmp_path / "list.csv"
+    mine.write_text("a,b")
+    list_of_ours.write_text("ours")
+    (tmp_path / "link.csv").symlink_to(mine)
+    check_replacing(tmp_path / "new.csv", mine, ours, "list")
+    check_replacing(list_of_ours, mine, ours, "list")
+    for same in (mine, tmp_path / "." / "mine.csv", tmp_path / "link.csv"):
+        with pytest.raises(InputError, match="is the one that is read, and would be lost"):
+            check_replacing(same, mine, lambda file: True, "list")
+    with pytest.raises(InputError, match=r"mine\.csv' exists and is no list of ours"):
+        check_replacing(mine, "digits", ours, "list")
+
+
+def test_a_folder_is_made_or_refused(tmp_path: Path) -> None:
+    make_folder(tmp_path / "deep" / "down")
+    assert list((tmp_path / "deep" / "down").iterdir()) == []
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(InputError, match="file/below' cannot be written"):
+        make_folder(tmp_path / "file" / "below")

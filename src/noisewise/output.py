@@ -9,7 +9,7 @@ import glob
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -35,15 +35,67 @@ def check_output(output: str | os.PathLike[str], owner: str, endings: Sequence[s
 
 
 def check_place(file: Path) -> None:
-    """Refuse a file whose folder is not there, or that may not be written."""
+    """Refuse a file whose folder is not there, or that may not be written: the only sure way to know is to try."""
     folder = file.resolve().parent
     if not folder.is_dir():
         raise InputError(
             f"The file {file.name!r} cannot be written: the folder {str(folder)!r} does not exist. "
             "Make it first, or give another output file."
         )
-    if file.is_dir() or not os.access(file if file.exists() else folder, os.W_OK):
-        raise InputError(f"The file {str(file)!r} cannot be written. Give another output file.")
+    with _one_sentence(file):
+        if file.is_dir() or (file.exists() and not os.access(file, os.W_OK)):
+            raise InputError(f"The file {str(file)!r} cannot be written. Give another output file.")
+        _try(file)
+
+
+def check_replacing(file: Path, source: str | os.PathLike[str], ours: Callable[[Path], bool], kind: str) -> None:
+    """Refuse a file that is there and is not ours to replace: what is read, or what somebody else wrote.
+
+    Args:
+        file: the file that will be written.
+        source: what is read, a path or a name.
+        ours: whether a file is one we wrote.
+        kind: what we write there, for the error.
+    """
+    with _one_sentence(file):
+        if not file.exists():
+            return
+        if Path(source).exists() and file.samefile(source):
+            raise InputError(f"The file {str(file)!r} is the one that is read, and would be lost. Give another output file.")
+        if not ours(file):
+            raise InputError(f"The file {str(file)!r} exists and is no {kind} of ours. Give another output file.")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, if it is not there, and refuse one that nothing can be written in."""
+    with _one_sentence(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        _try(folder / "try")
+
+
+@contextmanager
+def written_output(file: Path) -> Iterator[Path]:
+    """What `written_whole` gives, for a file the user named: where it cannot be written after all, one sentence says so."""
+    with _one_sentence(file), written_whole(file) as part:
+        yield part
+
+
+@contextmanager
+def _one_sentence(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be written ({error.strerror or error}). Give another output.") from None
+
+
+def _try(file: Path) -> None:
+    part = _part(file)
+    part.touch()
+    part.unlink()
+
+
+def _part(file: Path) -> Path:
+    return file.with_name(f".{file.name}.{secrets.token_hex(8)}{PART}")
 
 
 @contextmanager
@@ -61,7 +113,7 @@ def written_whole(file: Path) -> Iterator[Path]:
         >>> [one.name for one in file.parent.iterdir()]
         ['list.txt']
     """
-    part = file.with_name(f".{file.name}.{secrets.token_hex(8)}{PART}")
+    part = _part(file)
     _sweep(file)
     try:
         yield part

@@ -3,6 +3,10 @@
 import csv
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -99,7 +103,9 @@ def test_what_audit_cannot_do_is_said_before_anything_is_trained_or_written(run,
     before = sorted(tmp_path.rglob("*"))
     assert "There is no score named 'combine'" in refused("audit", run, "--score", "combine")
     assert "must be a file that ends in .csv or .json or .parquet" in refused("audit", run, "-o", "issues.txt")
-    assert "is a run, which is audited without its data. Got label; leave that out." in refused("audit", run, "--label", "kind")
+    assert "is a run, which is audited as it is. Got --label; leave that out." in refused("audit", run, "--label", "kind")
+    said = refused("audit", run, "--epochs", 50, "--model", "mlp", "--loss", "mae", "--embeddings", "--run", "x", "--feature", "a")
+    assert "Got --model, --embeddings, --loss, --epochs, --run, --feature; leave that out." in said
     assert "There is no data set named 'nothing'" in refused("audit", "nothing")
     assert "must be left out where the data are --embeddings" in refused("audit", "digits", "--embeddings", "--model", "mlp")
     assert "holds runs. Audit one of them, like" in refused("audit", tmp_path)
@@ -107,6 +113,95 @@ def test_what_audit_cannot_do_is_said_before_anything_is_trained_or_written(run,
     assert "has no record of margins" in refused("audit", without, "-o", "issues.csv")
     shutil.rmtree(without)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def own_table(path, number=60):
+    rng = np.random.default_rng(0)
+    labels = np.arange(number) % 2
+    table(path, rng.normal(size=(number, 4)) + 2 * labels[:, None], labels, [*"abcd", "kind"])
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
+def test_a_list_and_its_page_are_written_again_but_nothing_that_is_not_ours(tmp_path, monkeypatch, ending):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow.parquet").write_table(pytest.importorskip("pyarrow").table({"a": [1]}), tmp_path / "other.parquet")
+    monkeypatch.chdir(tmp_path)
+    asked = ["audit", own_table(tmp_path / "mine.csv"), "--label", "kind", "--epochs", 2]
+    for _ in range(2):
+        done = noisewise(*asked, "-o", f"issues.{ending}")
+        assert done.exit_code == 0, done.stderr
+    (tmp_path / f"broken.{ending}").write_bytes(b"\x00\xff no list at all")
+    (tmp_path / "keep.html").write_text("<html><p>by hand")
+    shutil.copy("mine.csv", "other.csv")
+    (tmp_path / "other.json").write_text('[\n{"a": 1}\n]\n')
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert "'mine.csv' is the one that is read, and would be lost" in refused(*asked, "-o", "mine.csv")
+    for other in (f"broken.{ending}", f"other.{ending}"):
+        assert f"{other!r} exists and is no list of ours" in refused(*asked, "-o", other)
+    assert "'keep.html' exists and is no page of ours" in refused(*asked, "-o", f"keep.{ending}")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_corrected_labels_and_review_pages_replace_only_their_own_kind(run, tmp_path):
+    for _ in range(2):
+        assert noisewise("correct", run, "-o", tmp_path / "labels.csv").exit_code == 0
+        assert noisewise("correct", run, "--review", tmp_path / "review.html").exit_code == 0
+    mine, page = own_table(tmp_path / "mine.csv"), tmp_path / "keep.html"
+    page.write_text("<html><p>by hand")
+    before = mine.read_bytes(), page.read_bytes()
+    assert "exists and is no list of labels of ours" in refused("correct", run, "-o", mine)
+    assert "exists and is no page of ours" in refused("correct", run, "--review", page)
+    assert (mine.read_bytes(), page.read_bytes()) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        (["audit", "run", "-o"], "issues.csv"),
+        (["correct", "run", "-o"], "labels.csv"),
+        (["correct", "run", "--review"], "review.html"),
+        (["report", "run", "-o"], "report.html"),
+        (["figure", "curves", "ce", "-o"], "curves.html"),
+        (["figure", "curves", "ce", "-o"], "curves.svg"),
+    ],
+)
+def test_where_the_disk_is_full_one_sentence_says_so_and_the_file_is_as_it_was(run, tmp_path, monkeypatch, command, file):
+    resource = pytest.importorskip("resource")
+    monkeypatch.chdir(tmp_path)
+    assert noisewise(*command, file).exit_code == 0
+    before = (tmp_path / file).read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))  # no file may grow beyond that
+    try:
+        said = refused(*command, file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert f"{file!r} cannot be written (File too large). Give another output." in said
+    assert (tmp_path / file).read_bytes() == before and not list(tmp_path.glob(".*"))
+
+
+def test_an_interrupted_audit_goes_on_where_it_was(tmp_path):
+    folder = tmp_path / "run"
+    mine = own_table(tmp_path / "mine.csv", 400)
+    asked = ["audit", mine, "--label", "kind", "--epochs", 80, "--run", folder, "-o", tmp_path / "issues.csv"]
+    command = [sys.executable, "-m", "noisewise", *map(str, asked)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    limit = time.monotonic() + 60
+    while not (folder / "checkpoints/epoch-00003.safetensors").exists() and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (130, "") and "run the same command again and it goes on" in errors
+    reached = json.loads((folder / "status.json").read_text())["epoch"]
+    assert 3 <= reached < 80
+    first = folder / "record/training/margins-00001.npy"
+    before = first.stat().st_mtime_ns
+    again = noisewise(*asked)
+    assert again.exit_code == 0, again.stderr
+    assert first.stat().st_mtime_ns == before, "the first epoch was not trained again"
+    assert json.loads((folder / "status.json").read_text()) == {"state": "finished", "reason": None, "epoch": 80, "step": 80 * 4}
+    assert len(rows_of(tmp_path / "issues.csv")) == 400
 
 
 @pytest.mark.parametrize(
@@ -184,6 +279,7 @@ def test_what_correct_cannot_do_is_said_and_changes_nothing(run, tmp_path):
     assert "There is no policy named 'relable'" in refused("correct", run, "--policy", "relable")
     assert "must be relabel or prune, because a run has one label" in refused("correct", run, "--policy", "soften", "--retrain")
     assert "Got --undo and --retrain" in refused("correct", run, "--undo", "--retrain")
+    assert "must be given together with --review" in refused("correct", run, "--limit", 5)
     assert "cannot be read" in refused("correct", run, "--undo")
     assert "cannot be read" in refused("correct", run, "--decisions", tmp_path / "none.json")
     assert "must be given together with label" in refused("correct", run, "--label", "kind")

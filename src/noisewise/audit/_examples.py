@@ -74,7 +74,7 @@ def matching(
         data: what to look in instead of the data the run was read from.
         places: the positions among the numbers of those that are wanted; by default all.
     """
-    advice = "Give what it was trained on with data=… or --data."
+    advice = "Give what it was trained on with data=…."
     noise = settings.get("noise", "none")
     try:
         whole = _read_again(folder, settings) if data is None else read(data)

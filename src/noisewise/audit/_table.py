@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.errors import InputError, must
-from noisewise.output import check_place, written_whole
+from noisewise.output import check_place, written_output
 
 Row = Mapping[str, Any]
 
@@ -29,11 +29,8 @@ def write_rows(path: str | os.PathLike[str], rows: Iterable[Row], columns: Seque
     """
     target = Path(path)
     writer = check_writable(target)
-    try:
-        with written_whole(target) as part:
-            writer(part, rows, columns)
-    except OSError as error:
-        raise InputError(f"The file {str(target)!r} cannot be written ({error.strerror or error}). Give another.") from None
+    with written_output(target) as part:
+        writer(part, rows, columns)
     return target
 
 
@@ -43,6 +40,32 @@ def check_writable(path: Path) -> Callable[[Path, Iterable[Row], Sequence[str]],
         raise must("path", "write", "a file that ends in " + " or ".join(_WRITERS), str(path))
     check_place(path)
     return _WRITERS[path.suffix.lower()]
+
+
+def has_columns(path: Path, columns: Sequence[str]) -> bool:
+    """Whether a file is a list with just these columns, as `write_rows` writes it."""
+    reader = _COLUMNS_OF.get(path.suffix.lower())
+    try:
+        return reader is not None and tuple(reader(path)) == tuple(columns)
+    except (OSError, ValueError, TypeError, csv.Error, ImportError):  # so it is something else
+        return False
+
+
+def _csv_columns(path: Path) -> list[str]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return next(csv.reader(file), [])
+
+
+def _json_columns(path: Path) -> list[str]:
+    with path.open(encoding="utf-8") as file:
+        file.readline()
+        return list(json.loads(file.readline().rstrip(",\n")))
+
+
+def _parquet_columns(path: Path) -> list[str]:
+    from pyarrow import parquet
+
+    return list(parquet.read_schema(path).names)
 
 
 def _csv(path: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
@@ -103,3 +126,4 @@ def _parts(rows: Iterable[Row], size: int = 1 << 16) -> Iterator[list[Row]]:
 
 
 _WRITERS = {".csv": _csv, ".json": _json, ".parquet": _parquet}
+_COLUMNS_OF = {".csv": _csv_columns, ".json": _json_columns, ".parquet": _parquet_columns}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,10 @@ import noisewise
 from noisewise.errors import InputError, unknown
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has carried it under several names
+
+_FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label", "id", "image", "size", "data", "clip")}
+_FLAGS["features"] = "--feature"
+"""What the parameters that sentences advise are called here; one that is not listed, like ``classes=[…]``, has no flag."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print plain data for machines.")]
 
@@ -35,7 +40,7 @@ class OneSentence(TyperGroup):
         try:
             sys.exit(super().main(args, prog_name, complete_var, False, windows_expand_args, **extra))
         except InputError as error:
-            sentence = str(error)
+            sentence = _in_flags(str(error))
         except _UsageError as error:
             sentence = " ".join(error.format_message().split())  # type: ignore[attr-defined]
         except (typer.Abort, KeyboardInterrupt):
@@ -47,7 +52,31 @@ class OneSentence(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in self.commands and not args[0].startswith("-"):
             raise unknown("command", args[0], self.commands)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        _check_once(command, rest)
+        return name, command, rest
+
+
+def _check_once(command: Any, args: list[str]) -> None:
+    """Refuse an option that is given more often than it counts; the last would win, and the others do nothing."""
+    _, _, order = command.make_parser(typer.Context(command, resilient_parsing=True)).parse_args(list(args))
+    for option in order:
+        times = order.count(option)
+        if option.param_type_name == "option" and not option.multiple and times > 1:
+            raise InputError(f"The option {option.opts[-1]} is taken once. Got it {times} times; give it once.")
+
+
+def flag(name: str) -> str:
+    """What a parameter is called on the command line."""
+    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def _in_flags(sentence: str) -> str:
+    """A sentence for Python as one for the command line: ``features=[…]`` is ``--feature`` here."""
+    known = "|".join(_FLAGS)
+    sentence = re.sub(rf"\b({known})=(…|\[…\])", lambda found: flag(found[1]), sentence)
+    sentence = re.sub(rf"The '({known})' parameter of from_\w+ must", lambda found: f"The option {flag(found[1])} must", sentence)
+    return re.sub(r" The options it takes: [\w, ]+\.", "", sentence)  # by their names in Python; some have no flag
 
 
 app = typer.Typer(

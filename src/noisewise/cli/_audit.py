@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from noisewise.cli._app import AsJson, app, percent, print_json, resumable, say, spoken_warnings
+from noisewise.cli._app import AsJson, app, flag, percent, print_json, resumable, say, spoken_warnings
 from noisewise.cli._asked import with_reading
 from noisewise.errors import InputError, must
-from noisewise.output import check_output
+from noisewise.output import check_output, check_replacing
 
 if TYPE_CHECKING:
     from noisewise.audit import Audit
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 10
 _LIST = Path("issues.csv")
+_EPOCHS = 30
 _LOSS = "gce(q=0.7)"  # memorises little, so that nearly all epochs have something to say
 
 
@@ -45,7 +46,9 @@ def audit(
         str | None,
         typer.Option(help=f"The loss to train it with: by default {_LOSS}, or ce if that would hardly start.", show_default=False),
     ] = None,
-    epochs: Annotated[int, typer.Option(help="How many passes to train it for.", min=1)] = 30,
+    epochs: Annotated[
+        int | None, typer.Option(help=f"How many passes to train it for: by default {_EPOCHS}.", min=1, show_default=False)
+    ] = None,
     run_folder: Annotated[
         Path | None, typer.Option("--run", help="Where the run on your data goes; by default runs/ and a name.", show_default=False)
     ] = None,
@@ -55,26 +58,41 @@ def audit(
     """Find the labels that look wrong, in a run or in your own data."""
     from noisewise.audit import audit as find
     from noisewise.audit._scores import named
-    from noisewise.audit._table import check_writable
+    from noisewise.report import report
 
     named(score)
-    own, given = not (Path(source) / "settings.json").is_file(), [name for name, value in reading.items() if value not in (None, [])]
+    own = not (Path(source) / "settings.json").is_file()
+    training = {"model": model, "embeddings": embeddings or None, "loss": loss, "epochs": epochs, "run": run_folder}
+    given = [flag(name) for name, value in (training | reading).items() if value not in (None, [])]
     if given and not own:
-        raise InputError(f"{source!r} is a run, which is audited without its data. Got {', '.join(given)}; leave that out.")
+        raise InputError(f"{source!r} is a run, which is audited as it is. Got {', '.join(given)}; leave that out.")
     target = _LIST if output is None and own else output
-    if target is not None:
-        check_writable(target)
-    run = _train(source, model, embeddings, loss, epochs, run_folder, reading) if own else None
+    page = None if target is None or not own else target.with_suffix(".html")
+    _check_targets(target, page, source)
+    run = _train(source, model, embeddings, loss, epochs or _EPOCHS, run_folder, reading) if own else None
     found = find(source if run is None else run, score=score)
     written = [] if target is None else [found.write(target)]
-    if run is not None and target is not None:
-        written.append(_report(run, target))
+    if run is not None and page is not None:
+        written.append(report(run.path, page, data=run.data))
     if as_json:
         print_json(_summary(found) | {"written": list(map(str, written))})
         return
     _show(found)
     for path in written:
         print(path)
+
+
+def _check_targets(target: Path | None, page: Path | None, source: str) -> None:
+    """Refuse a list and a page that cannot be written, or that would replace what is not ours, before anything is trained."""
+    from noisewise.audit._audit import COLUMNS
+    from noisewise.audit._table import check_writable, has_columns
+    from noisewise.report import is_page
+
+    if target is not None:
+        check_writable(target)
+        check_replacing(target, source, lambda file: has_columns(file, COLUMNS), "list")
+    if page is not None:
+        check_replacing(check_output(page, "audit", [".html"]), source, is_page, "page")
 
 
 def _train(
@@ -95,16 +113,9 @@ def _train(
     images = data.inputs.ndim == 4
     chosen = model or ("linear" if embeddings else "resnet20" if images else "mlp")
     loss = loss or (_LOSS if underfitting(_LOSS, len(data.classes)) is None else "ce")
-    settings: dict[str, Any] = {"augment": "crop(2)" if images else "none", "evaluate_every": epochs, "checkpoint_every": epochs}
-    console = Console(stderr=True)
-    with resumable(), spoken_warnings(), console.status(f"training {chosen} on {len(data):,} examples"):
-        return fit(chosen, data, loss=loss, epochs=epochs, folder=folder, **settings)
-
-
-def _report(run: Run, beside: Path) -> Path:
-    from noisewise.report import report
-
-    return report(run.path, beside.with_suffix(".html"), data=run.data)
+    augment = "crop(2)" if images else "none"
+    with resumable(), spoken_warnings(), Console(stderr=True).status(f"training {chosen} on {len(data):,} examples"):
+        return fit(chosen, data, loss=loss, epochs=epochs, folder=folder, augment=augment, evaluate_every=epochs)
 
 
 def _summary(found: Audit) -> dict[str, Any]:
@@ -145,7 +156,9 @@ def correct(
     review: Annotated[
         Path | None, typer.Option(help="Write a page to decide on instead, a .html file, and change nothing.", show_default=False)
     ] = None,
-    limit: Annotated[int, typer.Option(help="How many suggestions the page shows.", min=1)] = 200,
+    limit: Annotated[
+        int | None, typer.Option(help="How many suggestions the page shows: by default 200.", min=1, show_default=False)
+    ] = None,
     retrain: Annotated[bool, typer.Option("--retrain", help="Train again on the corrected labels.")] = False,
     run_folder: Annotated[
         Path | None, typer.Option("--run", help="Where the run on corrected labels goes; by default RUN-corrected.", show_default=False)
@@ -168,18 +181,34 @@ def correct(
     _check_alone(undo=undo, review=review is not None, retrain=retrain, decisions=decisions is not None)
     if isinstance(policies.get(policy), Soften) and retrain:
         raise must("--policy", "correct --retrain", "relabel or prune, because a run has one label per example", policy)
-    source = _read(data, reading)
+    if limit is not None and review is None:
+        raise must("--limit", "correct", "given together with --review", limit)
     target = run / "corrected.csv" if output is None else output
+    if not undo:
+        _check_replacing(target, review, data or str(run))
+    source = _read(data, reading)
     if undo:
         _undo(run, target)
     elif review is not None:
-        print(write_review(find(run), review, limit=limit, data=source))
+        print(write_review(find(run), review, limit=limit or 200, data=source))
     else:
         decided = None if decisions is None else read_decisions(decisions)
         correction = apply(find(run), policy, decisions=decided)
         check_output(target, "correct", (".csv",))
         lines = _retrain(run, correction, run_folder, source, test) if retrain else []
         print(repr(correction), correction.write(target), *lines, sep="\n")  # only now: all that could be refused has been checked
+
+
+def _check_replacing(target: Path, review: Path | None, source: str) -> None:
+    """Refuse a file that is not ours to replace, before anything is read."""
+    from noisewise.audit._table import has_columns
+    from noisewise.correct._correction import COLUMNS
+    from noisewise.report import is_page
+
+    if review is not None:
+        check_replacing(review, source, is_page, "page")
+    else:
+        check_replacing(target, source, lambda file: has_columns(file, COLUMNS), "list of labels")
 
 
 def _check_alone(**asked: bool) -> None:

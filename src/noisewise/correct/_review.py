@@ -23,7 +23,7 @@ from noisewise.audit._examples import features, picture
 from noisewise.correct._origin import examples_of
 from noisewise.data import Dataset
 from noisewise.errors import InputError, must
-from noisewise.output import check_output, written_whole
+from noisewise.output import check_output, written_output
 
 _SIDE = 160  # of a picture, in pixels
 _MOMENTS = 60  # of a history of margins
@@ -50,7 +50,7 @@ def review(found: Audit, output: str | os.PathLike[str] = "review.html", *, limi
         raise InputError(f"There is nothing to review: no label of {str(found.dynamics.folder)!r} is doubtful.")
     examples = _examples(found, data, doubtful)
     page = _page(found, {"run": str(found.dynamics.folder), "key": _key(found, doubtful), "cards": _cards(found, doubtful, examples)})
-    with written_whole(target) as part:
+    with written_output(target) as part:
         part.write_text(page, encoding="utf-8")
     return target
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from noisewise.draw._plotly import Figure, as_json, as_text, bundle
 from noisewise.draw._sample import Array, Line, Picture, Shape
+from noisewise.output import written_output
 
 _TITLE = "How hard a loss pulls"
 _BEHIND = "rgba(150, 160, 175, 0.30)"
@@ -36,7 +37,8 @@ def write(picture: Picture, output: Path) -> None:
     drawn = figure(picture)
     drawn["layout"]["height"] = 820
     drawn["layout"]["title"] = {"text": f"{_TITLE} (dots: its focus, where it pulls hardest)", "x": 0.01, "y": 0.98, "yanchor": "top"}
-    output.write_text(_PAGE.format(title=_TITLE, bundle=bundle(), figure=as_json(drawn)), encoding="utf-8")
+    with written_output(output) as part:
+        part.write_text(_PAGE.format(title=_TITLE, bundle=bundle(), figure=as_json(drawn)), encoding="utf-8")
 
 
 def figure(picture: Picture) -> Figure:

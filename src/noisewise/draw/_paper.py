@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.draw._look import DASHED_WIDTH
+from noisewise.output import written_output
 
 WIDTH = 6.75  # inches: both columns of a page
 INK = "#222222"
@@ -74,7 +75,9 @@ def figure_in(output: Path) -> Iterator[Any]:
     with style.context(["default", _STYLE]):
         figure = Figure(figsize=(WIDTH, WIDTH), layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05))
         yield figure
-        figure.savefig(output, metadata=_NO_DATE.get(output.suffix.lower()))
+        ending = output.suffix.lower()
+        with written_output(output) as part:
+            figure.savefig(part, format=ending[1:], metadata=_NO_DATE.get(ending))
 
 
 def add_legend(figure: Any, entries: Mapping[str, Any], heading: str = "") -> float:

@@ -17,6 +17,7 @@ import torch
 
 from noisewise import draw, train
 from noisewise.data import Dataset, read
+from noisewise.output import make_folder
 from noisewise.papers._again import Again, is_done, second
 from noisewise.papers._compared import Compared, compared
 from noisewise.papers._identity import key
@@ -67,7 +68,7 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
         Ours beside theirs; our own part of it is in the plan's folder.
     """
     check_jobs(jobs, "reproduce")
-    plan.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(plan.folder)
     if plan.recipe.picture is not None:
         draw.check_figure(_picture_file(plan), (_picture_file(plan).suffix,))
     if plan.retrieves:

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.dynamics import find_runs
-from noisewise.output import check_output, written_whole
+from noisewise.output import check_output, written_output
 from noisewise.report._gather import gather
 from noisewise.report._render import render
 
 __all__ = ["report"]
+
+_MARK = b'<meta name="generator" content="noisewise">'
 
 
 def report(
@@ -50,6 +52,16 @@ def report(
     """
     file = check_output(output, "report", [".html"])
     page = render(gather(find_runs(runs), title=title, data=data, tell=tell))
-    with written_whole(file) as part:
+    with written_output(file) as part:
         part.write_text(page, encoding="utf-8")
     return file
+
+
+def is_page(file: Path) -> bool:
+    """Whether a file is a page of ours, a report or a review: it says so at its beginning.
+
+    Args:
+        file: which there is.
+    """
+    with file.open("rb") as opened:
+        return _MARK in opened.read(512)
