@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from noisewise.cli import app
@@ -19,6 +20,7 @@ from noisewise.train import Settings
 
 run = CliRunner().invoke
 DIGITS = ["--data", "digits", "--model", "mlp(hidden=(16,))", "--device", "cpu"]
+OWN = ["--data", "animals.csv", "--model", "linear", "--epochs", "2", "--device", "cpu"]
 
 
 def _train(*arguments: object) -> Any:
@@ -124,6 +126,33 @@ def test_own_data_are_read_with_their_options(tmp_path: Path) -> None:
     assert done.stdout.startswith(f"test accuracy {100 * tested:.1f} %")
 
 
+def test_without_a_test_set_the_held_out_accuracy_and_the_labels_learned_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    own = ["--data", _table(tmp_path / "animals.csv", 300), "--label", "kind", "--model", "linear", "--epochs", 2, "--validation", 0.5]
+    trained = _train(*own, "-o", tmp_path / "run")
+    held_out = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])["validation_accuracy"]
+    given = np.load(tmp_path / "run/labels/given.npy")
+    learned = (np.load(tmp_path / "run/record/clean/predictions-00002.npy") == given).mean()
+    told = f"held-out accuracy {100 * held_out:.1f} %, given labels learned {100 * learned:.1f} %"
+    assert trained.stdout.splitlines()[0] == told
+    compared = run(app, ["compare", *map(str, own), "-o", str(tmp_path / "runs")])
+    assert compared.exit_code == 0, compared.stderr
+    row = next(line for line in compared.stdout.splitlines() if line.strip().startswith("ce"))
+    assert row.split() == ["ce", f"{100 * held_out:.1f}", f"{100 * learned:.1f}"], "the default loss, and no column that is empty"
+    assert "Held out:" in compared.stdout and "Best:" not in compared.stdout and "Snr:" not in compared.stdout
+
+
+def test_all_that_is_told_of_a_comparison_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    grid = ["--noise", "symmetric(0.4)", "--seed", "0", "--seed", "1", "--validation", "0.2", "--steps", "3", "--jobs", "1"]
+    compared = run(app, ["compare", *DIGITS, *grid, "-o", str(tmp_path / "runs")])
+    assert compared.exit_code == 0, compared.stderr
+    lines = compared.stdout.splitlines()
+    assert max(map(len, (line for line in lines if " runs in " not in line))) <= 80
+    (row,) = (line for line in lines if line.strip().startswith("ce"))
+    assert row.count("±") == 6 and lines[lines.index(row) - 1].count(".") == 6
+
+
 def test_a_loss_that_will_hardly_learn_is_named_in_one_line(tmp_path: Path) -> None:
     done = _train(*DIGITS, "--loss", "0.001*nce", "--steps", 1, "-o", tmp_path / "run")
     assert done.stderr.startswith("noisewise: 0.001*nce starts at") and done.stderr.count("\n") == 1
@@ -210,14 +239,29 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
         (["train", *DIGITS, "--epochs", "0"], "The 'epochs' parameter of a run must be a whole number in [1, inf). Got 0 instead."),
         (["train", *DIGITS, "--epochs", "many"], "Invalid value for '--epochs'"),
         (["train", *DIGITS, "--epoch", "1"], "No such option: --epoch"),
-        (["train", *DIGITS, "--epochs", "1", "--label", "kind"], "'label'. The options it takes: split, root."),
+        (["train", *DIGITS, "--epochs", "1", "--label", "kind"], "The data set 'digits' is read without --label; leave that out.\n"),
+        (["train", *OWN, "--label", "kind", "--size", "8"], "The option --size must be left out where there is no column of images."),
+        (["train", *OWN, "--label", "kind", "--test", "digits"], "The data set 'digits' is read without --label; leave that out.\n"),
+        (
+            ["train", *OWN],
+            "There is no column of animals.csv named 'label'. Known: height, kind, length, noise. Say with --label which it is.",
+        ),
+        (["train", *OWN, "--label", "height"], "is 'cow', not a number; name the columns of numbers with --feature and leave this one out"),
+        (["train", *OWN, "--label", "kind", "--augment", "crop(4)"], "\"none\" where the inputs are no images. Got 'crop(4)' instead."),
+        (["compare", *OWN, "--label", "kind", "--augment", "flip"], "\"none\" where the inputs are no images. Got 'flip' instead."),
+        (["train", *OWN, "--label", "kind", "--noise", "human(worst)"], "needs labels that people gave, and these data have none."),
+        (["train", *OWN, "--label", "kind", "-o", "animals.csv"], "'animals.csv' cannot be written (File exists). Give another folder.\n"),
+        (["train", "--data", "pets", "--model", "mlp", "--epochs", "1"], "'pets/dog/1.png'; give --size to resize them."),
+        (
+            ["train", *OWN, "--label", "kind", "--loss", "ce", "--loss", "mae"],
+            "The option --loss is taken once. Got it 2 times; give it once.",
+        ),
         (["train", "--data", "animals.csv", "--label", "knd", "--model", "mlp", "--epochs", "1"], "named 'knd'. Did you mean 'kind'?"),
         (["train", "--config", "typo.toml"], "There is no setting named 'lose'. Did you mean 'loss'"),
         (["train", "--config", "number.toml"], "The 'loss' parameter of number.toml must be text. Got 5 instead."),
         (["train", "--config", "text.toml"], "The 'size' parameter of text.toml must be a whole number. Got '32' instead."),
         (["train", "--config", "broken.toml"], "The settings file 'broken.toml' cannot be read"),
         (["train", "--config", "missing.toml"], "The settings file 'missing.toml' cannot be read"),
-        (["compare", *DIGITS, "--epochs", "1"], "The 'loss' parameter of compare must be given, once or more."),
         (["compare", "--model", "mlp", "--loss", "ce", "--epochs", "1"], "The 'data' parameter of a run must be given."),
         (["compare", *DIGITS, "--epochs", "1", "--loss", "ce", "--loss", "gec"], "There is no loss named 'gec'. Did you mean 'gce'"),
         (["compare", *DIGITS, "--epochs", "1", "--loss", "ce", "--loss", "ce"], "Two runs of the comparison are the same."),
@@ -227,6 +271,9 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
 def test_wrong_input_ends_in_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     _table(tmp_path / "animals.csv", 20)
+    for number, kind in enumerate(("cat", "dog")):
+        (tmp_path / "pets" / kind).mkdir(parents=True)
+        Image.new("RGB", (8 + number, 8)).save(tmp_path / f"pets/{kind}/{number}.png")
     for name, text in (("typo", 'lose = "ce"'), ("number", "loss = 5"), ("text", 'size = "32"'), ("broken", "loss = ce")):
         (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
     before = sorted(tmp_path.iterdir())

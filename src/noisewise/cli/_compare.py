@@ -20,17 +20,21 @@ from noisewise.cli._app import AsJson, app, print_json, resumable, say
 from noisewise.cli._asked import Asked, Config, as_list, with_settings
 from noisewise.cli._report import write as write_report
 from noisewise.dynamics import Spread, over_seeds
-from noisewise.errors import must
 
 if TYPE_CHECKING:
     from noisewise.train._compare import Progress
 
-_ACCURACIES = {"final": "test\naccuracy", "best": "best", "clean_subset": "clean\nsubset", "noisy_subset": "noisy\nsubset"}
-_MEASURES = (*_ACCURACIES, "snr")
-_CAPTION = (
-    "Accuracies in %, ± the standard deviation over seeds. Test accuracy: at the end of training; best: of any epoch. Clean and noisy "
-    "subset: training examples with right and with wrong labels, predicted as labelled. Snr: mean emphasis of right over wrong labels."
-)
+_MEASURES = {
+    "final": ("test\naccuracy", "Test accuracy: at the end of training."),
+    "best": ("best", "Best: of any epoch."),
+    "held_out": ("held\nout", "Held out: accuracy on the examples kept out of training, by their given labels."),
+    "fitting": ("labels\nlearned", "Labels learned: training examples predicted as labelled."),
+    "clean_subset": ("clean\nsubset", "Clean subset: training examples with right labels, predicted as labelled."),
+    "noisy_subset": ("noisy\nsubset", "Noisy subset: those with wrong labels, predicted as labelled."),
+    "snr": ("snr", "Snr: mean emphasis of right over wrong labels."),
+}
+"""What is told of runs: the head of its column, and what that means."""
+_ABREAST = 5  # so many columns of a mean ± a deviation leave room for the loss at eighty letters
 
 
 @app.command()
@@ -51,9 +55,7 @@ def compare(
     from noisewise.train._compare import plan
 
     asked = Asked.of(given, config)
-    grid = {name: as_list(asked.settings.pop(name, default)) for name, default in (("loss", []), ("noise", "none"), ("seed", 0))}
-    if not grid["loss"]:
-        raise must("loss", "compare", "given, once or more", None)
+    grid = {name: as_list(asked.settings.pop(name, default)) for name, default in (("loss", "ce"), ("noise", "none"), ("seed", 0))}
     train.Settings.of(asked.settings)
     tasks = plan(asked.settings["model"], asked.settings["data"], **grid, folder=output, **asked.others)
     source, test = asked.sources()
@@ -151,24 +153,32 @@ def _named(spread: Spread | None) -> dict[str, float | None] | None:
     return None if spread is None else {"mean": spread.mean, "standard_deviation": spread.deviation}
 
 
+def _columns(results: list[dict[str, Any]]) -> list[str]:
+    """The measures that some run has; right and wrong labels together are left out where they are told apart."""
+    found = [name for name in _MEASURES if any(row[name] is not None for row in results)]
+    return [name for name in found if name != "fitting" or "clean_subset" not in found]
+
+
 def _show(results: list[dict[str, Any]]) -> None:
-    console = Console()
+    console, columns = Console(), _columns(results)
+    between = " ± " if len(columns) <= _ABREAST else "\n± "
     for noise in dict.fromkeys(row["noise"] for row in results):
         rows = [row for row in results if row["noise"] == noise]
         seeds = rows[0]["seeds"]
-        title = Text(f"noise {noise}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}")
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+        console.print(Text(f"noise {noise}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}", style="italic"))
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
         table.add_column("loss", overflow="fold", vertical="bottom")
-        for column in (*_ACCURACIES.values(), "snr"):
-            table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
+        for name in columns:
+            table.add_column(_MEASURES[name][0], justify="right", no_wrap=True, vertical="bottom")
         for row in rows:
-            table.add_row(Text(row["loss"]), *(_cell(row[name], 100 if name in _ACCURACIES else 1) for name in _MEASURES))
+            table.add_row(Text(row["loss"]), *(_cell(row[name], 1 if name == "snr" else 100, between) for name in columns))
         console.print(table, highlight=False)
-    console.print(Text(_CAPTION, style="dim italic"))
+    told = ("Accuracies in %, ± the standard deviation over seeds.", *(_MEASURES[name][1] for name in columns))
+    console.print(Text(" ".join(told), style="dim italic"))
 
 
-def _cell(spread: dict[str, float | None] | None, scale: int) -> str:
+def _cell(spread: dict[str, float | None] | None, scale: int, between: str) -> str:
     if spread is None:
         return "–"
     digits = 1 if scale == 100 else 2
-    return " ± ".join(f"{scale * value:.{digits}f}" for value in spread.values() if value is not None)
+    return between.join(f"{scale * value:.{digits}f}" for value in spread.values() if value is not None)

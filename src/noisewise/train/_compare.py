@@ -27,7 +27,7 @@ from noisewise.train._folder import RunFolder, mark_interrupted
 from noisewise.train._mps import gpu_for_many
 from noisewise.train._run import Run
 from noisewise.train._settings import Settings, check_model
-from noisewise.train._sources import called, read_both
+from noisewise.train._sources import called, check_augment, read_both
 
 RUNS_ON_A_GPU = 8
 
@@ -113,10 +113,12 @@ def train_all(
 ) -> Runs:
     """Train any tasks on the same data, each with the model its settings name; see `compare`."""
     device = tasks[0].settings.place()
-    shared = list(read_both(data, test))
+    train_set, test_set = read_both(data, test)
+    for task in tasks:
+        check_augment(train_set, task.settings)
     jobs = min(jobs or (RUNS_ON_A_GPU if device.type == "cuda" else os.cpu_count() or 1), len(tasks))
     with gpu_for_many() if device.type == "cuda" and jobs > 1 else nullcontext():
-        failures = _work(tasks, shared, jobs, watch or (lambda progress: None))
+        failures = _work(tasks, [train_set, test_set], jobs, watch or (lambda progress: None))
     if failures:
         place, why = next(iter(failures.items()))
         raise InputError(f"{len(failures)} of {len(tasks)} runs failed; the first, {tasks[place].settings.loss}: {why}")

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import noisewise
-from noisewise.data import Dataset, Stream, read, split
+from noisewise.data import Dataset, Stream, augmentations, read, split
 from noisewise.data._own import is_official
 from noisewise.data._table import is_table
-from noisewise.errors import InputError
+from noisewise.errors import InputError, must
 from noisewise.noise import Corruption
 from noisewise.train._settings import Settings
 
@@ -51,6 +51,7 @@ class Sources:
 def gather(data: Any, test: Any, settings: Settings) -> Sources:
     """Read the data, corrupt the training labels, set the validation share apart."""
     train, test = read_both(data, test)
+    check_augment(train, settings)
     read_from = {"train": train.source, "test": None if test is None else test.source}
     corruption = None
     if settings.noise != "none":
@@ -60,6 +61,12 @@ def gather(data: Any, test: Any, settings: Settings) -> Sources:
     if settings.validation > 0:
         validation, train = split(train, settings.validation, seed=settings.seed)
     return Sources(train, validation, test, corruption, read_from)
+
+
+def check_augment(data: Dataset, settings: Settings) -> None:
+    """Refuse an augmentation of what is no images: it would do nothing."""
+    if data.inputs.dim() != 4 and augmentations.get(settings.augment).name != "none":
+        raise must("augment", "a run", '"none" where the inputs are no images', settings.augment)
 
 
 def read_both(data: Any, test: Any) -> tuple[Dataset, Dataset | None]:
