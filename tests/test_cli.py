@@ -132,6 +132,11 @@ def test_the_demo_counts_label_errors_as_its_record_does(demonstrated: tuple[Pat
         (["losses", "--jsn"], "No such option: --jsn"),
         (["demo", "--folder", "taken/out"], "The folder 'taken/out' cannot be written."),
         (["demo", "--seed", "-1"], "The 'seed' parameter of demo must be a whole number"),
+        (["demo", "--seed", "1", "--seed", "2"], "The option --seed is taken once. Got it 2 times; give it once."),
+        (["figure", "curves", "ce", "-o", "a.svg", "--output", "b.svg"], "The option --output is taken once. Got it 2 times"),
+        (["figure", "curves", "ce", "-o", f"{'long' * 62}.html"], "cannot be written"),
+        (["figure", "curves", "ce", "-o", f"{'long' * 62}.svg"], "cannot be written"),
+        (["reproduce", "imae/figure1", "-o", "taken/out"], "'taken/out' cannot be written"),
     ],
 )
 def test_wrong_input_ends_in_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

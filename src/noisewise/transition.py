@@ -37,6 +37,8 @@ def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int
     if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
         got = f"{array.dtype} shaped {array.shape}"
         raise InputError(f"The {what} given to {owner} must be whole numbers in one row, at least one. Got {got} instead.")
+    if array.min() < 0 and num_classes is None:
+        raise InputError(f"The {what} given to {owner} must be 0 or more. Got {array.min()} instead.")
     if num_classes is not None and (array.min() < 0 or array.max() >= num_classes):
         got = f"{array.min()} to {array.max()}"
         raise InputError(f"The {what} given to {owner} must be from 0 to {num_classes - 1}, below num_classes. Got {got} instead.")

@@ -107,7 +107,7 @@ def test_a_test_set_counts_classes_as_the_training_set_does(table: Path) -> None
     [
         ("40,bird", "40, ", {}, "Row 3 (line 5), column 'kind' of pets.csv, is empty; fill it in or leave the row out."),
         ("bird,dog", "bird,", {}, "Row 3 (line 5), column 'truth' of pets.csv, is empty"),
-        ("", "", {"label": "kid"}, "There is no column of pets.csv named 'kid'. Did you mean 'kind'?"),
+        ("", "", {"label": "kid"}, "There is no column of pets.csv named 'kid'. Did you mean 'kind'? Say with label=… which it is."),
         ("", "", {"features": ["with"]}, "There is no column of pets.csv named 'with'. Did you mean 'width'"),
         (
             "a4,",
@@ -124,8 +124,13 @@ def test_a_test_set_counts_classes_as_the_training_set_does(table: Path) -> None
         ),
         ("2.5", "", {}, "Row 1 (line 3), column 'width' of pets.csv, is empty"),
         ("2.5", "nan", {}, "Row 1 (line 3), column 'width' of pets.csv, is nan, not a finite number"),
-        ("2.5", "1e39", {}, "Row 1 (line 3), column 'width' of pets.csv, is 1e39, not a finite number"),
-        ("", "", {"id": None}, "Row 0 (line 2), column 'name' of pets.csv, is 'a1', not a number"),
+        ("2.5", "1e39", {}, "Row 1 (line 3), column 'width' of pets.csv, is 1e39, too large for a float32"),
+        (
+            "",
+            "",
+            {"id": None},
+            "Row 0 (line 2), column 'name' of pets.csv, is 'a1', not a number; give it as id=… if it names the examples, or name the",
+        ),
         ("a2,2.5,20", "a2,2.5", {}, "Row 1 (line 3) of pets.csv has 4 columns and the first line 5"),
         ("height", "width", {}, "must name every column once. Got 'width' 2 times"),
         ("a2", '"a2', {}, "of pets.csv cannot be read as CSV"),
@@ -321,7 +326,7 @@ def test_read_finds_out_what_it_is_given(table: Path, folder: Path, monkeypatch:
         ("nowhere.csv", {}, "There is no file 'nowhere.csv'"),
         ("cifar1O", {}, "There is no data set named 'cifar1O'. Did you mean 'cifar10'"),
         (3.5, {}, "'source' parameter of read must be a path"),
-        ("digits", {"label": "x"}, "unexpected keyword argument 'label'. The options it takes: split, root."),
+        ("digits", {"label": "x"}, "The data set 'digits' is read without label=…; leave that out. The options it takes: split, root."),
         (([[1.0], [2.0]], [0, 1]), {"label": "x"}, "The options it takes: classes, true_labels, ids, name."),
         (Dataset(torch.zeros(1, 1), torch.tensor([0]), ("a", "b")), {"size": 3}, "The options it takes: none."),
     ],

@@ -69,20 +69,20 @@ class Column:
         except (TypeError, ValueError):
             raise self._first_without_number() from None
         with np.errstate(over="ignore"):
-            array = array.astype(np.float32)
-        if not np.isfinite(array).all():
-            number = int(np.flatnonzero(~np.isfinite(array))[0])
+            narrow = array.astype(np.float32)
+        if not np.isfinite(narrow).all():
+            number = int(np.flatnonzero(~np.isfinite(narrow))[0])
+            if np.isfinite(array[number]):
+                raise self.wrong(number, f"is {self.values[number]!s}, too large for a float32", "scale the column, or leave the row out")
             raise self.wrong(number, f"is {self.values[number]!s}, not a finite number", "fill it in or leave the row out")
-        return array
+        return narrow
 
     def _first_without_number(self) -> InputError:
-        for number, value in enumerate(self.objects()):
-            try:
-                float(value)
-            except (TypeError, ValueError):
-                advice = "name the columns of numbers with features=[…] and leave this one out, or put numbers in it"
-                return self.wrong(number, f"is {value!r}, not a number", advice)
-        raise AssertionError(f"every value of {self.name} is a number")
+        found = self.objects()
+        words = [number for number, value in enumerate(found) if not _is_number(value)]
+        naming = "give it as id=… if it names the examples, or " if len(words) == len(found) == len(set(map(str, found))) else ""
+        advice = f"{naming}name the columns of numbers with features=[…] and leave this one out, or put numbers in it"
+        return self.wrong(words[0], f"is {found[words[0]]!r}, not a number", advice)
 
     def ids(self) -> tuple[str, ...]:
         """The values as text, each of which occurs once."""
@@ -100,6 +100,14 @@ def _is_missing(value: Any) -> bool:
     if value is None or (isinstance(value, numbers.Real) and value != value):
         return True
     return type(value).__name__ in ("NAType", "NaTType")  # pandas' own, which need not be installed
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _is_whole(value: Any) -> bool:
@@ -136,8 +144,8 @@ def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | 
             keys = [list(map(str, column)) for column in keys]
     if len(names) < 2 and classes is None:
         raise InputError(
-            f"A classifier needs at least two classes, and {labels.name} holds only {names[0]!r}; "
-            "name all of them with classes=[…] if the others just do not occur here."
+            f"A classifier needs at least two classes, and {labels.name} holds only {names[0]!r}; add examples of another. "
+            "In Python, classes=[…] names those that just do not occur here."
         )
     if len(set(names)) < max(2, len(names)):
         raise must("classes", "a data set", "at least two names, none of them twice", names)

@@ -43,19 +43,19 @@ def read(source: Any, **options: Any) -> Dataset:
         Dataset(digits: 360 × (1, 8, 8) torch.uint8, 10 classes, 0.00 % wrong)
     """
     if isinstance(source, Dataset):
-        return _call(_as_it_is, source, **options)
+        return _call("A data set that is read already", _as_it_is, source, **options)
     if isinstance(source, ImageFiles):
-        return _call(_image_files, source, **options)
+        return _call("A list of image files", _image_files, source, **options)
     if isinstance(source, DataLoader):
-        return _call(from_loader, source, **options)
+        return _call("A DataLoader", from_loader, source, **options)
     if isinstance(source, tuple | list) and len(source) == 2:
-        return _call(from_arrays, *source, **options)
+        return _call("A pair of arrays", from_arrays, *source, **options)
     if isinstance(source, Official) or (isinstance(source, str) and is_official(source)):
         return _official(source, **options).read_from({"source": str(source), **_in_plain_data(options)})
     if isinstance(source, str | os.PathLike):
         return _path(source, **options).read_from(_in_plain_data({"source": Path(source), **options}))
     if type(source).__module__.partition(".")[0] == "datasets":
-        return _call(from_hf, source, **options)
+        return _call("A Hugging Face data set", from_hf, source, **options)
     raise must("source", "read", "a path, a pair (inputs, labels), a data set or the name of one", type(source).__name__)
 
 
@@ -75,12 +75,10 @@ def _in_plain_data(given: Any) -> Any:
     return list(map(_in_plain_data, given)) if isinstance(given, Iterable) else float(given)
 
 
-def _call(reader: Callable[..., Dataset], *args: Any, **options: Any) -> Dataset:
-    try:
-        inspect.signature(reader).bind(*args, **options)
-    except TypeError as error:
-        taken = [name for name, parameter in inspect.signature(reader).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
-        raise InputError(f"This source cannot be read: {error}. The options it takes: {', '.join(taken) or 'none'}.") from None
+def _call(what: str, reader: Callable[..., Dataset], *args: Any, **options: Any) -> Dataset:
+    taken = [name for name, parameter in inspect.signature(reader).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
+    if others := [f"{name}=…" for name in options if name not in taken]:
+        raise InputError(f"{what} is read without {', '.join(others)}; leave that out. The options it takes: {', '.join(taken) or 'none'}.")
     return reader(*args, **options)
 
 
@@ -95,8 +93,8 @@ def _image_files(source: ImageFiles, *, size: int | tuple[int, int] | None = Non
 def _official(spec: str | Official, **options: Any) -> Dataset:
     data = official.get(spec)
     if isinstance(data, OfficialFiles):
-        return _call(_official_files, data, **options)
-    return _call(_official_arrays, data, **options)
+        return _call(f"The data set {data.name!r}", _official_files, data, **options)
+    return _call(f"The data set {data.name!r}", _official_arrays, data, **options)
 
 
 def _official_arrays(data: Official, *, split: str = "train", root: str | Path | None = None) -> Dataset:
@@ -117,8 +115,8 @@ def _official_files(
 def _path(source: str | os.PathLike[str], **options: Any) -> Dataset:
     path = Path(source)
     if path.is_dir():
-        return _call(from_folder, path, **options)
+        return _call(f"The folder {str(path)!r}", from_folder, path, **options)
     if is_table(path):
-        return _call(from_table, path, **options)
+        return _call(f"The table {str(path)!r}", from_table, path, **options)
     hint = unknown("data set", str(source), available())
     raise InputError(f"{hint} It is no folder and no file that ends in {', '.join(sorted(TABLE_SUFFIXES))} either.")

@@ -64,7 +64,7 @@ def from_table(
     for part, name in parts.items():
         if list(parts.values()).count(name) > 1:
             raise must(part, "from_table", "a column that has no other part", name)
-    columns = {part: _column(table, name, path) for part, name in parts.items()}
+    columns = {part: _column(table, name, path, f"{part}=…") for part, name in parts.items()}
     numbered, true_numbered, names = encode(columns["label"], columns.get("true_label"), classes)
     ids = columns["id"].ids() if "id" in columns else None
     title = Path(path).stem
@@ -77,13 +77,13 @@ def from_table(
     if size is not None:
         raise must("size", "from_table", "left out where there is no column of images", size)
     chosen = _chosen(table, features, set(parts.values()), path)
-    inputs = torch.from_numpy(np.stack([_column(table, name, path).numbers() for name in chosen], 1))
+    inputs = torch.from_numpy(np.stack([_column(table, name, path, "features=[…]").numbers() for name in chosen], 1))
     return Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=title, features=chosen)
 
 
-def _column(table: dict[str, Column], name: str, path: str | os.PathLike[str]) -> Column:
+def _column(table: dict[str, Column], name: str, path: str | os.PathLike[str], parameter: str) -> Column:
     if name not in table:
-        raise unknown(f"column of {Path(path).name}", name, table)
+        raise InputError(f"{unknown(f'column of {Path(path).name}', name, table)} Say with {parameter} which it is.")
     return table[name]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.errors import must, unknown
+from noisewise.errors import InputError, must, unknown
 from noisewise.noise._rule import Examples, Flipping, Noise, Whole, cumulative
 from noisewise.noise._stream import Floats, Stream, normal_quantile
 from noisewise.spec import setting
@@ -93,7 +93,10 @@ class Human(Noise, name="human"):
 
     def labels(self, examples: Examples) -> Whole:
         if not examples.human:
-            raise must("human", f"human({self.which})", "given: people's labels by name", {})
+            raise InputError(
+                f"The noise human({self.which}) needs labels that people gave, and these data have none. "
+                "Take data that have, like CIFAR-10 with CIFAR-10N; in Python, corrupt(…, human={…}) takes your own."
+            )
         if self.which not in examples.human:
             raise unknown("set of human labels", str(self.which), examples.human)
         given = examples.human[self.which]

@@ -59,13 +59,10 @@ class RunFolder:
                 alone = stack.enter_context(_locked(file))
             except BlockingIOError:
                 raise InputError(
-                    f"The run folder {str(self.path)!r} is in use: another call trains in it. Wait until it ends, or give another "
-                    "with folder=…"
+                    f"The run folder {str(self.path)!r} is in use: another call trains in it. Wait until it ends, or give another folder."
                 ) from None
             except OSError as error:
-                raise InputError(
-                    f"The run folder {str(self.path)!r} cannot be written ({error.strerror}). Give another with folder=…"
-                ) from None
+                raise InputError(f"The run folder {str(self.path)!r} cannot be written ({error.strerror}). Give another folder.") from None
             if alone:
                 for left in self.path.rglob(f".*{PART}"):  # by one that was killed
                     left.unlink(missing_ok=True)
