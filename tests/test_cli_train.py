@@ -241,7 +241,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
         (["train", *DIGITS, "--epoch", "1"], "No such option: --epoch"),
         (["train", *DIGITS, "--epochs", "1", "--label", "kind"], "The data set 'digits' is read without --label; leave that out.\n"),
         (["train", *OWN, "--label", "kind", "--size", "8"], "The option --size must be left out where there is no column of images."),
-        (["train", *OWN, "--label", "kind", "--test", "digits"], "The data set 'digits' is read without --label; leave that out.\n"),
+        (["train", *OWN, "--label", "kind", "--test", "digits"], "The test set has a class '0' that the training set has not."),
         (
             ["train", *OWN],
             "There is no column of animals.csv named 'label'. Known: height, kind, length, noise. Say with --label which it is.",
