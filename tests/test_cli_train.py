@@ -212,6 +212,17 @@ def test_compare_tells_of_every_run_and_redoes_none(tmp_path: Path, monkeypatch:
     assert max(map(len, table)) <= 80 and "noise symmetric(0.4), seeds 0, 1" in first.stdout
 
 
+def test_a_comparison_shows_what_finished_and_then_says_what_failed(tmp_path: Path) -> None:
+    asked = ["compare", *DIGITS, "--loss", "ce", "--loss", "1e38*ce", "--epochs", "2", "--jobs", "1", "-o", str(tmp_path)]
+    failed = run(app, asked)
+    assert failed.exit_code == 2
+    assert failed.stderr.splitlines()[-1].startswith("noisewise: 1 of 2 runs failed; the first, 1e38*ce: ")
+    assert "1 run in " in failed.stdout and "1e38" not in failed.stdout
+    assert (tmp_path / "report.html").exists()
+    (row,) = json.loads(run(app, [*asked, "--json"]).stdout)["results"]
+    assert row["loss"] == "ce" and row["final"]["mean"] > 0.5
+
+
 def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
     config = tmp_path / "both.toml"
     config.write_text('loss = ["ce", "mae"]\nseed = 7\nepochs = 5000\n', encoding="utf-8")

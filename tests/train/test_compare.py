@@ -10,7 +10,8 @@ import time
 import pytest
 from test_fit import clusters, same_bits
 
-from noisewise import InputError, Run, compare, fit
+from noisewise import InputError, compare, fit
+from noisewise.train import RunsFailedError
 from noisewise.train._compare import plan
 
 SETTINGS = {"epochs": 2, "batch_size": 64, "device": "cpu"}
@@ -53,10 +54,10 @@ def test_finished_runs_are_not_done_again_and_the_rest_is(tmp_path):
 def test_a_failed_run_is_named_after_the_others_finished(tmp_path):
     two_of_three = "cr(prior=(0.5, 0.5))"
     with pytest.raises(
-        InputError, match=r"1 of 2 runs failed; the first, cr.*: The 'prior' parameter of CR must be one probability for each"
-    ):
+        RunsFailedError, match=r"1 of 2 runs failed; the first, cr.*: The 'prior' parameter of CR must be one probability for each"
+    ) as caught:
         compare("mlp", clusters(), loss=[two_of_three, "ce"], folder=tmp_path, jobs=1, **SETTINGS)
-    assert Run(tmp_path / "none-ce-seed0").state == "finished"
+    assert [(run.settings.loss, run.state) for run in caught.value.finished] == [("ce", "finished")]
 
 
 LONG = {"epochs": 2000, "batch_size": 64, "device": "cpu", "evaluate_every": 2000, "checkpoint_every": 2000}

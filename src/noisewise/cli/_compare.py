@@ -22,7 +22,7 @@ from noisewise.cli._report import write as write_report
 from noisewise.dynamics import Spread, over_seeds
 
 if TYPE_CHECKING:
-    from noisewise.train._compare import Progress
+    from noisewise.train._compare import Progress, Runs
 
 _MEASURES = {
     "final": ("test\naccuracy", "Test accuracy: at the end of training."),
@@ -63,8 +63,20 @@ def compare(
     for line in filter(None, (underfitting(loss, classes) for loss in grid["loss"])):
         say(line)
     rows = [(task.settings.loss, task.settings.noise, task.settings.seed) for task in tasks]
+    failed = None
     with resumable(), shown(rows) as watch:
-        runs = train.compare(asked.settings["model"], source, test=test, folder=output, jobs=jobs, watch=watch, **grid, **asked.others)
+        try:
+            runs = train.compare(asked.settings["model"], source, test=test, folder=output, jobs=jobs, watch=watch, **grid, **asked.others)
+        except train.RunsFailedError as error:
+            runs, failed = error.finished, error
+    if runs:
+        _tell(runs, output, source, as_json)
+    if failed is not None:
+        raise failed
+
+
+def _tell(runs: Runs, output: Path, source: Any, as_json: bool) -> None:
+    """Print what came out, and write the page about it."""
     page = write_report([run.path for run in runs], output / "report.html", data=source)
     summaries = [{"folder": str(run.path), **run.dynamics.summary()} for run in runs]
     results = _results(summaries)
@@ -72,7 +84,7 @@ def compare(
         print_json({"results": results, "runs": summaries})
     else:
         _show(results)
-        print(f"{len(runs)} runs in {output}, and a page about them: {page}")
+        print(f"{len(runs)} run{'s' if len(runs) > 1 else ''} in {output}, and a page about {'them' if len(runs) > 1 else 'it'}: {page}")
 
 
 class Board:

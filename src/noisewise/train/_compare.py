@@ -64,6 +64,19 @@ class Runs(list[Run]):
         return report([run.path for run in self], output, **{"data": self[0].data, **options})
 
 
+class RunsFailedError(InputError):
+    """Some runs of a comparison failed.
+
+    Args:
+        sentence: how many, and why the first did.
+        finished: the others.
+    """
+
+    def __init__(self, sentence: str, finished: Runs) -> None:
+        super().__init__(sentence)
+        self.finished = finished
+
+
 def compare(
     model: str,
     data: Any,
@@ -95,7 +108,8 @@ def compare(
         The runs, in the order of noise, loss and seed: a list that can also `report`.
 
     Raises:
-        InputError: a setting is wrong (before any run starts), or runs failed (after the others finished).
+        InputError: a setting is wrong (before any run starts).
+        RunsFailedError: runs failed; it comes after the others finished, and has them.
     """
     check_jobs(jobs, "compare")
     tasks = plan(model, called(data), loss=loss, noise=noise, seed=seed, folder=folder, **settings)
@@ -121,7 +135,8 @@ def train_all(
         failures = _work(tasks, [train_set, test_set], jobs, watch or (lambda progress: None))
     if failures:
         place, why = next(iter(failures.items()))
-        raise InputError(f"{len(failures)} of {len(tasks)} runs failed; the first, {tasks[place].settings.loss}: {why}")
+        finished = Runs(Run(task.folder, data=data) for other, task in enumerate(tasks) if other not in failures)
+        raise RunsFailedError(f"{len(failures)} of {len(tasks)} runs failed; the first, {tasks[place].settings.loss}: {why}", finished)
     return Runs(Run(task.folder, data=data) for task in tasks)
 
 
