@@ -11,11 +11,13 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
+from torch import nn
 
 from noisewise import losses, models
 from noisewise.data import augmentations
 from noisewise.errors import InputError, must, unknown
 from noisewise.noise import registry as noises
+from noisewise.spec import Named, Registry
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._processes import own_gpu
 from noisewise.train._schedules import registry as schedules
@@ -26,6 +28,13 @@ _WHOLE = dict.fromkeys(
 _OPTIONAL = ("epochs", "steps", "classes_per_batch", "patience", "clip")
 _YES_OR_NO = ("normalise", "clean_pass", "compile")
 _CHOICES = {"precision": ("auto", "float32", "bfloat16")}
+_REGISTRIES: dict[str, Registry[Any]] = {
+    "loss": losses.Loss.registry,
+    "noise": noises,
+    "optimiser": optimisers,
+    "schedule": schedules,
+    "augment": augmentations,
+}
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,11 @@ class Settings:
     def of(cls, given: Mapping[str, Any]) -> Settings:
         """Settings from names and values, every one checked.
 
+        Where a spec is asked for, an object that a spec can say will do: a run folder holds text.
+
         Example:
+            >>> Settings.of({"data": "digits", "model": "mlp", "epochs": 5, "loss": losses.GCE(q=0.5)}).loss
+            'gce(q=0.5)'
             >>> Settings.of({"data": "digits", "model": "mlp", "epochs": 5, "loss": "imea"})
             Traceback (most recent call last):
             noisewise.errors.InputError: There is no loss named 'imea'. Did you mean 'imae' or 'mae'?
@@ -100,7 +113,8 @@ class Settings:
         for name in ("data", "model"):
             if not given.get(name):
                 raise must(name, "a run", "given", given.get(name))
-        settings = cls(**given)
+        specs = {name: _spec(name, registry, given[name]) for name, registry in _REGISTRIES.items() if name in given}
+        settings = cls(**{**given, **specs})
         settings._check()
         return settings
 
@@ -136,10 +150,8 @@ class Settings:
             raise InputError(f"A run trains on the mean of a batch's losses. Got {loss!r}; leave its reduction out.")
         if self.accumulate > 1 and loss.couples:
             losses.Accumulation(loss)  # refuses a loss that cannot be put together from parts
-        noises.get(self.noise)
-        augmentations.get(self.augment)
-        optimisers.get(self.optimiser)
-        schedules.get(self.schedule)
+        for name, registry in _REGISTRIES.items():
+            registry.get(getattr(self, name))
         self.place()
 
     @property
@@ -165,6 +177,32 @@ class Settings:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _spec(setting: str, registry: Registry[Any], value: Any) -> str:
+    """The spec of what was given: as it was written, or the repr of an object, if that says all there is to the object."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Named) or value.registry is not registry:
+        raise must(setting, "a run", f"the spec of a known {registry.kind} or such an object", value)
+    try:
+        again = registry.get(repr(value))
+    except InputError:
+        again = None
+    if repr(again) != repr(value) or _kinds(again) != _kinds(value):
+        raise InputError(
+            f"A run folder holds specs, and none says all of the {registry.kind} {value!r}: its class has no name in the registry, or a "
+            "number in it is rounded when it is read. Give the class a name (name=…), or give the spec string."
+        )
+    return repr(value)
+
+
+def _kinds(thing: Any) -> list[type]:
+    """The class of a named thing and of those it is made of."""
+    if isinstance(thing, nn.Module):
+        return [type(part) for part in thing.modules()]
+    held = [part for value in vars(thing).values() if isinstance(value, tuple) for part in value]
+    return [type(part) for part in (thing, *held)]
 
 
 def check_model(spec: str) -> None:

@@ -1,0 +1,93 @@
+"""What a run is asked to do may be given as objects; the folder holds the specs that say the same."""
+
+import json
+
+import pytest
+import torch
+from test_fit import QUICK, clusters, same_bits
+from torch import nn
+
+from noisewise import InputError, fit, losses
+from noisewise.data import augmentations
+from noisewise.noise import registry as noises
+from noisewise.train import Settings
+from noisewise.train._optimisers import registry as optimisers
+from noisewise.train._schedules import registry as schedules
+
+ASKED = {"data": "arrays", "model": "mlp", "epochs": 1}
+OBJECTS = {
+    "loss": (losses.registry, "0.3*gce(q=0.5) + 0.7*mae"),
+    "noise": (noises, "symmetric(0.2, flips='exact') + pair(0.1)"),
+    "optimiser": (optimisers, "sgd(lr=0.05, momentum=0.8)"),
+    "schedule": (schedules, "multistep((0.5, 0.75), factor=0.2)"),
+    "augment": (augmentations, "crop(2) + flip"),
+}
+
+
+def test_objects_train_as_the_specs_that_name_them_do(tmp_path):
+    specs = {name: spec for name, (_, spec) in OBJECTS.items()}
+    fit("mlp", clusters(), folder=tmp_path / "specs", **{**QUICK, **specs})
+    for name in ("objects", "objects"):  # given again, it finds its run
+        objects = {setting: registry.get(spec) for setting, (registry, spec) in OBJECTS.items()}
+        run = fit("mlp", clusters(), folder=tmp_path / name, **{**QUICK, **objects})
+    same_bits(tmp_path / "specs", tmp_path / "objects")
+    written = json.loads((tmp_path / "objects/settings.json").read_text())
+    assert {setting: written[setting] for setting in objects} == {setting: repr(value) for setting, value in objects.items()}
+    assert run.settings.loss == repr(objects["loss"])
+
+
+@pytest.mark.parametrize("name", losses.available())
+def test_every_loss_is_taken_as_an_object(name):
+    for spec in losses.registry[name].examples or (name,):
+        asked = Settings.of({**ASKED, "loss": losses.get(spec)})
+        assert repr(losses.get(asked.loss)) == repr(losses.get(spec))
+
+
+def test_class_weights_are_written_down_to_the_last_bit():
+    weight = torch.tensor([0.1, 0.2, 0.7])
+    assert torch.equal(losses.get(Settings.of({**ASKED, "loss": losses.get("ce", weight=weight)}).loss).weight, weight)
+
+
+class Nameless(losses.MarginLoss):
+    def value(self, d):
+        return -d
+
+
+class CE(losses.MarginLoss):  # called like a known one, and another
+    def value(self, d):
+        return -d
+
+
+class Flip(type(augmentations.get("flip"))):
+    pass
+
+
+UNSAID = {
+    "no name": {"loss": Nameless()},
+    "another's name": {"loss": CE()},
+    "another's name in a sum": {"loss": CE() + losses.get("mae")},
+    "another's name in a chain": {"augment": augmentations.get("crop(2)") + Flip()},
+    "weights that are rounded": {"loss": losses.get("ce", weight=torch.tensor([0.1, 0.2, 0.7], dtype=torch.float64))},
+}
+
+
+@pytest.mark.parametrize("what", UNSAID)
+def test_an_object_that_no_spec_says_is_refused_before_anything_is_written(tmp_path, what):
+    with pytest.raises(InputError, match=r"A run folder holds specs, and none says all of the (loss|augmentation) "):
+        fit("mlp", clusters(), folder=tmp_path / "run", **QUICK, **UNSAID[what])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "given"),
+    [
+        ("loss", nn.CrossEntropyLoss()),
+        ("loss", None),
+        ("noise", 0.4),
+        ("loss", noises.get("symmetric(0.2)")),
+        ("optimiser", torch.optim.SGD),
+    ],
+)
+def test_an_object_of_another_kind_is_refused(setting, given):
+    with pytest.raises(InputError, match=f"The '{setting}' parameter of a run must be the spec of a known {setting} or such an object"):
+        Settings.of({**ASKED, setting: given})
