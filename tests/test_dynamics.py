@@ -293,6 +293,9 @@ def test_spread_and_focus_follow_a_schedule_and_a_curriculum(tmp_path, random_ru
         )
     )
     assert by_steps.focus[4] == pytest.approx(0.45 / 1.45, abs=1e-6)
+    settings = {"loss": "scheduled(gce, 'q', 0.2, 0.7)", "epochs": None, "steps": 21, "batch_size": 133}
+    one_left = Dynamics(write_run(tmp_path / "d", labels, training=training, classes=4, **settings))  # 3 steps an epoch, seven epochs
+    assert one_left.focus[4] == pytest.approx(0.45 / 1.45, abs=1e-6)
 
 
 def test_spread_of_a_loss_normalised_over_the_batch_is_relative_to_its_mean(tmp_path, random_run):

@@ -1,10 +1,17 @@
 """What a batch is made up of."""
 
+import math
+
 import pytest
 import torch
+from PIL import Image
+from test_fit import clusters
 from torch import nn
 
 from noisewise import InputError, fit
+from noisewise.batching import cut, number_of_batches
+from noisewise.data import read
+from noisewise.papers._results import _images
 
 
 class Watching(nn.Module):
@@ -43,3 +50,60 @@ def test_classes_that_do_not_share_a_batch_evenly_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"'classes_per_batch' parameter of a run must be a divisor of the batch_size, 24\. Got 5"):
         seen(tmp_path / "run", classes_per_batch=5)
     assert not (tmp_path / "run").exists()
+
+
+class Counting(nn.Module):
+    """A linear model on normalised batches that keeps their sizes."""
+
+    def __init__(self, inputs, classes):
+        super().__init__()
+        self.layers, self.sizes = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(inputs), nn.Linear(inputs, classes)), []
+
+    def forward(self, inputs):
+        if self.training:
+            self.sizes.append(len(inputs))
+        return self.layers(inputs)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sizes"),
+    [
+        ({"epochs": 2}, [32, 33] * 2),
+        ({"steps": 3}, [32, 33, 32]),
+        ({"epochs": 2, "batch_size": 64}, [65] * 2),
+        ({"epochs": 1, "batch_size": 63}, [63, 2]),
+    ],
+)
+def test_a_last_batch_of_one_example_is_put_into_the_batch_before_it(tmp_path, asked, sizes):
+    model = Counting(8, 3)
+    run = fit(model, clusters(65), folder=tmp_path / "run", **{"batch_size": 32, "device": "cpu", **asked})
+    assert model.sizes == sizes and run.metrics[-1]["step"] == len(sizes)
+    assert _images(len(sizes), run.settings.batch_size, 65) == sum(sizes)
+    assert (run.dynamics.record.predictions(1) >= 0).all()
+
+
+def test_a_stream_has_no_last_batch_of_one_example_either(tmp_path):
+    for number in range(9):
+        path = tmp_path / f"images/{number % 2}/{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (2, 2), (20 * number, 0, 9)).save(path)
+    model = Counting(12, 2)
+    fit(model, read(tmp_path / "images", memory=0), folder=tmp_path / "run", epochs=2, batch_size=4, device="cpu")
+    assert model.sizes == [4, 5] * 2
+
+
+def test_a_cut_loses_nothing_and_counts_as_many_batches_as_it_makes():
+    for examples in range(1, 40):
+        for size in range(1, 12):
+            batches = cut(torch.arange(examples), size)
+            assert torch.equal(torch.cat(batches), torch.arange(examples))
+            assert len(batches) == number_of_batches(examples, size)
+            assert all(len(batch) == size for batch in batches[:-1])
+            assert len(batches[-1]) > 1 or size == 1 or examples == 1
+
+
+@pytest.mark.parametrize("size", [128, 256])
+def test_epochs_of_fifty_thousand_examples_are_cut_as_they_ever_were(size):
+    positions = torch.arange(50_000)
+    assert [batch.tolist() for batch in cut(positions, size)] == [part.tolist() for part in positions.split(size)]
+    assert number_of_batches(50_000, size) == math.ceil(50_000 / size)

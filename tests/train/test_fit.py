@@ -481,6 +481,9 @@ def test_a_model_that_cannot_be_is_refused_before_anything_is_written(tmp_path):
         fit("resnet21", clusters(), folder=tmp_path / "run", **QUICK)
     with pytest.raises(InputError, match=r"The model must give scores shaped \(N, 3\), one per class. Got \(2, 5\)"):
         fit(nn.Linear(8, 5), clusters(), folder=tmp_path / "run", **QUICK)
+    reason = r"shaped \(2, 8\): mat1 and mat2 shapes cannot be multiplied \(2x8 and 5x3\)\. Give a model that takes such inputs"
+    with pytest.raises(InputError, match=f"The model Linear cannot score inputs {reason}"):
+        fit(nn.Linear(5, 3), clusters(), folder=tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from noisewise import curve
+from noisewise.batching import number_of_batches
 from noisewise.curriculum import Scheduled, advance
 from noisewise.dynamics._estimate import Estimate, split_estimate
 from noisewise.dynamics._record import Flags, Floats, Halves, Record, Whole
@@ -368,7 +369,7 @@ class Dynamics:
         loss, settings = self._margin_loss, self.record.settings
         if loss is None or not any(isinstance(part, Scheduled) for part in loss.modules()):
             return 0.0
-        planned = settings.get("epochs") or math.ceil(settings["steps"] / math.ceil(len(self.record.given) / settings["batch_size"]))
+        planned = settings.get("epochs") or math.ceil(settings["steps"] / number_of_batches(len(self.record.given), settings["batch_size"]))
         return float(min(1.0, (epoch - 1) / max(1, planned - 1)))
 
     def _emphasis_in(self, epoch: int) -> curve.Curve:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import as_file, files
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 from noisewise import train
+from noisewise.batching import number_of_batches
 from noisewise.draw._thin import thinned
 from noisewise.errors import InputError
 from noisewise.output import written_whole
@@ -93,8 +93,8 @@ def _short(number: float | None) -> float | None:
 
 
 def _images(steps: int, batch_size: int, examples: int) -> int:
-    """How many examples were trained on: the last batch of an epoch is as large as what is left."""
-    epochs, left = divmod(steps, math.ceil(examples / batch_size))
+    """How many examples were trained on: the last batch of an epoch has what is left."""
+    epochs, left = divmod(steps, number_of_batches(examples, batch_size))
     return epochs * examples + left * batch_size
 
 

@@ -7,7 +7,6 @@ the same bits as one that was never stopped.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -26,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from noisewise import curriculum, losses, models
+from noisewise.batching import cut, number_of_batches
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
 from noisewise.dynamics import underfitting
 from noisewise.errors import InputError
@@ -187,7 +187,7 @@ class _Training:
         line = underfitting(self.loss, classes)
         if line and self.rank == 0:
             warnings.warn(line, Underfitting, stacklevel=4)
-        self.per_epoch = math.ceil(len(self.data.train) / settings.batch_size)
+        self.per_epoch = number_of_batches(len(self.data.train), settings.batch_size)
         self.total = settings.steps if settings.steps is not None else (settings.epochs or 0) * self.per_epoch
         self.epochs = math.ceil(self.total / self.per_epoch)
         self.factors = schedules.get(settings.schedule).factors(self.total)
@@ -204,7 +204,17 @@ class _Training:
 
     def _check_scores(self, classes: int) -> None:
         """Refuse a model that does not give one score per class, before anything is written."""
-        scores, number = self._first_scores(), min(2, len(self.data.train))
+        number = min(2, len(self.data.train))
+        try:
+            scores = self._first_scores()
+        except InputError:
+            raise
+        except Exception as error:  # a module of the user's own may raise anything
+            shape = (number, *self.data.train.inputs.shape[1:])
+            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+            raise InputError(
+                f"The model {self.settings.model} cannot score inputs shaped {shape}: {reason}. Give a model that takes such inputs."
+            ) from error
         if not isinstance(scores, Tensor) or scores.shape != (number, classes):
             got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise InputError(f"The model must give scores shaped (N, {classes}), one per class. Got {got} for {number} examples.")
@@ -330,21 +340,21 @@ class _Training:
 
     def _feed(self, epoch: int, number: int) -> Any:
         """The batches of an epoch: positions, inputs if they come from disk, the size of the batch over all processes."""
-        size = self.settings.batch_size
+        data, settings = self.data.train, self.settings
 
         def mine(batch: Tensor) -> Tensor:
             """What this process takes of a batch: at least one example, which counts for nothing if it is another's too."""
             return batch[min(self.rank, len(batch) - 1) :: self.world]
 
-        if isinstance(self.data.train, Stream):
-            stream = batches(self.data.train, size, shuffle=True, seed=self.settings.seed, epoch=epoch, group=self.settings.group)
-            for batch in itertools.islice(stream, number):
-                yield mine(batch.index), mine(batch.inputs), len(batch.index)
+        positions = order(data.labels, settings.seed, epoch, settings.group)
+        chosen = cut(positions.to(self.device), settings.batch_size)[:number]
+        if not isinstance(data, Stream):
+            for index in chosen:
+                yield mine(index), None, len(index)
             return
-        positions = order(self.data.train.labels, self.settings.seed, epoch, self.settings.group).to(self.device)
-        for start in range(0, size * number, size):
-            index = positions[start : start + size]
-            yield mine(index), None, len(index)
+        with closing(data.images(cut(positions, settings.batch_size)[:number])) as images:
+            for index, inputs in zip(chosen, images, strict=True):
+                yield mine(index), mine(inputs), len(index)
 
     def _check_finite(self, step: int) -> None:
         """Stop a run that blew up, before anything of this epoch is written."""
