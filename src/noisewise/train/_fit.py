@@ -34,7 +34,7 @@ from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._processes import joined, wait_for_all
-from noisewise.train._run import Run, is_ours, settings_of
+from noisewise.train._run import EVALUATION_BATCH, Run, is_ours, settings_of
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, gather, provenance
@@ -42,8 +42,6 @@ from noisewise.train._step import GraphedStep, Scorer, Scoring, Step, prepared
 
 Watch = Callable[[int, int], None]
 """Told the number of steps done and of all steps, after every step."""
-
-_EVALUATION_BATCH = 1024
 
 
 class Underfitting(UserWarning):
@@ -199,7 +197,8 @@ class _Training:
         if self.folder.exists():
             _same(self.folder, self.settings, self.origin)  # again: another call may have made it a moment ago
             return
-        origin = {**self.origin, "normalise": None if self.normalise is None else repr(self.normalise)}
+        normalise = None if self.normalise is None else repr(self.normalise)
+        origin = {**self.origin, "shape": self.data.train.inputs.shape[1:], "normalise": normalise}
         self.folder.begin(self.settings.as_json(), origin, self.data.train)
 
     def _check_scores(self, classes: int) -> None:
@@ -386,12 +385,12 @@ class _Training:
             self._scorings[name] = scoring, GraphedStep(scoring, (), list) if self.graphs and not isinstance(data, Stream) else scoring
         scoring, score = self._scorings[name]
         if isinstance(data, Stream):
-            for batch in batches(data, _EVALUATION_BATCH, shuffle=False):
+            for batch in batches(data, EVALUATION_BATCH, shuffle=False):
                 score(batch.index, batch.inputs)
         else:
             everything = torch.arange(len(data), device=self.device)
-            for start in range(0, len(data), _EVALUATION_BATCH):
-                score(everything[start : start + _EVALUATION_BATCH])
+            for start in range(0, len(data), EVALUATION_BATCH):
+                score(everything[start : start + EVALUATION_BATCH])
         if not scoring.margins.isfinite().all():
             raise self._blown_up(f"The scores of the {name} set were not finite after step {int(self.step.number)}")
         return scoring.margins, scoring.predictions

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from noisewise.data import augmentations
+from noisewise.data._arrays import _inputs
 from noisewise.errors import InputError
 from noisewise.models import Classifier
 from noisewise.models import get as get_model
@@ -19,6 +20,8 @@ from noisewise.train._settings import Settings
 if TYPE_CHECKING:
     from noisewise.audit import Audit
     from noisewise.dynamics import Dynamics
+
+EVALUATION_BATCH = 1024
 
 
 class Run:
@@ -103,17 +106,33 @@ class Run:
         model.load_state_dict(tensors)
         return model.eval()
 
-    def predict(self, inputs: torch.Tensor, into: torch.nn.Module | None = None) -> torch.Tensor:
-        """Class probabilities for raw inputs, scaled as the training inputs were: (N, classes).
+    def predict(self, inputs: Any, into: torch.nn.Module | None = None) -> torch.Tensor:
+        """Class probabilities for raw inputs, scaled as the training inputs were: (N, classes), on the model's device.
 
         Args:
-            inputs: as they were given to `fit`.
+            inputs: as they were given to `fit`: numpy arrays, torch tensors or lists, images in any layout that it takes.
             into: see `model`.
+
+        Example:
+            >>> import tempfile
+            >>> from noisewise import fit
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     run = fit("mlp", ([[0.1], [0.2], [2.1], [2.2]], ["short", "short", "long", "long"]), epochs=20, folder=folder)
+            ...     [run.classes[number] for number in run.predict([[0.0], [2.5]]).argmax(1)]
+            ['short', 'long']
         """
-        normalise = self.provenance["normalise"]
-        prepared = inputs.float() if normalise is None else augmentations.get(normalise)(inputs)
+        origin = self.provenance
+        raw = _inputs(inputs)
+        shape = tuple(origin.get("shape", raw.shape[1:]))  # the oldest runs do not say
+        if raw.shape[1:] != shape:
+            raise InputError(
+                f"The run in {str(self.path)!r} was trained on examples shaped {shape}. Got {tuple(raw.shape[1:])}; give inputs like those."
+            )
+        scaled = torch.Tensor.float if origin["normalise"] is None else augmentations.get(origin["normalise"])
+        model = self.model(into)
+        device = next(model.parameters(), raw).device
         with torch.no_grad():
-            return self.model(into)(prepared).float().softmax(1)  # type: ignore[no-any-return]
+            return torch.cat([model(scaled(batch.to(device))).float().softmax(1) for batch in torch.split(raw, EVALUATION_BATCH)])
 
     def __repr__(self) -> str:
         lines = [line for line in self.metrics if "test_accuracy" in line]

@@ -1,0 +1,100 @@
+"""A run predicts on whatever `fit` takes as inputs, in batches, and refuses what `fit` would refuse."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from test_fit import QUICK, clusters
+from torch import nn
+
+from noisewise import InputError, fit
+from noisewise.data import load
+from noisewise.train._run import EVALUATION_BATCH
+
+ASKED = {**QUICK, "epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    return fit("mlp", clusters(), folder=tmp_path_factory.mktemp("runs") / "features", **ASKED)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    return fit("cnn4", load("digits").take(torch.arange(64)), folder=tmp_path_factory.mktemp("runs") / "images", **ASKED)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [torch.Tensor.numpy, torch.Tensor.double, torch.Tensor.tolist, lambda inputs: np.asfortranarray(inputs.double().numpy())],
+    ids=["numpy", "double", "list", "by columns"],
+)
+def test_features_are_taken_as_fit_takes_them(features, given):
+    inputs = clusters()[0]
+    assert torch.equal(features.predict(given(inputs)), features.predict(inputs))
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize(
+    "given",
+    [lambda images: images.permute(0, 2, 3, 1), lambda images: images.permute(0, 2, 3, 1).numpy(), torch.Tensor.numpy],
+    ids=["channels last", "channels last, numpy", "numpy"],
+)
+def test_images_are_taken_in_every_layout_that_fit_takes(tmp_path, given, normalise):
+    generator = torch.Generator().manual_seed(0)
+    raw = torch.randint(256, (20, 3, 8, 8), generator=generator, dtype=torch.uint8)
+    run = fit("cnn4", (given(raw), torch.arange(20) % 2), folder=tmp_path / "run", normalise=normalise, **ASKED)
+    assert run.predict(given(raw)).shape == (20, 2) and torch.equal(run.predict(given(raw)), run.predict(raw))
+
+
+def test_grey_images_may_have_no_channel(images):
+    raw = load("digits").inputs[:9]
+    assert torch.equal(images.predict(raw[:, 0]), images.predict(raw))
+
+
+@pytest.mark.parametrize("number", [1, EVALUATION_BATCH, EVALUATION_BATCH + 1, 3 * EVALUATION_BATCH])
+def test_predictions_are_those_of_the_model_on_scaled_inputs_in_batches(tmp_path, number):
+    sizes = []
+
+    class Watched(nn.Linear):
+        def forward(self, inputs):
+            sizes.append(len(inputs))
+            return super().forward(inputs)
+
+    inputs, labels = clusters()
+    model = Watched(8, 3)
+    run = fit(model, (inputs, labels), folder=tmp_path / "run", **ASKED)
+    many = clusters(number, seed=3)[0]
+    sizes.clear()
+    found = run.predict(many, into=model)
+    assert sum(sizes) == number and max(sizes) <= EVALUATION_BATCH
+    scaled = (many.double() - inputs.double().mean(0)) / inputs.double().var(0, correction=0).sqrt()
+    expected = (scaled @ model.weight.double().T + model.bias.double()).softmax(1)
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (torch.zeros(4, 7), r"was trained on examples shaped \(8,\). Got \(7,\); give inputs like those"),
+        (torch.zeros(8), r"must be shaped \(N, …\)"),
+        (torch.zeros(0, 8), r"must be shaped \(N, …\)"),
+        (torch.tensor([[0.0] * 8, [0.0] * 7 + [float("nan")]]), "Row 1, column 7 of the inputs is nan"),
+        ([["a"] * 8], "must be numbers"),
+        (torch.zeros(4, 3, 8, 8, dtype=torch.uint8), r"was trained on examples shaped \(8,\). Got \(3, 8, 8\)"),
+    ],
+)
+def test_inputs_that_the_run_was_not_trained_on_are_refused(features, given, sentence):
+    with pytest.raises(InputError, match=sentence):
+        features.predict(given)
+
+
+def test_a_run_from_before_shapes_were_written_predicts(tmp_path):
+    run = fit("mlp", clusters(), folder=tmp_path / "run", **ASKED)
+    expected = run.predict(clusters()[0])
+    path = tmp_path / "run/provenance.json"
+    written = json.loads(path.read_text())
+    assert written.pop("shape") == [8]
+    path.write_text(json.dumps(written))
+    assert torch.equal(run.predict(clusters()[0]), expected)
