@@ -172,3 +172,75 @@ def test_checkpoints_are_kept_and_read_by_their_number(tmp_path):
     for epoch in (99_998, 99_999, 100_000, 100_001):
         folder.write_checkpoint(epoch, {"weight": torch.full((2,), float(epoch))}, {"epoch": epoch})
     assert KEPT_CHECKPOINTS == 2 and [notes["epoch"] for _, notes in folder.checkpoints()] == [100_001, 100_000]
+
+
+def test_a_run_that_lost_its_settings_is_not_taken_for_another(tmp_path):
+    fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
+    (tmp_path / "run/settings.json").unlink()
+    before = contents(tmp_path / "run")
+    for asked in ({}, {"loss": "mae", "seed": 7}):
+        with pytest.raises(
+            InputError, match=r"'.*run' is not empty and holds no run: it has 'checkpoints' and no settings.json. Give another"
+        ):
+            fit("mlp", clusters(), folder=tmp_path / "run", **QUICK, **asked)
+    assert contents(tmp_path / "run") == before
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+FOREIGN = {
+    "notes": ["notes.txt"],
+    "labels of one's own": ["labels/given.npy"],
+    "a folder": ["labels/old/given.npy", "provenance.json"],
+    "a hidden file": [".gitignore"],
+    "files that are called like a run's": ["classes.json", "status.json"],
+    "a file that is called like a run's first": ["provenance.json"],
+    "a record": ["provenance.json", "classes.json", "record/training/margins-00001.npy"],
+    "metrics": ["provenance.json", "metrics.jsonl"],
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_folder_with_files_that_are_not_a_runs_is_left_as_it_is(tmp_path, what):
+    for name in FOREIGN[what]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('{"noisewise": "0.1"}' if what in ("a folder", "a record", "metrics") else "mine")
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match="is not empty and holds no run: it has "):
+        fit("mlp", clusters(), folder=tmp_path, **QUICK)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("last", ["provenance.json", "classes.json", "labels/given.npy", "labels/true.npy", "status.json", "settings.json"])
+def test_a_start_that_was_cut_short_is_begun_anew_whatever_was_asked(tmp_path, monkeypatch, last):
+    written = RunFolder._write
+
+    def dies(self, name, content):
+        if name == last:
+            raise KeyboardInterrupt
+        written(self, name, content)
+
+    monkeypatch.setattr(RunFolder, "_write", dies)
+    with pytest.raises(KeyboardInterrupt):
+        fit("mlp", clusters(), noise="symmetric(0.3)", folder=tmp_path / "run", **QUICK)
+    monkeypatch.undo()
+    (tmp_path / f"run/.{Path(last).name}.0123.part").write_bytes(b"half")
+    assert not RunFolder(tmp_path / "run").exists()
+    for name in ("run", "straight"):
+        fit("mlp", clusters(), folder=tmp_path / name, **QUICK)
+    same_bits(tmp_path / "straight", tmp_path / "run")
+    assert set(contents(tmp_path / "run")) == set(contents(tmp_path / "straight")), "labels/true.npy is the noise's, and there is none now"
+
+
+def test_files_that_came_while_the_model_was_built_are_left_as_they_are(tmp_path):
+    class Late(nn.Linear):
+        def forward(self, inputs):
+            (tmp_path / "run/labels").mkdir(parents=True, exist_ok=True)
+            (tmp_path / "run/labels/given.npy").write_text("mine")
+            return super().forward(inputs)
+
+    with pytest.raises(InputError, match="is not empty and holds no run: it has 'labels'"):
+        fit(Late(8, 3), clusters(), folder=tmp_path / "run", **QUICK)
+    assert (tmp_path / "run/labels/given.npy").read_text() == "mine"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -51,8 +51,6 @@ class Record:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
-        if not self._path("settings.json").is_file():
-            raise InputError(f"There is no run in {str(self.folder)!r}: it holds no settings.json. Give the folder of a run.")
         written = self.settings.get("format", FORMAT)
         if written != FORMAT:
             raise InputError(
@@ -65,38 +63,27 @@ class Record:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """What was asked: data, model, loss, noise, seed, …"""
-        return cast(dict[str, Any], self._json("settings.json", dict))
+        return read_settings(self.folder)
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
         """What it was done with: versions, the noise that came out, the data."""
-        return cast(dict[str, Any], self._json("provenance.json", dict))
+        return cast(dict[str, Any], read_json(self.folder, "provenance.json"))
 
     @cached_property
     def status(self) -> dict[str, Any]:
         """How far the run came: state, epoch, step."""
-        return cast(dict[str, Any], self._json("status.json", dict))
+        return cast(dict[str, Any], read_json(self.folder, "status.json"))
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """The name of every class."""
-        return tuple(self._json("classes.json", list))
+        return tuple(read_json(self.folder, "classes.json", list))
 
     @cached_property
     def metrics(self) -> tuple[dict[str, Any], ...]:
         """One entry per finished epoch, in order; none before the first epoch is finished."""
-        path = self._path("metrics.jsonl")
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        found: dict[int, dict[str, Any]] = {}
-        for number, line in enumerate(lines, 1):
-            try:
-                entry = json.loads(line)
-                found[int(entry["epoch"])] = entry
-            except (ValueError, TypeError, KeyError):
-                raise InputError(
-                    f"Line {number} of {str(path)!r} is not the metrics of an epoch: {line[:60]!r}. Mend or remove the line."
-                ) from None
-        return tuple(found[epoch] for epoch in sorted(found))
+        return read_metrics(self.folder)
 
     @cached_property
     def given(self) -> Whole:
@@ -130,7 +117,7 @@ class Record:
         for kind, other in (("margins", "predictions"), ("predictions", "margins")):
             alone = {epoch for epoch in found[kind] - whole if epoch < max(whole, default=0)}  # the last one may be being written
             if alone:
-                raise self._missing(f"record/{of}/{other}-{min(alone):05d}.npy")
+                raise missing(self.folder, f"record/{of}/{other}-{min(alone):05d}.npy")
         return tuple(sorted(whole))
 
     def margins(self, epoch: int, of: str = "training") -> Halves:
@@ -156,21 +143,6 @@ class Record:
             raise InputError(f"The {of} record in {str(self.folder)!r} has {has}. Got epoch {epoch!r} instead.")
         return epoch
 
-    def _missing(self, name: str) -> InputError:
-        return InputError(f"The run in {str(self.folder)!r} has no {name}. Copy the run folder again, or train it again.")
-
-    def _json(self, name: str, kind: type) -> Any:
-        path = self._path(name)
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise self._missing(name) from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"The file {str(path)!r} cannot be read as JSON: {error}. Copy the run folder again.") from None
-        if not isinstance(content, kind):
-            raise InputError(f"The file {str(path)!r} must hold a JSON {kind.__name__}. Got {type(content).__name__} instead.")
-        return content
-
     def _labels(self, name: str, shape: tuple[int, ...] | None) -> Whole:
         labels = self._array(name, np.int64, shape)
         if labels.ndim != 1 or not len(labels) or labels.min() < 0 or labels.max() >= len(self.classes):
@@ -185,7 +157,7 @@ class Record:
         try:
             array = np.lib.format.open_memmap(path, mode="r").view(np.ndarray)
         except FileNotFoundError:
-            raise self._missing(name) from None
+            raise missing(self.folder, name) from None
         except (OSError, ValueError) as error:
             raise InputError(f"The file {str(path)!r} is not a whole .npy file ({error}). Copy the run folder again.") from None
         if not np.issubdtype(array.dtype, kind) or (shape is not None and array.shape != shape):
@@ -195,3 +167,55 @@ class Record:
                 f"Got {array.dtype} shaped {array.shape} instead."
             )
         return array
+
+
+def read_settings(folder: str | PathLike[str]) -> dict[str, Any]:
+    """What a run was asked to do; a folder that does not say holds no run."""
+    if not (Path(folder) / "settings.json").is_file():
+        raise InputError(f"There is no run in {str(folder)!r}: it holds no settings.json. Give the folder of a run.")
+    return cast(dict[str, Any], read_json(folder, "settings.json"))
+
+
+def read_json(folder: str | PathLike[str], name: str, kind: type[Any] = dict, needs: Sequence[str] = ()) -> Any:
+    """What a JSON file of a run folder holds.
+
+    Args:
+        folder: of the run.
+        name: of the file.
+        kind: what it must hold.
+        needs: the keys that must be there.
+    """
+    path = Path(folder) / name
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise missing(folder, name) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"The file {str(path)!r} cannot be read as JSON: {error}. Copy the run folder again.") from None
+    if not isinstance(content, kind):
+        raise InputError(f"The file {str(path)!r} must hold a JSON {kind.__name__}. Got {type(content).__name__} instead.")
+    for key in needs:
+        if key not in content:
+            raise InputError(f"The file {str(path)!r} does not say {key!r}. Copy the run folder again.")
+    return content
+
+
+def read_metrics(folder: str | PathLike[str]) -> tuple[dict[str, Any], ...]:
+    """One entry per finished epoch of a run, in order; none before the first epoch is finished."""
+    path = Path(folder) / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    found: dict[int, dict[str, Any]] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            entry = json.loads(line)
+            found[int(entry["epoch"])] = entry
+        except (ValueError, TypeError, KeyError):
+            raise InputError(
+                f"Line {number} of {str(path)!r} is not the metrics of an epoch: {line[:60]!r}. Mend or remove the line."
+            ) from None
+    return tuple(found[epoch] for epoch in sorted(found))
+
+
+def missing(folder: str | PathLike[str], name: str) -> InputError:
+    """The sentence for a file that a run folder lacks."""
+    return InputError(f"The run in {str(folder)!r} has no {name}. Copy the run folder again, or train it again.")

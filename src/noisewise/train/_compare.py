@@ -23,7 +23,7 @@ import torch.multiprocessing as multiprocessing
 from noisewise import losses
 from noisewise.errors import InputError, must
 from noisewise.train._fit import Watch, train
-from noisewise.train._folder import RunFolder, mark_interrupted
+from noisewise.train._folder import RunFolder, mark_ended
 from noisewise.train._mps import gpu_for_many
 from noisewise.train._run import Run
 from noisewise.train._settings import Settings, check_model
@@ -191,7 +191,7 @@ def _work(tasks: Sequence[Task], shared: list[Any], jobs: int, watch: Callable[[
             worker.terminate()
         _wait_for(crew.values())
         for task in tasks:
-            mark_interrupted(RunFolder(task.folder))
+            mark_ended(RunFolder(task.folder), "interrupted", "stopped by the user")
         raise
     _wait_for(crew.values())
     return failures
@@ -236,9 +236,7 @@ def _bury(place: int, tasks: Sequence[Task], worker: Any) -> Progress:
     """A run has failed whose worker died without a word (killed for memory, say); its folder must not say that it is under way."""
     worker.join()
     why = f"its process ended with status {worker.exitcode}"
-    folder = RunFolder(tasks[place].folder)
-    if folder.exists() and (status := folder.read_json("status.json"))["state"] == "running":
-        folder.write_json("status.json", {**status, "state": "failed", "reason": why})
+    mark_ended(RunFolder(tasks[place].folder), "failed", why)
     return Progress(place, why)
 
 

@@ -105,8 +105,10 @@ def train(
     target = RunFolder(folder if folder is not None else Path("runs") / _name(settings, origin))
     if target.exists():
         _same(target, settings, origin)
-        if target.read_json("status.json")["state"] == "finished":
+        _check_whole(target, settings)
+        if target.status()["state"] == "finished":
             return Run(target.path, data=data)
+    target.check_free()
     with joined(settings.place()):
         _Training(settings, model, sources, target, origin, told, watch).run()
         wait_for_all()
@@ -129,7 +131,7 @@ def _same(folder: RunFolder, settings: Settings, origin: dict[str, Any]) -> None
                 f"The folder {str(folder.path)!r} holds a run with {name}={written[name]!r}. Got {name}={value!r}; "
                 "give another folder, or the same settings to go on."
             )
-    before = folder.read_json("provenance.json")
+    before = folder.read_json("provenance.json", needs=("data",))
     if before["data"] != origin["data"]:
         raise InputError(f"The folder {str(folder.path)!r} holds a run on other data of the same name. Give another folder.")
     if before.get("model", origin["model"]) != origin["model"]:  # the oldest runs do not say
@@ -137,6 +139,17 @@ def _same(folder: RunFolder, settings: Settings, origin: dict[str, Any]) -> None
             f"The folder {str(folder.path)!r} holds a run of another {settings.model}, with other layers. Give another folder, or the same "
             "model to go on."
         )
+
+
+def _check_whole(folder: RunFolder, settings: Settings) -> None:
+    """Refuse a run that lost something of what it was trained to, before it goes on or is called finished."""
+    status = folder.status()
+    if status["state"] == "finished":
+        folder.read_tensors("model.safetensors")
+        epoch = status["epoch"]
+    else:
+        epoch = next((notes["epoch"] for _, notes in folder.checkpoints()), 0)
+    folder.check_whole(epoch, range(settings.evaluate_every, epoch + 1, settings.evaluate_every) if settings.clean_pass else ())
 
 
 def _build_of(model: nn.Module) -> str:

@@ -6,7 +6,8 @@
     record/training/margins-00001.npy  predictions-00001.npy     of every example, from the training steps of epoch 1
     record/clean/…                                  the same from a pass in eval mode, at evaluations
     checkpoints/epoch-00010.safetensors  model.safetensors
-    correction.json  labels/corrected.csv           only of a run on corrected labels: where it came from, what was changed
+    correction.json  labels/corrected.csv  labels/first.npy      only of a run on corrected labels: where it came from, what was changed,
+                                                    and the labels before any correction
     .lock                                           empty; whoever trains holds a lock on it
 
 Every file appears under its name only when it is whole. There is no pickle anywhere. This module must not know what the
@@ -19,8 +20,8 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,17 +31,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from noisewise.data import Dataset
+from noisewise.dynamics._record import missing, read_json, read_metrics
 from noisewise.errors import InputError
 from noisewise.output import PART, written_whole
 
 FORMAT = 1
 KEPT_CHECKPOINTS = 2
+_FIRST = "provenance.json"
+_START = (_FIRST, "classes.json", "labels/given.npy", "labels/index.npy", "labels/true.npy", "labels/ids.json", "status.json")
+"""What is written before the settings, the first of them first."""
 
 
-def mark_interrupted(folder: RunFolder) -> None:
-    """Say of a run that was under way that it was stopped."""
-    if folder.exists() and folder.read_json("status.json")["state"] == "running":
-        folder.write_status("interrupted", "stopped by the user")
+def mark_ended(folder: RunFolder, state: str, reason: str) -> None:
+    """Say of a run that was under way, and cannot say so itself, how it ended."""
+    if folder.exists() and folder.status()["state"] == "running":
+        folder.write_status(state, reason)
 
 
 class RunFolder:
@@ -71,14 +76,55 @@ class RunFolder:
     def exists(self) -> bool:
         return (self.path / "settings.json").exists()
 
+    def check_free(self) -> None:
+        """Refuse a folder that holds something other than a run, or than what a start that was cut short left of one."""
+        found = [path.relative_to(self.path).as_posix() for path in (*self.path.glob("*"), *self.path.glob("labels/*"))]
+        ours = {".lock", "labels", *_START} if self._begun() else {".lock"}
+        foreign = sorted(name for name in found if name not in ours and not _is_part(name))
+        if foreign and "settings.json" not in found:
+            raise InputError(
+                f"The folder {str(self.path)!r} is not empty and holds no run: it has {foreign[0]!r} and no settings.json. "
+                "Give another folder, or empty it."
+            )
+
+    def _begun(self) -> bool:
+        """Whether the first file that a start writes is there."""
+        with suppress(InputError):
+            return bool(self.read_json(_FIRST, needs=("noisewise",)))
+        return False
+
+    def clear_start(self) -> None:
+        """Remove what a start that was cut short left."""
+        for name in _START:
+            (self.path / name).unlink(missing_ok=True)
+
+    def check_whole(self, epoch: int, clean: Iterable[int]) -> None:
+        """Refuse a run that lacks something of its epochs.
+
+        Args:
+            epoch: the last of them.
+            clean: those that had a pass in eval mode.
+        """
+        known = {line["epoch"] for line in self.metrics()}
+        for number in range(1, epoch + 1):
+            if number not in known:
+                raise InputError(
+                    f"The run in {str(self.path)!r} was trained for {epoch} epochs, and its metrics.jsonl lacks epoch {number}. "
+                    "Copy the run folder again, or give another."
+                )
+        for of, numbers in (("training", range(1, epoch + 1)), ("clean", clean)):
+            for name in (f"record/{of}/{kind}-{number:05d}.npy" for number in numbers for kind in ("margins", "predictions")):
+                if not (self.path / name).exists():
+                    raise missing(self.path, name)
+
     def write_json(self, name: str, content: Any) -> None:
         self._write(name, (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
-    def read_json(self, name: str) -> Any:
-        try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"The run folder {str(self.path)!r} has no readable {name} ({error}). Is it a run folder?") from None
+    def read_json(self, name: str, kind: type[Any] = dict, needs: Sequence[str] = ()) -> Any:
+        return read_json(self.path, name, kind, needs)
+
+    def status(self) -> dict[str, Any]:
+        return dict(self.read_json("status.json", needs=("state", "epoch", "step")))
 
     def write_array(self, name: str, values: NDArray[Any]) -> None:
         buffer = io.BytesIO()
@@ -89,15 +135,13 @@ class RunFolder:
         self._write("metrics.jsonl", "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode())
 
     def metrics(self) -> list[dict[str, Any]]:
-        try:
-            text = (self.path / "metrics.jsonl").read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return []
-        return [json.loads(line) for line in text.splitlines()]
+        return list(read_metrics(self.path))
 
     def begin(self, settings: Mapping[str, Any], provenance: Mapping[str, Any], data: Dataset) -> None:
         """Write down what is trained and on what: from here on it is a run folder."""
-        self.write_json("provenance.json", provenance)
+        self.check_free()
+        self.clear_start()
+        self.write_json(_FIRST, provenance)
         self.write_json("classes.json", list(data.classes))
         self.write_array("labels/given.npy", data.labels.cpu().numpy())
         self.write_array("labels/index.npy", data.index.cpu().numpy())  # type: ignore[union-attr]
@@ -113,7 +157,7 @@ class RunFolder:
 
     def write_status(self, state: str, reason: str | None = None, **reached: int) -> None:
         """Say what became of the run, and which epoch and step it reached where that has changed."""
-        before = {} if reached.keys() == {"epoch", "step"} else self.read_json("status.json")
+        before = {} if reached.keys() == {"epoch", "step"} else self.status()
         self.write_json("status.json", {**before, "state": state, "reason": reason, **reached})
 
     def write_record(self, of: str, epoch: int, margins: Tensor, predictions: Tensor) -> None:
@@ -129,9 +173,16 @@ class RunFolder:
     def read_tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         from safetensors import safe_open
 
-        with safe_open(self.path / name, framework="pt") as file:
-            notes = json.loads(file.metadata()["noisewise"])
-            return {key: file.get_tensor(key) for key in file.keys()}, notes  # noqa: SIM118  (not a mapping)
+        if not (self.path / name).exists():
+            raise missing(self.path, name)
+        try:
+            with safe_open(self.path / name, framework="pt") as file:
+                notes = json.loads(file.metadata()["noisewise"])
+                return {key: file.get_tensor(key) for key in file.keys()}, notes  # noqa: SIM118  (not a mapping)
+        except Exception as error:  # a damaged file has the reader's own errors
+            raise InputError(
+                f"The file {str(self.path / name)!r} cannot be read ({error}). Copy the run folder again, or train it again."
+            ) from error
 
     def write_checkpoint(self, epoch: int, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
         self.write_tensors(f"checkpoints/epoch-{epoch:05d}.safetensors", tensors, notes)
@@ -143,7 +194,7 @@ class RunFolder:
         for path in reversed(self._checkpoints()):
             try:
                 yield self.read_tensors(f"checkpoints/{path.name}")
-            except Exception:  # a damaged file has the reader's own errors; the one before it will do
+            except InputError:  # a damaged one; the one before it will do
                 continue
 
     def _checkpoints(self) -> list[Path]:
@@ -207,6 +258,11 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         found[name] = held.clone() if place in places else held
         places.add(place)
     return found
+
+
+def _is_part(name: str) -> bool:
+    last = name.rpartition("/")[2]
+    return last.startswith(".") and last.endswith(PART)
 
 
 def _epoch(path: Path) -> int:

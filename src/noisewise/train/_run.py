@@ -11,6 +11,7 @@ import torch
 
 from noisewise.data import augmentations
 from noisewise.data._arrays import _inputs
+from noisewise.dynamics._record import read_settings
 from noisewise.errors import InputError
 from noisewise.models import Classifier
 from noisewise.models import get as get_model
@@ -44,7 +45,7 @@ class Run:
     @property
     def state(self) -> str:
         """ "running", "finished", "interrupted" or "failed"."""
-        return str(self._folder.read_json("status.json")["state"])
+        return str(self._folder.status()["state"])
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -57,7 +58,7 @@ class Run:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return tuple(self._folder.read_json("classes.json"))
+        return tuple(self._folder.read_json("classes.json", list))
 
     @property
     def dynamics(self) -> Dynamics:
@@ -121,7 +122,7 @@ class Run:
             ...     [run.classes[number] for number in run.predict([[0.0], [2.5]]).argmax(1)]
             ['short', 'long']
         """
-        origin = self.provenance
+        origin = self._folder.read_json("provenance.json", needs=("normalise",))
         raw = _inputs(inputs)
         shape = tuple(origin.get("shape", raw.shape[1:]))  # the oldest runs do not say
         if raw.shape[1:] != shape:
@@ -142,7 +143,7 @@ class Run:
 
 def settings_of(folder: RunFolder) -> Settings:
     """What a run was asked to do. Settings that are newer than the run are at their defaults."""
-    written = dict(folder.read_json("settings.json"))
+    written = read_settings(folder.path)
     version = written.pop("format", FORMAT)
     known = {field.name: field.default is MISSING for field in fields(Settings)}
     wrong = [f"has format {version!r} and not {FORMAT}"] if version != FORMAT else []
