@@ -96,7 +96,7 @@ def test_the_tally_is_what_a_plain_loop_measures(tmp_path):
     plain.load_state_dict(start)
     optimiser = torch.optim.SGD(plain.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
     pull, eta, margins = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}, torch.zeros(200)
-    for index in noisewise.data.order(200, 5, 1).split(32):
+    for index in noisewise.data.order(labels, 5, 1).split(32):
         scores = plain(inputs[index])
         emphasis = noisewise.emphasis(loss, scores, given[index])
         margins[index] = noisewise.margin(scores.detach(), given[index])
