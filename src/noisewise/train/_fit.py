@@ -69,7 +69,7 @@ def fit(
         folder: the run folder; by default ``runs/`` and a name that follows from the settings and the data.
         loggers: logger specs, such as "tensorboard".
         watch: called after every step with the number of steps done and of all steps.
-        **settings: everything else; see `Settings`. `epochs` or `steps` must be there.
+        **settings: everything else; see `Settings`. `epochs` or `steps` must be there. Losses, noises and the like are specs or objects.
 
     Returns:
         The run.
