@@ -10,7 +10,9 @@ import time
 import pytest
 from test_fit import clusters, same_bits
 
+import noisewise
 from noisewise import InputError, compare, fit
+from noisewise.noise import registry as noises
 from noisewise.train import RunsFailedError
 from noisewise.train._compare import plan
 
@@ -145,3 +147,14 @@ def test_a_grid_is_checked_before_any_run_starts(tmp_path, grid, sentence):
     with pytest.raises(InputError, match=re.escape(sentence)):
         compare("mlp", clusters(), folder=tmp_path / "runs", **grid, **SETTINGS)
     assert not (tmp_path / "runs").exists()
+
+
+def test_losses_and_noises_may_be_objects(tmp_path):
+    grid = {"loss": [noisewise.get("gce"), "ce"], "noise": [noises.get("symmetric(0.2)")]}
+    runs = compare("mlp(hidden=(16,))", clusters(), folder=tmp_path / "objects", jobs=1, **grid, **SETTINGS)
+    assert [(run.settings.loss, run.settings.noise) for run in runs] == [("gce(q=0.7)", "symmetric(0.2)"), ("ce", "symmetric(0.2)")]
+    specs = compare(
+        "mlp(hidden=(16,))", clusters(), loss=["gce(q=0.7)"], noise=["symmetric(0.2)"], folder=tmp_path / "specs", jobs=1, **SETTINGS
+    )
+    assert specs[0].path.name == runs[0].path.name
+    same_bits(specs[0].path, runs[0].path)

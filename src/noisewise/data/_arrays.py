@@ -42,7 +42,7 @@ def from_arrays(
         >>> from_arrays([[5.1, 3.5], [6.7, 3.0], [5.9, 3.2]], ["setosa", "virginica", "setosa"])
         Dataset(arrays: 3 × (2,) torch.float32, 2 classes)
     """
-    tensor = _inputs(inputs)
+    tensor = as_inputs(inputs)
     given = Column(labels, "the labels")
     truth = None if true_labels is None else Column(true_labels, "the true labels")
     for column in (given, truth, None if ids is None else Column(ids, "the ids")):
@@ -61,7 +61,7 @@ def from_arrays(
     )
 
 
-def _inputs(inputs: Any) -> Tensor:
+def as_inputs(inputs: Any) -> Tensor:
     tensor = _tensor(inputs)
     if tensor.dim() < 2 or not tensor.numel():
         raise must("inputs", "from_arrays", "shaped (N, …) with at least one example and one feature", tuple(tensor.shape))

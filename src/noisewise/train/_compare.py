@@ -20,8 +20,9 @@ from typing import Any
 import torch
 import torch.multiprocessing as multiprocessing
 
-from noisewise import losses
 from noisewise.errors import InputError, must
+from noisewise.losses import Loss
+from noisewise.noise import Noise
 from noisewise.train._fit import Watch, train
 from noisewise.train._folder import RunFolder, mark_ended
 from noisewise.train._mps import gpu_for_many
@@ -81,8 +82,8 @@ def compare(
     model: str,
     data: Any,
     *,
-    loss: Sequence[str],
-    noise: Sequence[str] = ("none",),
+    loss: Sequence[str | Loss],
+    noise: Sequence[str | Noise] = ("none",),
     seed: Sequence[int] = (0,),
     test: Any = None,
     folder: str | os.PathLike[str] = "runs",
@@ -95,8 +96,8 @@ def compare(
     Args:
         model: a model spec.
         data: what `noisewise.data.read` takes.
-        loss: loss specs.
-        noise: noise specs.
+        loss: loss specs, or losses.
+        noise: noise specs, or noises.
         seed: seeds.
         test: what to test on; an official data set brings its own.
         folder: where the run folders go, one for every run.
@@ -144,8 +145,8 @@ def plan(
     model: str,
     data: str,
     *,
-    loss: Sequence[str],
-    noise: Sequence[str],
+    loss: Sequence[str | Loss],
+    noise: Sequence[str | Noise],
     seed: Sequence[int],
     folder: str | os.PathLike[str],
     **settings: Any,
@@ -159,9 +160,8 @@ def plan(
     check_model(model)
     tasks = []
     for one_noise, one_loss, one_seed in itertools.product(noise, loss, seed):
-        losses.get(one_loss)
         asked = Settings.of({"data": data, "model": model, "loss": one_loss, "noise": one_noise, "seed": one_seed, **settings})
-        tasks.append(Task(asked, Path(folder) / f"{_words(one_noise)}-{_words(one_loss)}-seed{one_seed}"))
+        tasks.append(Task(asked, Path(folder) / f"{_words(asked.noise)}-{_words(asked.loss)}-seed{one_seed}"))
     if len({task.folder for task in tasks}) < len(tasks):
         raise InputError("Two runs of the comparison are the same. List every loss, noise and seed once.")
     return tasks

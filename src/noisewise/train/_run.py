@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from noisewise.data import augmentations
-from noisewise.data._arrays import _inputs
+from noisewise.data._arrays import as_inputs
 from noisewise.dynamics._record import read_settings
 from noisewise.errors import InputError
 from noisewise.models import Classifier
@@ -123,7 +123,7 @@ class Run:
             ['short', 'long']
         """
         origin = self._folder.read_json("provenance.json", needs=("normalise",))
-        raw = _inputs(inputs)
+        raw = as_inputs(inputs)
         shape = tuple(origin.get("shape", raw.shape[1:]))  # the oldest runs do not say
         if raw.shape[1:] != shape:
             raise InputError(
