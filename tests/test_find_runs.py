@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from noisewise import fit
 from noisewise.dynamics import find_runs
 from noisewise.errors import InputError
 
@@ -35,6 +37,20 @@ def test_the_order_of_the_paths_is_kept_and_no_run_comes_twice(tmp_path: Path, m
     assert find_runs([second, tmp_path, "a", Path("b")]) == [second, first]
     (tmp_path / "link").symlink_to(first)
     assert find_runs(["a", "link"]) == [Path("a")]
+
+
+def test_runs_as_objects_stand_for_their_folders_alone_or_among_paths(tmp_path: Path) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    runs = [fit("linear", ([[0.0], [1.0]], [0, 1]), epochs=1, device="cpu", folder=folder) for folder in folders]
+    assert find_runs(runs[0]) == [folders[0]]
+    assert find_runs(iter(runs)) == folders
+    assert find_runs([runs[1], tmp_path, str(folders[1])]) == folders[::-1]
+
+
+@pytest.mark.parametrize("something", [3, [3], [None], None])
+def test_what_is_neither_a_folder_nor_a_run_is_refused(something: Any) -> None:
+    with pytest.raises(InputError, match=r"The 'paths' parameter of find_runs must be folders or runs\. Got (3|None) instead\."):
+        find_runs(something)
 
 
 def test_what_a_run_holds_is_not_searched(tmp_path: Path) -> None:

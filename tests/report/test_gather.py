@@ -221,6 +221,23 @@ def test_without_true_labels_the_page_says_so_and_shows_the_rest(tmp_path: Path)
     assert values in run.report(tmp_path / "page.html").read_text(), "fit(…).report() shows the arrays it was given"
 
 
+def test_runs_are_reported_on_as_objects_with_the_data_all_of_them_hold(tmp_path: Path) -> None:
+    def trained(name: str, data) -> Run:
+        return fit("linear", data, epochs=2, noise="symmetric(0.4)", folder=tmp_path / name, device="cpu")
+
+    def page(given) -> str:
+        return report(given, tmp_path / "page.html").read_text()
+
+    inputs = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
+    ours, others = (inputs, (inputs[:, 0] > 0).long()), (inputs, (inputs[:, 1] > 0).long())
+    run, beside, another = trained("run", ours), trained("beside", ours), trained("another", others)
+    missing = "The examples themselves are not shown"
+    assert page(run) == page([run]) == run.report(tmp_path / "page.html").read_text()
+    assert missing not in page(run) + page([run, beside]) and missing in page(run.path)
+    assert page([run, another]) == page([run.path, another.path]), "neither run's data are taken for the other's"
+    assert missing in page([run, beside.path])
+
+
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     inputs = torch.randn(60, 3)
     data = Dataset(inputs, torch.arange(60) % 2, (HOSTILE, "b"), name=HOSTILE)
@@ -248,6 +265,8 @@ def test_bad_input_is_refused_before_anything_is_read(runs: Path, tmp_path: Path
         report(runs, tmp_path / "nowhere/page.html")
     with pytest.raises(InputError, match="no run in"):
         report(tmp_path, tmp_path / "page.html")
+    with pytest.raises(InputError, match=r"must be folders or runs\. Got 3"):
+        report(3, tmp_path / "page.html")
     assert not list(tmp_path.iterdir())
 
 

@@ -6,15 +6,27 @@ import os
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
-from noisewise.errors import InputError
+from noisewise.errors import InputError, must
 
 
-def find_runs(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[Path]:
+@runtime_checkable
+class HasFolder(Protocol):
+    """A run as an object, of which only this is asked: where it is."""
+
+    @property
+    def path(self) -> Path: ...
+
+
+Place = str | PathLike[str] | HasFolder
+
+
+def find_runs(paths: Place | Iterable[Place]) -> list[Path]:
     """The run folders at some paths: a folder that is no run itself stands for every run inside it, however deep.
 
     Args:
-        paths: folders, in the order that matters to the user; hidden folders inside them are passed over.
+        paths: folders or runs, in the order that matters to the user; hidden folders inside them are passed over.
 
     Returns:
         Each run once, in the order of the paths; those inside one folder in the order of their names.
@@ -32,13 +44,22 @@ def find_runs(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> lis
         ['ce-seed0', 'mae-seed0']
     """
     found: dict[Path, Path] = {}
-    for path in [paths] if isinstance(paths, str | PathLike) else paths:
-        inside = list(_inside(Path(path)))
+    for place in paths if isinstance(paths, Iterable) and not isinstance(paths, str | PathLike | HasFolder) else [paths]:
+        path = _path(place)
+        inside = list(_inside(path))
         if not inside:
             raise InputError(f"There is no run in {str(path)!r}. Give the folder of a run, or one that holds runs.")
         for folder in inside:
             found.setdefault(folder.resolve(), folder)
     return list(found.values())
+
+
+def _path(place: object) -> Path:
+    if isinstance(place, str | PathLike):
+        return Path(place)
+    if not isinstance(place, HasFolder):
+        raise must("paths", "find_runs", "folders or runs", place)
+    return place.path
 
 
 def _inside(path: Path) -> Iterator[Path]:

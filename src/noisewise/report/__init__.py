@@ -6,7 +6,7 @@ works out what is shown, `_render` writes it as HTML; `_facts` is what they agre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from noisewise.dynamics import find_runs
 from noisewise.output import check_output, written_output
 from noisewise.report._gather import gather
 from noisewise.report._render import render
+from noisewise.train import Run
 
 __all__ = ["report"]
 
@@ -22,7 +23,7 @@ _MARK = b'<meta name="generator" content="noisewise">'
 
 
 def report(
-    runs: str | PathLike[str] | Iterable[str | PathLike[str]],
+    runs: str | PathLike[str] | Run | Iterable[str | PathLike[str] | Run],
     output: str | PathLike[str] = "report.html",
     *,
     title: str = "What the losses did",
@@ -32,11 +33,11 @@ def report(
     """Write a page about runs.
 
     Args:
-        runs: run folders, or folders that hold run folders.
+        runs: runs, run folders, or folders that hold run folders.
         output: the file to write; it ends in .html.
         title: of the page.
-        data: what the runs were trained on, for the pictures of doubtful examples; by default they are looked for where each
-            run says its data came from.
+        data: what the runs were trained on, for the pictures of doubtful examples; by default the data that all of the given runs
+            hold, or else they are looked for where each run says its data came from.
         tell: told what is being done.
 
     Returns:
@@ -47,14 +48,21 @@ def report(
         >>> from noisewise import fit
         >>> folder = tempfile.mkdtemp()
         >>> run = fit("linear", "digits", loss="gce(q=0.7)", noise="symmetric(0.4)", epochs=2, folder=f"{folder}/run")
-        >>> report(run.path, f"{folder}/report.html").name
+        >>> report(run, f"{folder}/report.html").name
         'report.html'
     """
     file = check_output(output, "report", [".html"])
-    page = render(gather(find_runs(runs), title=title, data=data, tell=tell))
+    given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | PathLike) else [runs]
+    page = render(gather(find_runs(given), title=title, data=_held_by_all(given) if data is None else data, tell=tell))
     with written_output(file) as part:
         part.write_text(page, encoding="utf-8")
     return file
+
+
+def _held_by_all(runs: Sequence[str | PathLike[str] | Run]) -> Any:
+    """The data that every run holds, where that is one object; what another run was trained on would show the wrong examples."""
+    held = [run.data if isinstance(run, Run) else None for run in runs]
+    return held[0] if held and all(data is held[0] for data in held) else None
 
 
 def is_page(file: Path) -> bool:
