@@ -11,7 +11,7 @@ import torch
 from short_runs import QUICK, SETTINGS
 
 from noisewise import InputError, fit
-from noisewise.audit import audit
+from noisewise.audit import audit, find_label_issues
 from noisewise.audit._examples import examples_of
 from noisewise.correct import Correction, correct, read_decisions, retrain, review
 from noisewise.correct._origin import examples_of as origin_examples_of
@@ -64,6 +64,17 @@ def test_a_stricter_bound_changes_fewer_labels(found):
     few, many = correct(found, "relabel(below=0.2)"), correct(found, "relabel")
     assert 0 < few.changed.sum() < many.changed.sum()
     assert (found.quality[few.changed] < 0.2).all()
+
+
+def test_a_run_is_audited_before_it_is_corrected(found, digits_run):
+    for run in (digits_run, digits_run.path, str(digits_run.path), digits_run.dynamics):
+        np.testing.assert_array_equal(correct(run, "prune(below=0.2)").kept, correct(found, "prune(below=0.2)").kept)
+
+
+@pytest.mark.parametrize("something", [find_label_issues([0, 1], [[0.9, 0.1], [0.9, 0.1]]), 3, None])
+def test_what_is_neither_an_audit_nor_a_run_is_refused(something):
+    with pytest.raises(InputError, match=r"The 'found' parameter of correct must be the audit of a run, a run or its folder\. Got '"):
+        correct(something)
 
 
 def test_an_unknown_policy_and_a_bound_that_is_none_are_refused(found):

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from noisewise.audit import Audit
+from noisewise.audit import Audit, audit
 from noisewise.audit._table import write_rows
 from noisewise.correct._policies import Flags, Floats, Policy, Whole, policies
 from noisewise.data import Dataset
+from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError, must
+from noisewise.train import Run
 
 COLUMNS = ("index", "id", "given_label", "label", "share", "change")
 _CHANGED = {"relabel": "relabelled", "prune": "left out", "soften": "softened"}
@@ -159,11 +161,13 @@ class Correction:
         return np.select([~self.kept, moved & (self.share < 1), moved], ["prune", "soften", "relabel"], "")
 
 
-def correct(found: Audit, policy: str | Policy = "relabel", *, decisions: Mapping[int, bool] | None = None) -> Correction:
+def correct(
+    found: Audit | Run | Dynamics | str | os.PathLike[str], policy: str | Policy = "relabel", *, decisions: Mapping[int, bool] | None = None
+) -> Correction:
     """Correct the labels an audit doubts.
 
     Args:
-        found: the audit.
+        found: the audit; or a run, its folder or its dynamics, which is audited first.
         policy: "relabel", "prune" or "soften"; with the quality below which a label is touched, like "prune(below=0.2)", or with how
             many votes the suggested label must have for each of the given one's, like "relabel(lead=3)".
         decisions: what a person decided, by the number of the example: whether the suggestion is accepted. The accepted are
@@ -175,15 +179,14 @@ def correct(found: Audit, policy: str | Policy = "relabel", *, decisions: Mappin
     Example:
         >>> import tempfile
         >>> from noisewise import fit
-        >>> from noisewise.audit import audit
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run = fit("mlp", "digits", noise="symmetric(0.2, flips='exact')", epochs=10, folder=folder, device="cpu")
-        ...     corrected = correct(audit(run), "relabel")
+        ...     corrected = correct(run, "relabel")
         ...     before, after = run.dynamics.record.wrong, corrected.labels != run.dynamics.record.true
         >>> int(before.sum()), bool(after.sum() < 60)
         (287, True)
     """
-    chosen_by = policies.get(policy)
+    chosen_by, found = policies.get(policy), _audited(found)
     changing = found.is_issue & chosen_by.touches(found.quality, found.lead) if decisions is None else _accepted(found, decisions)
     labels, share, kept = found.given.copy(), np.ones(len(found)), np.ones(len(found), dtype=bool)
     given, suggested, quality = found.given[changing], found.suggested[changing], found.quality[changing]
@@ -196,6 +199,14 @@ def correct(found: Audit, policy: str | Policy = "relabel", *, decisions: Mappin
             "Leave it out, or reject it."
         )
     return corrected
+
+
+def _audited(found: Any) -> Audit:
+    if isinstance(found, Audit):
+        return found
+    if isinstance(found, str | os.PathLike | Dynamics | Run):
+        return audit(found)
+    raise must("found", "correct", "the audit of a run, a run or its folder", type(found).__name__)
 
 
 def _accepted(found: Audit, decisions: Mapping[int, bool]) -> Flags:
