@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import TensorDataset
 
 from noisewise.data import Dataset, ImageFiles, Stream, from_arrays, from_folder, from_hf, from_table, read, split
 from noisewise.errors import InputError
@@ -132,7 +133,7 @@ def test_a_test_set_counts_classes_as_the_training_set_does(table: Path) -> None
             "Row 0 (line 2), column 'name' of pets.csv, is 'a1', not a number; give it as id=… if it names the examples, or name the",
         ),
         ("a2,2.5,20", "a2,2.5", {}, "Row 1 (line 3) of pets.csv has 4 columns and the first line 5"),
-        ("height", "width", {}, "must name every column once. Got 'width' 2 times"),
+        ("height", "width", {}, "Every column of pets.csv must have a name of its own. Got 'width' 2 times"),
         ("a2", '"a2', {}, "of pets.csv cannot be read as CSV"),
         (
             "",
@@ -167,7 +168,11 @@ def test_one_class_is_refused(table: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "has no rows"), (b"x,label\n", "has no rows"), (b"x,label\n1,\xff\n", "is not UTF-8 text at byte 10")],
+    [
+        (b"", "There are no rows in bad.csv"),
+        (b"x,label\n", "There are no rows in bad.csv"),
+        (b"x,label\n1,\xff\n", "is not UTF-8 text at byte 10"),
+    ],
 )
 def test_a_file_without_rows_or_of_another_encoding_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "bad.csv").write_bytes(content)
@@ -430,6 +435,76 @@ def test_a_hugging_face_data_set_of_numbers_is_read() -> None:
     assert data.inputs.tolist() == [[3, 1], [4, 2]] and data.ids == ("a", "b") and data.classes == ("no", "yes")
     refused("Row 0, column 'word' of the data set, is 'a', not a number", read, source, features=["word"])
     refused("'features' parameter of from_hf must be given", read, source)
+
+
+@pytest.fixture
+def frame(table: Path) -> Any:
+    return pytest.importorskip("pandas").read_csv(table)
+
+
+@pytest.mark.parametrize("options", [COLUMNS, {**COLUMNS, "features": ["height"]}, {"label": "truth", "features": "width"}])
+def test_a_data_frame_is_read_as_the_file_it_was_written_to(table: Path, frame: Any, options: dict[str, Any]) -> None:
+    ours, theirs = read(frame, **options), read(table, **options)
+    assert torch.equal(ours.inputs, theirs.inputs) and torch.equal(ours.labels, theirs.labels)
+    assert (ours.classes, ours.ids, ours.features) == (theirs.classes, theirs.ids, theirs.features)
+    assert (ours.true_labels is None) == (theirs.true_labels is None)
+    assert theirs.true_labels is None or torch.equal(ours.true_labels, theirs.true_labels)
+    assert ours.source is None, "what is only in memory cannot be read again"
+
+
+def test_a_data_frame_of_any_index_types_and_column_names_is_read(frame: Any) -> None:
+    import pandas
+
+    class Mine(pandas.DataFrame):
+        pass
+
+    expected = from_arrays(frame[["width", "height"]].to_numpy(), frame["kind"].tolist())
+    narrow = frame.astype({"kind": "category", "height": "Int64", "width": "float32"}).set_index("name")
+    numbered = pandas.DataFrame(frame[["width", "height", "kind"]].to_numpy())
+    for data in (
+        read(narrow, label="kind", features=["width", "height"]),
+        read(Mine(frame), label="kind", features=["width", "height"]),
+        read(numbered, label=2),
+        read(numbered, label=2, features=[0, 1]),
+    ):
+        assert torch.equal(data.inputs, expected.inputs) and torch.equal(data.labels, expected.labels) and data.classes == expected.classes
+        assert data.ids is None
+
+
+def test_the_images_a_data_frame_names_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.chdir(folder)
+    data = read(pandas.DataFrame({"file": ["cat/2.png", "cat/1.png"], "kind": ["a", "b"]}), image="file", label="kind")
+    assert data.inputs[:, 0, 0, 0].tolist() == [2, 1] and data.ids == ("cat/2.png", "cat/1.png")
+
+
+def test_what_is_wrong_in_a_data_frame_is_named(frame: Any) -> None:
+    import pandas
+
+    of = "of the DataFrame"
+    refused(f"There is no column {of} named 'label'. Known: height, kind, name, truth, width. Say with label=… which it is.", read, frame)
+    refused(f"Row 0, column 'name' {of}, is 'a1', not a number", read, frame, label="kind", true_label="truth")
+    without = frame.astype({"height": "Int64"})
+    without.loc[2, "height"] = pandas.NA
+    refused(f"Row 2, column 'height' {of}, is ", read, without, **COLUMNS)
+    without.loc[1, "kind"] = None
+    refused(f"Row 1, column 'kind' {of}, is empty", read, without, **COLUMNS)
+    dated = frame.assign(day=pandas.to_datetime("2020-01-02"))
+    refused(f"Row 0, column 'day' {of}, is Timestamp('2020-01-02 00:00:00'), not a number", read, dated, **COLUMNS)
+    refused("There are no rows in the DataFrame", read, frame[:0], **COLUMNS)
+    refused("There are no rows in the DataFrame", read, pandas.DataFrame())
+    twice = pandas.concat([frame, frame["width"]], axis=1)
+    refused(f"Every column {of} must have a name of its own. Got 'width' 2 times", read, twice, **COLUMNS)
+    refused("A DataFrame is read without split=…; leave that out. The options it takes: label, features", read, frame, split="test")
+    refused("must be a path, a pair (inputs, labels)", read, frame["width"])
+
+
+def test_a_tensor_data_set_is_read_as_the_pair_it_holds() -> None:
+    inputs, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    data = read(TensorDataset(inputs, labels), classes=["a", "b", "c"], name="six")
+    assert torch.equal(data.inputs, inputs) and torch.equal(data.labels, labels) and (data.name, data.classes) == ("six", ("a", "b", "c"))
+    refused("must be a TensorDataset of two tensors, inputs and labels. Got '1 tensors' instead.", read, TensorDataset(inputs))
+    refused("A TensorDataset is read without label=…", read, TensorDataset(inputs, labels), label="x")
 
 
 def test_every_code_block_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
 
 from noisewise.data._arrays import from_arrays
 from noisewise.data._catalogue import available, files, load
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
 from noisewise.data._folder import from_folder, gather
+from noisewise.data._frame import is_frame
 from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
 from noisewise.data._official import Official, OfficialFiles
@@ -27,10 +29,10 @@ def read(source: Any, **options: Any) -> Dataset:
     """Read what you have.
 
     Args:
-        source: a `Dataset`; the path of a CSV or Parquet file (`from_table`) or of a folder (`from_folder`); a pair of inputs
-            and labels (`from_arrays`); a torch DataLoader (`from_loader`); `ImageFiles`;
-            a Hugging Face data set (`from_hf`); or the name of an official data set,
-            like "cifar10n(worst)" (`load`). Text that names an official data set is never taken for a path: write "./mnist".
+        source: a `Dataset`; the path of a CSV or Parquet file or a pandas DataFrame (`from_table`), or the path of a folder
+            (`from_folder`); a pair of inputs and labels, or a torch TensorDataset of them (`from_arrays`); a torch DataLoader
+            (`from_loader`); `ImageFiles`; a Hugging Face data set (`from_hf`); or the name of an official data set, like
+            "cifar10n(worst)" (`load`). Text that names an official data set is never taken for a path: write "./mnist".
         **options: what the reader named above takes besides.
 
     Returns:
@@ -48,6 +50,10 @@ def read(source: Any, **options: Any) -> Dataset:
         return _call("A list of image files", _image_files, source, **options)
     if isinstance(source, DataLoader):
         return _call("A DataLoader", from_loader, source, **options)
+    if isinstance(source, TensorDataset):
+        return _call("A TensorDataset", from_arrays, *_pair(source), **options)
+    if is_frame(source):
+        return _call("A DataFrame", from_table, source, **options)
     if isinstance(source, tuple | list) and len(source) == 2:
         return _call("A pair of arrays", from_arrays, *source, **options)
     if isinstance(source, Official) or (isinstance(source, str) and is_official(source)):
@@ -56,7 +62,8 @@ def read(source: Any, **options: Any) -> Dataset:
         return _path(source, **options).read_from(_in_plain_data({"source": Path(source), **options}))
     if type(source).__module__.partition(".")[0] == "datasets":
         return _call("A Hugging Face data set", from_hf, source, **options)
-    raise must("source", "read", "a path, a pair (inputs, labels), a data set or the name of one", type(source).__name__)
+    kinds = "a path, a pair (inputs, labels), a data set or the name of one, a DataFrame, a TensorDataset or a DataLoader"
+    raise must("source", "read", kinds, type(source).__name__)
 
 
 def is_official(text: str) -> bool:
@@ -84,6 +91,13 @@ def _call(what: str, reader: Callable[..., Dataset], *args: Any, **options: Any)
 
 def _as_it_is(source: Dataset) -> Dataset:
     return source
+
+
+def _pair(source: TensorDataset) -> tuple[Tensor, Tensor]:
+    if len(source.tensors) != 2:
+        raise must("source", "read", "a TensorDataset of two tensors, inputs and labels", f"{len(source.tensors)} tensors")
+    inputs, labels = source.tensors
+    return inputs, labels
 
 
 def _image_files(source: ImageFiles, *, size: int | tuple[int, int] | None = None, memory: float = 4.0) -> Dataset:

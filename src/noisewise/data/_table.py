@@ -1,4 +1,4 @@
-"""A data set from a CSV or Parquet file: a column of labels, and columns of numbers or one of image paths.
+"""A data set from a CSV or Parquet file or a DataFrame: a column of labels, and columns of numbers or one of image paths.
 
 Everything is read and checked before a data set exists, and an error names the row and the column. It must not know what is
 done with the data.
@@ -11,7 +11,7 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from noisewise.data._column import Column, encode
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
 from noisewise.data._folder import gather
+from noisewise.data._frame import columns_of, is_frame
 from noisewise.errors import InputError, must, unknown
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".parquet", ".pq"})
@@ -30,8 +31,24 @@ def is_table(path: str | os.PathLike[str]) -> bool:
     return Path(path).suffix.lower() in TABLE_SUFFIXES and not Path(path).is_dir()
 
 
+class Table(NamedTuple):
+    """What was read, before anything is made of it.
+
+    Args:
+        columns: by name.
+        called: what an error calls the table.
+        title: what the data set is called.
+        folder: where the paths of images start.
+    """
+
+    columns: dict[str, Column]
+    called: str
+    title: str
+    folder: Path
+
+
 def from_table(
-    path: str | os.PathLike[str],
+    source: Any,
     *,
     label: str = "label",
     features: Sequence[str] | None = None,
@@ -42,13 +59,15 @@ def from_table(
     size: int | tuple[int, int] | None = None,
     memory: float = 4.0,
 ) -> Dataset:
-    """Read a CSV or Parquet file.
+    """Read a CSV or Parquet file, or a pandas DataFrame.
 
     Args:
-        path: the file. A CSV has a line of column names first; it is separated by commas, semicolons or tabs.
+        source: the path of the file. A CSV has a line of column names first; it is separated by commas, semicolons or tabs. Or a
+            DataFrame, whose index is no column.
         label: the column of labels, whole numbers or text.
         features: the columns of numbers to learn from; by default all columns that have no other part.
-        image: the column of image paths, from the folder the table is in, to learn from instead.
+        image: the column of image paths, from the folder the file is in, to learn from instead; those of a DataFrame start
+            from the folder you work in.
         id: a column that names every example, each once.
         true_label: a column of labels known to be right.
         classes: the names of the classes in their order; by default those that occur, sorted.
@@ -58,44 +77,41 @@ def from_table(
     Returns:
         The data set, in the order of the rows.
     """
-    table = _read(Path(path))
+    table = _read(source)
     given = {"label": label, "image": image, "id": id, "true_label": true_label}
-    parts = {part: column for part, column in given.items() if column is not None}
+    parts = {part: str(column) for part, column in given.items() if column is not None}
     for part, name in parts.items():
         if list(parts.values()).count(name) > 1:
             raise must(part, "from_table", "a column that has no other part", name)
-    columns = {part: _column(table, name, path, f"{part}=…") for part, name in parts.items()}
+    columns = {part: _column(table, name, f"{part}=…") for part, name in parts.items()}
     numbered, true_numbered, names = encode(columns["label"], columns.get("true_label"), classes)
     ids = columns["id"].ids() if "id" in columns else None
-    title = Path(path).stem
     if image is not None:
         if features is not None:
             raise must("features", "from_table", "left out where there is a column of images", features)
-        found = _existing(columns["image"], Path(path).parent)
+        found = _existing(columns["image"], table.folder)
         written = tuple(map(str, columns["image"].values))
-        return gather(ImageFiles(found, numbered, names, true_labels=true_numbered, ids=ids or written, name=title), size, memory)
+        return gather(ImageFiles(found, numbered, names, true_labels=true_numbered, ids=ids or written, name=table.title), size, memory)
     if size is not None:
         raise must("size", "from_table", "left out where there is no column of images", size)
-    chosen = _chosen(table, features, set(parts.values()), path)
-    inputs = torch.from_numpy(np.stack([_column(table, name, path, "features=[…]").numbers() for name in chosen], 1))
-    return Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=title, features=chosen)
+    chosen = _chosen(table, features, set(parts.values()))
+    inputs = torch.from_numpy(np.stack([_column(table, name, "features=[…]").numbers() for name in chosen], 1))
+    return Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=table.title, features=chosen)
 
 
-def _column(table: dict[str, Column], name: str, path: str | os.PathLike[str], parameter: str) -> Column:
-    if name not in table:
-        raise InputError(f"{unknown(f'column of {Path(path).name}', name, table)} Say with {parameter} which it is.")
-    return table[name]
+def _column(table: Table, name: str, parameter: str) -> Column:
+    if name not in table.columns:
+        raise InputError(f"{unknown(f'column of {table.called}', name, table.columns)} Say with {parameter} which it is.")
+    return table.columns[name]
 
 
-def _chosen(table: dict[str, Column], features: Sequence[str] | None, taken: set[str], path: str | os.PathLike[str]) -> tuple[str, ...]:
+def _chosen(table: Table, features: Sequence[str] | None, taken: set[str]) -> tuple[str, ...]:
     """The columns of numbers to learn from."""
     if isinstance(features, str):
         features = [features]
-    chosen = tuple(name for name in table if name not in taken) if features is None else tuple(features)
+    chosen = tuple(name for name in table.columns if name not in taken) if features is None else tuple(map(str, features))
     if not chosen:
-        raise InputError(
-            f"There is no column of {Path(path).name} to learn from; name columns of numbers with features=[…] or one of images."
-        )
+        raise InputError(f"There is no column of {table.called} to learn from; name columns of numbers with features=[…] or one of images.")
     for name in chosen:
         if name in taken or chosen.count(name) > 1:
             raise must("features", "from_table", "columns that are named once and have no other part", name)
@@ -110,15 +126,24 @@ def _existing(column: Column, folder: Path) -> tuple[str, ...]:
     return tuple(map(str, files))
 
 
-def _read(path: Path) -> dict[str, Column]:
+def _read(source: Any) -> Table:
+    if is_frame(source):
+        called = "the DataFrame"
+        table = Table(_named(*columns_of(source), called), called, "DataFrame", Path())
+    else:
+        path = Path(source)
+        table = Table(_from_file(path), path.name, path.stem, path.parent)
+    if not table.columns or not len(next(iter(table.columns.values())).values):
+        raise InputError(f"There are no rows in {table.called}; give a table with a row for every example.")
+    return table
+
+
+def _from_file(path: Path) -> dict[str, Column]:
     if not path.is_file():
         raise InputError(f"There is no file {str(path)!r}; give the path of a CSV or Parquet file.")
     if path.suffix.lower() not in TABLE_SUFFIXES:
         raise InputError(f"The file {path.name!r} must end in one of {', '.join(sorted(TABLE_SUFFIXES))}, to say what is in it.")
-    table = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path)
-    if not table or not len(next(iter(table.values())).values):
-        raise InputError(f"The file {path.name!r} has no rows; give a table with a row for every example.")
-    return table
+    return _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path)
 
 
 def _csv(path: Path) -> dict[str, Column]:
@@ -143,7 +168,7 @@ def _csv(path: Path) -> dict[str, Column]:
                 lines.append(reader.line_num)
     except csv.Error as error:
         raise InputError(f"Line {reader.line_num} of {path.name} cannot be read as CSV: {error}; correct it.") from None
-    return _named(names, list(zip(*rows, strict=True)) if rows else [[]] * len(names), path, lines)
+    return _named(names, list(zip(*rows, strict=True)) if rows else [[]] * len(names), path.name, lines)
 
 
 def _parquet(path: Path) -> dict[str, Column]:
@@ -155,11 +180,11 @@ def _parquet(path: Path) -> dict[str, Column]:
         table = parquet.read_table(path)
     except (ArrowException, OSError) as error:
         raise InputError(f"The file {path.name!r} cannot be read as Parquet: {error}; write it again.") from None
-    return _named(table.column_names, [column.to_numpy() for column in table.columns], path, None)
+    return _named(table.column_names, [column.to_numpy() for column in table.columns], path.name)
 
 
-def _named(names: Sequence[str], values: Sequence[Any], path: Path, lines: list[int] | None) -> dict[str, Column]:
+def _named(names: Sequence[str], values: Sequence[Any], called: str, lines: list[int] | None = None) -> dict[str, Column]:
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"The file {path.name!r} must name every column once. Got {name!r} {names.count(name)} times; rename them.")
-    return {name: Column(column, f"column {name!r} of {path.name}", lines) for name, column in zip(names, values, strict=True)}
+            raise InputError(f"Every column of {called} must have a name of its own. Got {name!r} {names.count(name)} times; rename them.")
+    return {name: Column(column, f"column {name!r} of {called}", lines) for name, column in zip(names, values, strict=True)}
