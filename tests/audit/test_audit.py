@@ -319,6 +319,103 @@ def test_probabilities_may_still_hang_on_the_model_that_made_them():
     np.testing.assert_allclose(found.label_quality, find_label_issues([0, 1, 2], np.array(PROBABILITIES)).label_quality, atol=1e-6)
 
 
+NAMES = ["cat", "dog", "bird"]
+GIVEN = [0, 1, 1, 2, 0]
+SURE = [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.1, 0.9], [0.1, 0.1, 0.8], [0.2, 0.7, 0.1]]
+
+
+def test_labels_may_be_names_of_the_columns_of_probabilities():
+    pandas = pytest.importorskip("pandas")
+    expected = find_label_issues(GIVEN, SURE)
+    words = [NAMES[label] for label in GIVEN]
+    for labels in (words, np.array(words), pandas.Series(words), pandas.Categorical(words), GIVEN, torch.tensor(GIVEN)):
+        found = find_label_issues(labels, SURE, classes=NAMES)
+        np.testing.assert_array_equal(found.given_label, GIVEN)
+        np.testing.assert_array_equal(found.label_quality, expected.label_quality)
+        assert found.classes == tuple(NAMES)
+    turned = find_label_issues(words, np.array(SURE)[:, ::-1], classes=NAMES[::-1])
+    np.testing.assert_allclose(turned.label_quality, expected.label_quality)
+
+
+def test_names_that_are_numbers_are_names():
+    assert find_label_issues([10, 30, 30, 20, 10], SURE, classes=np.array([10, 30, 20])).given_label.tolist() == GIVEN
+
+
+@pytest.mark.parametrize("method", ["normalised_margin", "self_confidence"])
+def test_probabilities_are_listed_as_an_audit_lists_a_run(digits_run, tmp_path, method):
+    from pyarrow import parquet
+
+    ids = [f"{name}.png" for name in "abcde"]
+    found = find_label_issues(GIVEN, SURE, classes=NAMES, ids=ids, method=method)
+    for suffix in ("csv", "json", "parquet"):
+        assert found.write(tmp_path / f"issues.{suffix}") == tmp_path / f"issues.{suffix}"
+    rows = json.loads((tmp_path / "issues.json").read_text(encoding="utf-8"))
+    assert parquet.read_table(tmp_path / "issues.parquet").to_pylist() == rows
+    with (tmp_path / "issues.csv").open(encoding="utf-8", newline="") as file:
+        assert list(csv.DictReader(file)) == [{name: str(value) for name, value in row.items()} for row in rows]
+    assert list(rows[0]) == list(audit(digits_run).table(1)[0])[: len(rows[0])], "the audit's first columns"
+    assert [row["index"] for row in rows] == found.order.tolist() == sorted(range(5), key=lambda place: found.label_quality[place])
+    assert [row["id"] for row in rows] == [ids[place] for place in found.order]
+    assert {row["index"]: (row["given_label"], row["predicted_label"]) for row in rows} == {
+        0: ("cat", "cat"), 1: ("dog", "dog"), 2: ("dog", "bird"), 3: ("bird", "bird"), 4: ("cat", "dog")
+    }  # fmt: skip
+    assert {row["index"] for row in rows if row["is_label_issue"]} == set(np.flatnonzero(found.is_label_issue).tolist())
+
+
+def test_without_names_classes_and_examples_are_called_by_their_numbers(tmp_path):
+    found = find_label_issues(GIVEN, SURE)
+    first = json.loads(found.write(tmp_path / "issues.json").read_text(encoding="utf-8"))[0]
+    assert (first["index"], first["id"], first["given_label"], first["predicted_label"]) == (2, "2", "1", "2")
+
+
+@pytest.mark.parametrize("name", ["issues.xlsx", "nowhere/issues.csv"])
+def test_a_list_from_probabilities_that_cannot_be_written_is_refused(tmp_path, name):
+    with pytest.raises(InputError, match=r"must be a file that ends in \.csv or \.json or \.parquet|does not exist. Make it first"):
+        find_label_issues(GIVEN, SURE).write(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_probabilities_say_is_told_in_one_line():
+    labels, probabilities = GIVEN * 1000, SURE * 1000
+    found = find_label_issues(labels, probabilities)
+    low, high = found.interval
+    assert 0 < low <= found.count == found.is_label_issue.sum() == 2000 <= high < 5000 == len(found)
+    assert repr(found) == f"LabelIssues(2,000 of 5,000 labels look doubtful; between {low:,.0f} and {high:,.0f} may be wrong)"
+    borrowed = find_label_issues(labels, probabilities, method="confident_learning")
+    assert repr(borrowed) == f"LabelIssues({borrowed.count:,} of 5,000 labels look doubtful)" and borrowed.interval is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "sentence"),
+    [
+        (["cat", "dog", "bird"], {}, r"'classes' parameter of find_label_issues must be given where labels are names: the name of every"),
+        (["cat", "dog", "cow"], {"classes": NAMES}, r"Row 2, the labels, is 'cow', which is none of the 3 classes 'cat', 'dog', 'bird'"),
+        (["cat", None, "dog"], {"classes": NAMES}, r"Row 1, the labels, is empty"),
+        ([0, 1, 3], {"classes": NAMES}, r"Row 2, the labels, is 3, which is none of the 3 classes"),
+        (
+            [],
+            {"classes": NAMES},
+            r"'labels' parameter of find_label_issues must be names or numbers in one row, at least one\. Got 'labels shaped \(0,\)'",
+        ),
+        ([0, 1, 2], {"classes": NAMES[:2]}, r"'classes' parameter of find_label_issues must be the 3 different names of the columns"),
+        (
+            [0, 1, 2],
+            {"classes": ["cat", "dog", "cat"]},
+            r"must be the 3 different names of the columns of pred_probs\. Got \['cat', 'dog', 'cat'\]",
+        ),
+        ([0, 1, 2], {"ids": ["a", "b"]}, r"'ids' parameter of find_label_issues must be one for each of the 3 labels\. Got '2 ids'"),
+        ([0, 1, 2], {"ids": ["a", "b", "a"]}, r"Row 2, the ids, is 'a', as is row 0; give every example an id of its own"),
+        (["cat", "dog"], {"classes": NAMES}, r"must be one row for each of the 2 labels\. Got '3 rows'"),
+        ([[0], [1, 2]], {}, r"labels given to find_label_issues must be whole numbers in one row"),
+        (None, {}, r"labels given to find_label_issues must be whole numbers in one row"),
+        (3, {"classes": NAMES}, r"must be names or numbers in one row, at least one\. Got 'labels shaped \(\)'"),
+    ],
+)
+def test_bad_names_and_ids_are_refused(labels, options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        find_label_issues(labels, PROBABILITIES, **options)
+
+
 def test_an_unknown_method_is_refused():
     with pytest.raises(InputError, match="The 'method' parameter of find_label_issues must be one of 'self_confidence'"):
         find_label_issues([0, 1, 2], PROBABILITIES, method="entropy")

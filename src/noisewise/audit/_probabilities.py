@@ -5,34 +5,59 @@ The own scores draw the line as an audit does; confident learning is cleanlab's.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from noisewise.audit._issues import Flags, Floats, Whole, draw_line
+from noisewise.audit._table import write_rows
+from noisewise.data._column import Column, encode
 from noisewise.errors import InputError, must
 from noisewise.transition import as_labels, as_probabilities
 
 _METHODS = ("self_confidence", "normalised_margin", "confident_learning")
+_ARRAYS = ("is_label_issue", "label_quality", "given_label", "predicted_label")
+_COLUMNS = ("index", "id", *_ARRAYS)  # the first of an audit's list
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LabelIssues:
     """What probabilities say about labels, by cleanlab's names; ``pandas.DataFrame(found.columns())`` is its table.
 
     Args:
         is_label_issue: the labels that are probably wrong.
         label_quality: the lower, the more doubtful.
-        given_label: as given.
+        given_label: the class numbers that were given.
         predicted_label: the most probable class.
+        classes: the name of every class.
+        ids: what the user calls every example; where it has no name, its number.
+        interval: of the number of wrong labels, spanned by estimates that err in different ways; None for confident learning.
     """
 
     is_label_issue: Flags
     label_quality: Floats
     given_label: Whole
     predicted_label: Whole
+    classes: tuple[str, ...]
+    ids: tuple[str, ...]
+    interval: tuple[float, float] | None = None
+
+    def __len__(self) -> int:
+        return len(self.given_label)
+
+    def __repr__(self) -> str:
+        wrong = "" if self.interval is None else "; between {:,.0f} and {:,.0f} may be wrong".format(*self.interval)
+        return f"LabelIssues({self.count:,} of {len(self):,} labels look doubtful{wrong})"
+
+    @property
+    def count(self) -> int:
+        """How many labels are doubtful."""
+        return int(np.count_nonzero(self.is_label_issue))
 
     @cached_property
     def order(self) -> Whole:
@@ -41,10 +66,34 @@ class LabelIssues:
 
     def columns(self) -> dict[str, Any]:
         """The arrays by name."""
-        return {name: getattr(self, name) for name in ("is_label_issue", "label_quality", "given_label", "predicted_label")}
+        return {name: getattr(self, name) for name in _ARRAYS}
+
+    def write(self, path: str | os.PathLike[str]) -> Path:
+        """Write all examples to a file, the most doubtful first, classes by their names: an audit's list, as far as its columns are known.
+
+        Args:
+            path: ends in .csv, .json or .parquet.
+
+        Returns:
+            The path.
+        """
+        return write_rows(path, self._rows(), _COLUMNS)
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for place in self.order.tolist():
+            labels = (self.classes[self.given_label[place]], self.classes[self.predicted_label[place]])
+            judged = (bool(self.is_label_issue[place]), float(self.label_quality[place]))
+            yield dict(zip(_COLUMNS, (place, self.ids[place], *judged, *labels), strict=True))
 
 
-def find_label_issues(labels: Any, pred_probs: Any, *, method: str = "normalised_margin") -> LabelIssues:
+def find_label_issues(
+    labels: Any,
+    pred_probs: Any,
+    *,
+    method: str = "normalised_margin",
+    classes: Sequence[str] | None = None,
+    ids: Sequence[Any] | None = None,
+) -> LabelIssues:
     """Find doubtful labels from class probabilities.
 
     Formula:
@@ -52,10 +101,13 @@ def find_label_issues(labels: Any, pred_probs: Any, *, method: str = "normalised
         label_quality = 1 − P(the lower of two groups of beliefs | belief) · (1 − belief)
 
     Args:
-        labels: the given labels, whole numbers (N,).
+        labels: the given labels (N,): the numbers of their columns in ``pred_probs``, or names if classes are given.
         pred_probs: probabilities of every class for every example (N, classes), best from a model that was not trained on the
             example, as `sklearn.model_selection.cross_val_predict` makes them.
         method: "self_confidence", "normalised_margin", or "confident_learning", for which cleanlab must be installed.
+        classes: the name of every column of ``pred_probs``, in order: scikit-learn's ``classes_``. Labels that are whole numbers are then
+            numbers of columns, unless a class has a number for its name.
+        ids: what you call every example, each once.
 
     Returns:
         Flags and qualities, in the order of the labels.
@@ -64,33 +116,51 @@ def find_label_issues(labels: Any, pred_probs: Any, *, method: str = "normalised
         >>> found = find_label_issues([0, 0, 1, 1], [[0.9, 0.1], [0.1, 0.9], [0.2, 0.8], [0.1, 0.9]])
         >>> found.is_label_issue
         array([False, True, False, False])
+        >>> find_label_issues(["cat", "dog", "cat"], [[0.9, 0.1], [0.1, 0.9], [0.0, 1.0]], classes=["cat", "dog"])
+        LabelIssues(1 of 3 labels look doubtful; between 0 and 3 may be wrong)
 
     Reference:
         Northcutt et al., Confident Learning: Estimating Uncertainty in Dataset Labels, JAIR 2021.
     """
     if method not in _METHODS:
         raise must("method", "find_label_issues", "one of " + ", ".join(map(repr, _METHODS)), method)
-    given, probabilities = _checked(labels, pred_probs)
+    probabilities = as_probabilities(pred_probs, what="pred_probs", owner="find_label_issues").numpy()
+    given, names = _numbered(labels, classes, probabilities.shape[1])
+    if len(given) != len(probabilities):
+        raise must("pred_probs", "find_label_issues", f"one row for each of the {len(given)} labels", f"{len(probabilities)} rows")
+    if ids is not None and len(ids) != len(given):
+        raise must("ids", "find_label_issues", f"one for each of the {len(given)} labels", f"{len(ids)} ids")
+    called = Column(range(len(given)) if ids is None else ids, "the ids").ids()
     predicted = probabilities.argmax(1)
     if method == "confident_learning":
         flags, quality = _confident_learning(given, probabilities)
-        return LabelIssues(flags, quality, given, predicted)
+        return LabelIssues(flags, quality, given, predicted, names, called)
     here = np.arange(len(given))
     own, beside = probabilities[here, given], probabilities.copy()
     beside[here, given] = -1
     rival = beside.max(1)
     belief = own if method == "self_confidence" else (own - rival + 1) / 2
     line = draw_line(belief, rival > own)
-    return LabelIssues(line.is_issue, line.quality, given, predicted)
+    return LabelIssues(line.is_issue, line.quality, given, predicted, names, called, line.interval)
 
 
-def _checked(labels: Any, pred_probs: Any) -> tuple[Whole, Floats]:
+def _numbered(labels: Any, classes: Sequence[str] | None, number: int) -> tuple[Whole, tuple[str, ...]]:
+    """The labels as numbers of columns, and the names of the columns."""
     owner = "find_label_issues"
-    probabilities = as_probabilities(pred_probs, what="pred_probs", owner=owner).numpy()
-    given = as_labels(labels, owner=owner, num_classes=probabilities.shape[1]).numpy()
-    if len(given) != len(probabilities):
-        raise must("pred_probs", owner, f"one row for each of the {len(given)} labels", f"{len(probabilities)} rows")
-    return given, probabilities
+    if classes is None:
+        try:
+            return as_labels(labels, owner=owner, num_classes=number).numpy(), tuple(map(str, range(number)))
+        except InputError:
+            if isinstance(labels, Iterable) and any(isinstance(label, str) for label in labels):
+                needed = "given where labels are names: the name of every column of pred_probs, in order"
+                raise must("classes", owner, needed, classes) from None
+            raise
+    if len(classes) != number or len(set(map(str, classes))) != number:
+        raise must("classes", owner, f"the {number} different names of the columns of pred_probs", list(classes))
+    if np.ndim(labels) != 1 or not len(labels):
+        raise must("labels", owner, "names or numbers in one row, at least one", f"labels shaped {tuple(np.shape(labels))}")
+    numbered, _, names = encode(Column(labels, "the labels"), None, classes)
+    return numbered.numpy(), names
 
 
 def _confident_learning(given: Whole, probabilities: Floats) -> tuple[Flags, Floats]:
