@@ -134,6 +134,7 @@ def test_a_class_no_example_is_confident_of_counts_as_right():
         ),
         (lambda: anchor_points([[0.5, 0.6]]), "rows that sum to one"),
         (lambda: anchor_points([[1.5, -0.5]]), "at least zero"),
+        (lambda: anchor_points([[0.5, 0.5], *[[np.nan, 0.5]] * 99]), r"at least zero, .* Got 'row 1: \[nan, 0\.5\]' instead\.$"),
         (lambda: anchor_points([[0.5, 0.5]], quantile=0), r"must be in \(0, 1\]. Got 0"),
         (lambda: dual_t([0, 2], [[0.5, 0.5], [0.5, 0.5]]), "labels given to dual_t must be from 0 to 1"),
         (lambda: dual_t([0], [[0.5, 0.5], [0.5, 0.5]]), "one for each of the 2 rows of probabilities. Got '1 labels'"),
