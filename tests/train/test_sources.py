@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 from noisewise import InputError, fit
@@ -173,3 +175,37 @@ def test_training_again_checks_everything_before_it_writes_labels(tables: Path) 
     done = _noisewise("correct", "run", "--retrain", "--policy", "relabel", "--run", "other", "--test", "swapped.csv")
     assert done.exit_code == 0 and done.stdout.splitlines()[-1] == "other", done.stderr
     assert Run(tables / "other").provenance["sources"]["test"]["source"] == str(tables / "swapped.csv")
+
+
+@pytest.mark.parametrize(("name", "value", "said"), [("label", "kind", "'kind'"), ("size", 32, "32"), ("features", ["a", "b"], "…")])
+def test_how_data_are_read_is_no_setting_and_the_sentence_says_where_it_goes(tables: Path, name: str, value: Any, said: str) -> None:
+    with pytest.raises(
+        InputError, match=re.escape(f"no setting named {name!r}: it says how data are read. Give noisewise.data.read(…, {name}={said})")
+    ):
+        fit("mlp", "good.csv", epochs=1, folder=tables / "run", **{name: value})
+    with pytest.raises(InputError, match=r"There is no setting named 'lable'\. Known: "):
+        fit("mlp", "good.csv", epochs=1, folder=tables / "run", lable="kind")
+
+
+def test_data_in_memory_are_trained_on_as_they_are_and_run_again_in_the_same_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    inputs = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    labels = (inputs[:, 0] > 0).long()
+    frame = pandas.DataFrame(inputs.numpy(), columns=["a", "b"]).assign(label=labels.numpy())
+    shared: dict[str, Any] = {"epochs": 1, "device": "cpu"}
+    expected = fit("mlp", (inputs, labels), test=(inputs, labels), **shared)
+
+    def weights(run: Run) -> list[torch.Tensor]:
+        return list(run.model().state_dict().values())
+
+    for name, first, second in (
+        ("DataFrame", frame, frame.copy()),
+        ("TensorDataset", TensorDataset(inputs, labels), TensorDataset(inputs, labels)),
+    ):
+        run = fit("mlp", first, test=second, **shared)
+        assert run.settings.data == name and fit("mlp", second, test=first, **shared).path == run.path
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(weights(run), weights(expected), strict=True))
+        assert run.path.name.startswith(f"{name}-mlp-ce-none-seed0-")

@@ -83,10 +83,14 @@ def _in_plain_data(given: Any) -> Any:
 
 
 def _call(what: str, reader: Callable[..., Dataset], *args: Any, **options: Any) -> Dataset:
-    taken = [name for name, parameter in inspect.signature(reader).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
+    taken = _options(reader)
     if others := [f"{name}=…" for name in options if name not in taken]:
         raise InputError(f"{what} is read without {', '.join(others)}; leave that out. The options it takes: {', '.join(taken) or 'none'}.")
     return reader(*args, **options)
+
+
+def _options(reader: Callable[..., Dataset]) -> list[str]:
+    return [name for name, parameter in inspect.signature(reader).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 def _as_it_is(source: Dataset) -> Dataset:
@@ -134,3 +138,9 @@ def _path(source: str | os.PathLike[str], **options: Any) -> Dataset:
         return _call(f"The table {str(path)!r}", from_table, path, **options)
     hint = unknown("data set", str(source), available())
     raise InputError(f"{hint} It is no folder and no file that ends in {', '.join(sorted(TABLE_SUFFIXES))} either.")
+
+
+OPTIONS = frozenset(
+    name for reader in (from_arrays, from_folder, from_hf, from_loader, from_table, _official_files) for name in _options(reader)
+)
+"""All that `read` takes besides the source."""

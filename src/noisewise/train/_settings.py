@@ -15,6 +15,7 @@ from torch import nn
 
 from noisewise import losses, models
 from noisewise.data import augmentations
+from noisewise.data._own import OPTIONS
 from noisewise.errors import InputError, must, unknown
 from noisewise.noise import registry as noises
 from noisewise.spec import Named, Registry
@@ -108,6 +109,11 @@ class Settings:
         """
         known = [field.name for field in fields(cls)]
         for name in given:
+            if name in OPTIONS - set(known):
+                said = repr(given[name]) if isinstance(given[name], str | int) else "…"
+                raise InputError(
+                    f"There is no setting named {name!r}: it says how data are read. Give noisewise.data.read(…, {name}={said}) as data."
+                )
             if name not in known:
                 raise unknown("setting", name, known)
         for name in ("data", "model"):

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import noisewise
-from noisewise.data import Dataset, Stream, augmentations, read, split
+from noisewise.data import Dataset, ImageFiles, Stream, augmentations, read, split
+from noisewise.data._official import Official
 from noisewise.data._own import is_official
 from noisewise.data._table import is_table
 from noisewise.errors import InputError, must
@@ -133,13 +134,13 @@ def _with_classes(test: Dataset, classes: tuple[str, ...]) -> Dataset:
 
 def called(data: Any) -> str:
     """What the settings say of data that were given as an object."""
-    if isinstance(data, str):
-        return data
-    if isinstance(data, Dataset):
+    if isinstance(data, str | os.PathLike | Official):
+        return str(data)
+    if isinstance(data, Dataset | ImageFiles):
         return data.name
     if isinstance(data, DataLoader):
         return "loader"
-    return "arrays" if isinstance(data, tuple | list) else str(data)
+    return "arrays" if isinstance(data, tuple | list) else type(data).__name__
 
 
 def provenance(sources: Sources, settings: Settings, device: torch.device) -> dict[str, Any]:
