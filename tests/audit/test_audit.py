@@ -443,3 +443,8 @@ def test_probabilities_from_anywhere_are_ranked_as_cleanlab_ranks_them():
     np.testing.assert_array_equal(borrowed.is_label_issue, confident(labels, probabilities, n_jobs=1))
     np.testing.assert_allclose(borrowed.label_quality, get_label_quality_scores(labels, probabilities))
     assert list(borrowed.columns()) == ["is_label_issue", "label_quality", "given_label", "predicted_label"]
+
+
+def test_what_is_no_run_is_refused():
+    with pytest.raises(InputError, match=r"The 'run' parameter of audit must be a run, its folder or its dynamics\. Got 'int'"):
+        audit(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import datetime
 import re
 from pathlib import Path
 from typing import Any
@@ -394,6 +395,9 @@ def test_parquet_is_read_as_csv_is(table: Path) -> None:
     refused("Row 1, column 'width' of pets.parquet, is nan", from_table, path, **COLUMNS)
     parquet.write_table(arrow.table(columns | {"width": [[1.0], [1.0, 2.0], [2.0], [3.0]]}), path)
     refused("Row 0, column 'width' of pets.parquet, is", from_table, path, **COLUMNS)
+    days = [datetime.datetime(2020, 1, day) for day in (2, 3, 4, 5)]
+    parquet.write_table(arrow.table(columns | {"width": days}), path)
+    refused("Row 0, column 'width' of pets.parquet, is 2020-01-02T00:00:00.000000, a time and not a number", from_table, path, **COLUMNS)
     path.write_bytes(b"PAR1 but not for long")
     refused("'pets.parquet' cannot be read as Parquet", from_table, path)
 

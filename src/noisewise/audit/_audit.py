@@ -251,6 +251,10 @@ def audit(run: str | os.PathLike[str] | Run | Dynamics, *, score: str = "combine
 
 
 def _dynamics(run: str | os.PathLike[str] | Run | Dynamics) -> Dynamics:
+    from noisewise.train import Run
+
     if isinstance(run, Dynamics):
         return run
-    return Dynamics(run if isinstance(run, str | os.PathLike) else run.path)
+    if not isinstance(run, str | os.PathLike | Run):
+        raise must("run", "audit", "a run, its folder or its dynamics", type(run).__name__)
+    return Dynamics(run.path if isinstance(run, Run) else run)

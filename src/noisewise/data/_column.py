@@ -64,6 +64,8 @@ class Column:
 
     def numbers(self) -> np.ndarray:
         """The values as finite numbers, float32."""
+        if getattr(getattr(self.values, "dtype", None), "kind", "") in ("M", "m"):
+            raise self.wrong(0, f"is {self.values[0]!s}, a time and not a number", "leave the column out, or count from a day of your own")
         try:
             array = np.asarray(self.values, dtype=np.float64)
         except (TypeError, ValueError):
