@@ -218,6 +218,7 @@ def test_a_comparison_shows_what_finished_and_then_says_what_failed(tmp_path: Pa
     assert failed.exit_code == 2
     assert failed.stderr.splitlines()[-1].startswith("noisewise: 1 of 2 runs failed; the first, 1e38*ce: ")
     assert "1 run in " in failed.stdout and "1e38" not in failed.stdout
+    assert failed.stderr.count("--clip") == 2 and "clip=" not in failed.stderr
     assert (tmp_path / "report.html").exists()
     (row,) = json.loads(run(app, [*asked, "--json"]).stdout)["results"]
     assert row["loss"] == "ce" and row["final"]["mean"] > 0.5

@@ -206,6 +206,22 @@ def test_a_run_of_an_older_version_shows_what_it_has(copied: Path) -> None:
     assert "a_loss_of_old" in " ".join(run["notes"])
 
 
+def test_only_what_some_run_has_is_a_column_and_own_labels_are_not_called_clean(facts, tmp_path: Path) -> None:
+    told_apart = ["final", "best", "clean_subset", "noisy_subset", "hybrid", "snr", "alpha"]
+    assert [measure["key"] for measure in facts["measures"]] == told_apart
+    assert {task["name"] for task in facts["tasks"]} == {"digits, clean labels", "digits, symmetric(0.4) noise"}
+    inputs = torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
+    run = fit("linear", (inputs, inputs[:, 0] > 0), epochs=2, validation=0.2, folder=tmp_path / "run", device="cpu")
+    own = gather([run.path], title="t")
+    assert [measure["key"] for measure in own["measures"]] == ["held_out", "fitting", "alpha"]
+    (line,) = own["runs"]
+    assert line["measures"]["held_out"] == run.metrics[-1]["validation_accuracy"]
+    record = run.dynamics.record
+    learned = (record.predictions(2, "clean") == record.given).mean()
+    assert line["measures"]["fitting"] == pytest.approx(learned)
+    assert own["tasks"][0]["name"] == "arrays, labels as given" and "clean" not in spoken(own)
+
+
 def test_without_true_labels_the_page_says_so_and_shows_the_rest(tmp_path: Path) -> None:
     torch.manual_seed(0)
     inputs = torch.randn(300, 5)

@@ -40,7 +40,7 @@ class OneSentence(TyperGroup):
         try:
             sys.exit(super().main(args, prog_name, complete_var, False, windows_expand_args, **extra))
         except InputError as error:
-            sentence = _in_flags(str(error))
+            sentence = in_flags(str(error))
         except _UsageError as error:
             sentence = " ".join(error.format_message().split())  # type: ignore[attr-defined]
         except (typer.Abort, KeyboardInterrupt):
@@ -71,7 +71,7 @@ def flag(name: str) -> str:
     return _FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
-def _in_flags(sentence: str) -> str:
+def in_flags(sentence: str) -> str:
     """A sentence for Python as one for the command line: ``features=[…]`` is ``--feature`` here."""
     known = "|".join(_FLAGS)
     sentence = re.sub(rf"\b({known})=(…|\[…\])", lambda found: flag(found[1]), sentence)

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from noisewise.cli._app import AsJson, app, print_json, resumable, say
+from noisewise.cli._app import AsJson, app, in_flags, print_json, resumable, say
 from noisewise.cli._asked import Asked, Config, as_list, with_settings
 from noisewise.cli._report import write as write_report
 from noisewise.dynamics import Spread, over_seeds
@@ -101,9 +101,9 @@ class Board:
 
     def take(self, news: Progress) -> bool:
         """Note how far a run is; return whether its state changed."""
-        before, self.states[news.place] = self.states[news.place], news.state
+        before, self.states[news.place] = self.states[news.place], in_flags(news.state)
         self.shares[news.place] = 1.0 if news.state == "finished" else news.step / max(1, news.steps)
-        return news.state != before
+        return self.states[news.place] != before
 
     @property
     def finished(self) -> str:

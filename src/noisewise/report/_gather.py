@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import noisewise
+from noisewise.data._own import is_official
 from noisewise.draw._film import Film
 from noisewise.draw._history import by_label, history
 from noisewise.draw._page import figure as curves_figure
 from noisewise.draw._plotly import Figure
 from noisewise.draw._sample import sample
-from noisewise.dynamics import Dynamics, Spread, over_seeds
+from noisewise.dynamics import Dynamics, over_seeds
 from noisewise.errors import InputError
 from noisewise.losses import MarginLoss
 from noisewise.papers import reported
 from noisewise.report._charts import dynamics_figure
 from noisewise.report._corrected import before_and_after, has_gained
 from noisewise.report._doubtful import doubt, summary
-from noisewise.report._facts import Broken, Facts, FilmFacts, Group, Reported, RunFacts, Sentence, TaskFacts
+from noisewise.report._facts import Broken, Facts, FilmFacts, Group, Measure, Reported, RunFacts, Sentence, TaskFacts
 from noisewise.report._read import MEASURES, Reading
 from noisewise.report._repeat import repeat
 from noisewise.report._verdict import Standing, is_tie, verdict, winner
@@ -64,7 +65,7 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell 
         "made": f"{today.day} {today:%B %Y}, noisewise {noisewise.__version__}",
         "counts": _counts(runs, broken),
         "verdict": [],
-        "measures": [{"key": key, "title": name, "help": meaning, "unit": unit} for key, name, meaning, unit in MEASURES],
+        "measures": _shown(runs),
         "groups": [],
         "runs": [],
         "broken": broken,
@@ -95,12 +96,27 @@ def _read(folder: Path) -> Reading:
     return run
 
 
+def _shown(runs: Sequence[Reading]) -> list[Measure]:
+    """The measures that some run has; right and wrong labels together are left out where they are told apart."""
+    known = [measure for measure in MEASURES if any(run.measures[measure[0]] is not None for run in runs)]
+    told_apart = any(key == "clean_subset" for key, *_ in known)
+    return [
+        {"key": key, "title": name, "help": meaning, "unit": unit}
+        for key, name, meaning, unit in known
+        if not (key == "fitting" and told_apart)
+    ]
+
+
 def _names(tasks: list[tuple[str, str, str]]) -> list[str]:
     """What each task is called: by all that tells it from the others, and always by its noise and data."""
     models = len({model for _, model, _ in tasks}) > 1
-    return [
-        f"{data}{f', {model}' if models else ''}, {'clean labels' if noise == 'none' else f'{noise} noise'}" for data, model, noise in tasks
-    ]
+    return [f"{data}{f', {model}' if models else ''}, {_labels(data, noise)}" for data, model, noise in tasks]
+
+
+def _labels(data: str, noise: str) -> str:
+    if noise != "none":
+        return f"{noise} noise"
+    return "clean labels" if is_official(data) else "labels as given"
 
 
 def _counts(runs: Sequence[Reading], broken: Sequence[Any]) -> str:
@@ -130,8 +146,7 @@ def _counted(runs: Sequence[Reading]) -> list[Reading]:
 
 def _standing(label: str, runs: Sequence[Reading]) -> Standing:
     counted = _counted(runs)
-    measures: dict[str, Spread | None] = {name: over_seeds(run.measures[name] for run in counted) for name, *_ in MEASURES}
-    measures["held_out"] = over_seeds(run.held_out for run in counted)
+    measures = {name: over_seeds(run.measures[name] for run in counted) for name, *_ in MEASURES}
     failed = tuple(run.notes[0] for run in runs if run.state == "failed")
     return Standing(label, len(counted), measures, runs[0].starved, failed, corrected=runs[0].origin is not None)
 

@@ -25,6 +25,8 @@ Value = TypeVar("Value")
 MEASURES = (
     ("final", "Test, final", "Test accuracy at the end of training.", "%"),
     ("best", "Test, best", "The best test accuracy of any epoch: what an oracle would have stopped at.", "%"),
+    ("held_out", "Held out", "Accuracy on the examples kept out of training, by their given labels.", "%"),
+    ("fitting", "Labels learned", "Training accuracy by the given labels, right or wrong.", "%"),
     ("clean_subset", "Right labels learned", "Training accuracy on the examples whose labels are right.", "%"),
     ("noisy_subset", "Wrong labels learned", "Wrongly labelled training examples predicted as labelled: memorised.", "%"),
     ("hybrid", "Hybrid", "Accuracy on the test set and the training set together, against true labels.", "%"),
@@ -108,10 +110,6 @@ class Reading:
         found = self.attempt(lambda: getattr(self.dynamics, name))
         value = next(reversed(found.values()), None) if isinstance(found, dict) else found
         return value if value is not None and math.isfinite(value) else None
-
-    @cached_property
-    def held_out(self) -> float | None:
-        return next(reversed((self.attempt(lambda: self.dynamics.held_out) or {}).values()), None)
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
