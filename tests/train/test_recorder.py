@@ -146,6 +146,29 @@ def test_a_mistake_is_one_sentence(tmp_path, what):
     assert noisewise.Run(tmp_path / "run").metrics == []
 
 
+def test_what_is_not_finite_is_one_sentence_and_is_not_written(tmp_path):
+    recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
+    recorder.log([0, 1], torch.tensor([[torch.nan, 0.0], [0.0, 0.0]]))
+    with pytest.raises(InputError, match=r"The loss ce was not finite in epoch 1\. Try a smaller learning rate"):
+        recorder.end_epoch()
+    with pytest.raises(InputError, match=r"'perplexity' parameter of Recorder.end_epoch must be finite\. Got inf"):
+        recorder.end_epoch(perplexity=float("inf"))
+    assert noisewise.Run(tmp_path / "run").metrics == []
+
+
+def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="is not empty and holds no run") as caught:
+        Recorder(tmp_path, [0, 1], loss="ce")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    (tmp_path / "run").mkdir()
+    Recorder(tmp_path / "run", [0, 1], loss="ce").finish()
+    with pytest.raises(InputError, match="holds a run already") as refused:
+        Recorder(tmp_path / "run", [0, 1], loss="ce")
+    with noisewise.train._folder.RunFolder(tmp_path / "run").held():  # the refused one, still known by its error, has let go
+        assert caught and refused
+
+
 def test_an_accuracy_in_percent_and_a_folder_that_is_taken_are_refused(tmp_path):
     recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
     recorder.log([0, 1], torch.eye(2))

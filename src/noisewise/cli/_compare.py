@@ -20,6 +20,7 @@ from noisewise.cli._app import AsJson, app, in_flags, print_json, resumable, say
 from noisewise.cli._asked import Asked, Config, as_list, with_settings
 from noisewise.cli._report import write as write_report
 from noisewise.dynamics import Spread, over_seeds
+from noisewise.dynamics._seeds import worth_telling
 
 if TYPE_CHECKING:
     from noisewise.train._compare import Progress, Runs
@@ -165,14 +166,8 @@ def _named(spread: Spread | None) -> dict[str, float | None] | None:
     return None if spread is None else {"mean": spread.mean, "standard_deviation": spread.deviation}
 
 
-def _columns(results: list[dict[str, Any]]) -> list[str]:
-    """The measures that some run has; right and wrong labels together are left out where they are told apart."""
-    found = [name for name in _MEASURES if any(row[name] is not None for row in results)]
-    return [name for name in found if name != "fitting" or "clean_subset" not in found]
-
-
 def _show(results: list[dict[str, Any]]) -> None:
-    console, columns = Console(), _columns(results)
+    console, columns = Console(), worth_telling(_MEASURES, lambda name: any(row[name] is not None for row in results))
     between = " ± " if len(columns) <= _ABREAST else "\n± "
     for noise in dict.fromkeys(row["noise"] for row in results):
         rows = [row for row in results if row["noise"] == noise]

@@ -129,8 +129,7 @@ def _read(runs: Runs | Iterable[Runs]) -> list[Dynamics]:
     several = [runs] if isinstance(runs, str | PathLike | Run | Dynamics) else list(runs)
     if not several:
         raise InputError("There is nothing to draw. Give at least one run, or a folder of runs.")
-    paths = [one.path if isinstance(one, Run) else one.folder if isinstance(one, Dynamics) else one for one in several]
-    return [Dynamics(folder) for folder in find_runs(paths)]
+    return [Dynamics(folder) for folder in find_runs([one.folder if isinstance(one, Dynamics) else one for one in several])]
 
 
 def _telling(epochs: Sequence[int]) -> tuple[int, ...]:

@@ -1,9 +1,9 @@
-"""One number from several seeds: its mean, and how far the seeds lie apart."""
+"""What is told of several runs: a number's mean, how far the seeds lie apart, and which numbers there are."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 
@@ -27,3 +27,14 @@ def over_seeds(values: Iterable[float | None]) -> Spread | None:
     if not known:
         return None
     return Spread(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
+
+
+def worth_telling(measures: Iterable[str], known: Callable[[str], bool]) -> list[str]:
+    """The measures that are known of some run; labels learned, right or wrong, are left out where right and wrong are told apart.
+
+    Example:
+        >>> worth_telling(["final", "fitting", "clean_subset"], lambda name: name != "final")
+        ['clean_subset']
+    """
+    found = list(filter(known, measures))
+    return [name for name in found if name != "fitting" or "clean_subset" not in found]

@@ -20,6 +20,7 @@ from noisewise.draw._page import figure as curves_figure
 from noisewise.draw._plotly import Figure
 from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, over_seeds
+from noisewise.dynamics._seeds import worth_telling
 from noisewise.errors import InputError
 from noisewise.losses import MarginLoss
 from noisewise.papers import reported
@@ -97,14 +98,9 @@ def _read(folder: Path) -> Reading:
 
 
 def _shown(runs: Sequence[Reading]) -> list[Measure]:
-    """The measures that some run has; right and wrong labels together are left out where they are told apart."""
-    known = [measure for measure in MEASURES if any(run.measures[measure[0]] is not None for run in runs)]
-    told_apart = any(key == "clean_subset" for key, *_ in known)
-    return [
-        {"key": key, "title": name, "help": meaning, "unit": unit}
-        for key, name, meaning, unit in known
-        if not (key == "fitting" and told_apart)
-    ]
+    """The columns of the page."""
+    kept = worth_telling((key for key, *_ in MEASURES), lambda key: any(run.measures[key] is not None for run in runs))
+    return [{"key": key, "title": name, "help": meaning, "unit": unit} for key, name, meaning, unit in MEASURES if key in kept]
 
 
 def _names(tasks: list[tuple[str, str, str]]) -> list[str]:

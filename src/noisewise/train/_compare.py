@@ -62,7 +62,7 @@ class Runs(list[Run]):
         """Write one page about all of them; `options` are those of `noisewise.report.report`."""
         from noisewise.report import report
 
-        return report([run.path for run in self], output, **{"data": self[0].data, **options})
+        return report(self, output, **options)
 
 
 class RunsFailedError(InputError):

@@ -5,6 +5,7 @@ This module must not train anything.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -77,16 +78,21 @@ class Recorder:
         self._loss = losses.get(loss)
         self._data = from_arrays(torch.zeros(len(labels), 1), labels, classes=classes, true_labels=true_labels, ids=ids, name=data)
         self._settings = Settings(data=data, model=model, loss=repr(self._loss), epochs=1)
-        self._folder, self._until_finished = RunFolder(folder), ExitStack()
-        self._until_finished.enter_context(self._folder.held())
+        self._folder = RunFolder(folder)
+        self._folder.check_free()
+        with ExitStack() as stack:
+            stack.enter_context(self._folder.held())
+            self._begin()
+            self._until_finished = stack.pop_all()  # a start that fails lets go of the folder at once
+        self._tally: Tally | None = None
+        self._epoch, self._step, self._ended = 0, 0, False
+
+    def _begin(self) -> None:
         if self._folder.exists():
-            self._until_finished.close()
             raise InputError(f"The folder {str(self._folder.path)!r} holds a run already. Give a Recorder a new one.")
         origin = provenance(Sources(self._data, None, None, None, {"train": None, "test": None}), self._settings, torch.device("cpu"))
         del origin["data"]["train"]["inputs"]  # which a recorder never sees
         self._folder.begin(self._settings.as_json(), {**origin, "normalise": None, "recorded": True}, self._data)
-        self._tally: Tally | None = None
-        self._epoch, self._step, self._ended = 0, 0, False
 
     def log(self, index: Any, scores: Tensor, *, lr: float | Tensor = 1.0) -> None:
         """Note what a step showed of its examples.
@@ -99,12 +105,12 @@ class Recorder:
         index, scores = torch.as_tensor(index), scores.detach()
         self._check(index, scores)
         tally = self._on(scores.device)
-        index = index.to(scores.device)
+        index = index.to(scores.device, non_blocking=True)
         labels = self._data.labels[index]
         found = loss_and_gradient(self._loss, scores, labels)
         counted = self._groups[:, index]
         total = (found.value.double() * len(index) if self._loss.reduction == "mean" else found.value.double().sum()).view(1)
-        tally.note(index, scores, found.margin, torch.tensor(self._step, device=scores.device))
+        tally.note(index, scores, found.margin, torch.full((), self._step, device=scores.device))
         tally.add(torch.cat([counted @ found.emphasis.double(), total]), counted.sum(1), torch.as_tensor(lr, dtype=torch.float64))
         self._step += 1
 
@@ -137,9 +143,13 @@ class Recorder:
         for name, value in metrics.items():
             if name.endswith("_accuracy") and not 0 <= float(value) <= 1:
                 raise must(name, "Recorder.end_epoch", "in [0, 1]", value)
+            if not math.isfinite(value):
+                raise must(name, "Recorder.end_epoch", "finite", value)
+        seen, total = int((self._tally.predictions >= 0).sum()), float(self._tally.loss)
+        if not math.isfinite(total):
+            raise InputError(f"The loss {self._loss!r} was not finite in epoch {self._epoch + 1}. Try a smaller learning rate.")
         self._epoch += 1
-        seen = int((self._tally.predictions >= 0).sum())
-        line = {"epoch": self._epoch, "step": self._step, "train_loss": float(self._tally.loss) / seen}
+        line = {"epoch": self._epoch, "step": self._step, "train_loss": total / seen}
         line |= self._tally.shown(self._data.true_labels is not None) | {name: float(value) for name, value in metrics.items()}
         self._folder.write_record("training", self._epoch, self._tally.margins, self._tally.predictions)
         self._folder.write_metrics([*self._folder.metrics(), line])

@@ -94,7 +94,7 @@ class Run:
         """Write a page that shows what happened; `options` are those of `noisewise.report.report`."""
         from noisewise.report import report
 
-        return report(self.path, output, **{"data": self.data, **options})
+        return report(self, output, **options)
 
     def model(self, into: torch.nn.Module | None = None) -> torch.nn.Module:
         """The trained model, in eval mode.
