@@ -15,13 +15,17 @@ PARTS = [part for claim in CLAIMS for part in claim.parts]
 
 
 def _theirs(part: Part) -> list[float]:
-    return [one.cell.value for one in part.beside(Results()) if one.cell.value is not None]
+    """The paper's own numbers; of a figure, which has none, some that are as its text says: all but the last are high."""
+    cells = [one.cell for one in part.beside(Results())]
+    if part.cells[0][0] == "curriculum/figure4":
+        return [90.0] * (len(cells) - 1) + [50.0]
+    return [one.value for one in cells if one.value is not None]
 
 
 def _injected(folder: Path, claim: Claim, value: float | None = None) -> Results:
     """Results with the paper's own numbers for a claim, or with one number everywhere."""
-    cells = [one.cell for part in claim.parts for one in part.beside(Results())]
-    return made(folder, [(one, one.value if value is None else value) for one in cells if one.value is not None])
+    cells = [(one.cell, theirs) for part in claim.parts for one, theirs in zip(part.beside(Results()), _theirs(part), strict=True)]
+    return made(folder, [(one, theirs if value is None else value) for one, theirs in cells])
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.words)
