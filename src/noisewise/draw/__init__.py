@@ -107,7 +107,7 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
             rows.append((f"{label}{seed}", film(run, frames=_telling(run.record.epochs()) if epochs is None else epochs)))
     if not rows:
         raise InputError("There is nothing to draw: none of the runs has a recorded epoch. Wait for one, or give other runs.")
-    write_margins(task_of(given), rows, file)
+    write_margins(task_of([run.record.settings for run in given]), rows, file)
     return file
 
 

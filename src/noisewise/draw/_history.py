@@ -98,25 +98,29 @@ def history(runs: Sequence[Dynamics]) -> History:
     """
     lines = []
     for place, (label, seeds) in enumerate(by_label(runs).items()):
-        courses = {name: course for name, measure in MEASURES.items() if (course := _course(seeds, measure)) is not None}
+        read = {name: [_over_steps(run, measure.read(run)) for run in seeds] for name, measure in MEASURES.items()}
+        courses = {name: found for name, curves in read.items() if (found := course(curves)) is not None}
         if courses:
             lines.append(Trained(label, *look(place), len(seeds), courses))
-    return History(task_of(runs), tuple(lines))
+    return History(task_of([run.record.settings for run in runs]), tuple(lines))
 
 
 def by_label(runs: Sequence[Dynamics]) -> dict[str, list[Dynamics]]:
-    """The runs by what tells them apart: the loss, and each setting but the seed in which not all of them agree."""
-    settings = [run.record.settings for run in runs]
-    told = [name for name in dict.fromkeys(name for one in settings for name in one) if name not in _NOT_TOLD and _differs(settings, name)]
+    """The runs by what tells them apart."""
     found: dict[str, list[Dynamics]] = {}
-    for run, one in zip(runs, settings, strict=True):
-        found.setdefault(", ".join([one["loss"], *(_words(name, one.get(name)) for name in told)]), []).append(run)
+    for label, run in zip(labels([run.record.settings for run in runs]), runs, strict=True):
+        found.setdefault(label, []).append(run)
     return found
 
 
-def task_of(runs: Sequence[Dynamics]) -> str:
-    """The data, the model and the noise, where they are the same in all runs."""
-    settings = [run.record.settings for run in runs]
+def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What tells runs of some settings apart: the loss, and each setting but the seed in which not all of them agree."""
+    told = [name for name in dict.fromkeys(name for one in settings for name in one) if name not in _NOT_TOLD and _differs(settings, name)]
+    return [", ".join([one["loss"], *(_words(name, one.get(name)) for name in told)]) for one in settings]
+
+
+def task_of(settings: Sequence[Mapping[str, Any]]) -> str:
+    """The data, the model and the noise, where they are the same in all settings."""
     return ", ".join(_words(name, settings[0].get(name)) for name in _TASK if settings and not _differs(settings, name))
 
 
@@ -130,8 +134,9 @@ def _words(name: str, value: Any) -> str:
     return "no noise" if (name, value) == ("noise", "none") else str(value)
 
 
-def _course(seeds: Sequence[Dynamics], measure: Measure) -> Course | None:
-    curves = [curve for run in seeds if (curve := _over_steps(run, measure.read(run)))]
+def course(seeds: Sequence[Mapping[int, float]]) -> Course | None:
+    """A measure by iteration, read off runs of several seeds, as one course; None where no seed has it."""
+    curves = [curve for curve in seeds if curve]
     shared = sorted(set.intersection(*map(set, curves))) if curves else []
     if not shared:
         return None
