@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,19 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     made = {"recipes.md": papers.page(), "claims.md": papers.claims_page(), "reference.md": reference_page()}
-    for path, text in {**loss_pages(), **made}.items():
+    for path, text in {**loss_pages(), **made, **pictures()}.items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def pictures() -> dict[str, str]:
+    """The papers' figures that follow from losses or from the committed results, drawn, by path."""
+    found, made = papers.results(), {}
+    with tempfile.TemporaryDirectory() as folder:
+        for recipe in map(papers.get, papers.available()):
+            if papers.can_draw(recipe, found):
+                made[papers.picture_file(recipe)] = papers.picture(recipe, found, Path(folder, "drawn.svg")).read_text(encoding="utf-8")
+    return made
 
 
 def loss_pages() -> dict[str, str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from noisewise.papers._compared import Compared, compared
 from noisewise.papers._layout import as_printed, corrections, laid_out, number, reasons, spent, took
 from noisewise.papers._metrics import METRICS
+from noisewise.papers._pictures import can_draw, picture_file
 from noisewise.papers._recipes import Recipe, available, get
 from noisewise.papers._results import Results, results
 
@@ -62,10 +63,13 @@ def _recipe(recipe: Recipe, found: Results) -> Iterator[str]:
             name: recipe.runs[0][name] for name in _SAID if len({str(run.get(name)) for run in recipe.runs}) == 1 and name in recipe.runs[0]
         }
         yield from (f"{len(recipe.runs)} runs; all have " + ", ".join(f"{name} `{value}`" for name, value in same.items()) + ".", "")
+    if can_draw(recipe, found):
+        yield from (f"![{recipe.words}]({picture_file(recipe)})", "")
     if recipe.losses is not None:
         yield from ("Drawn by `curves`: " + ", ".join(f"{words} `{loss}`" for words, loss in recipe.losses.items()) + ".", "")
     elif recipe.picture is not None:
-        yield from (f"Drawn by `{recipe.picture}` from the runs.", "")
+        kept = ", here from what results keep of them" if can_draw(recipe, found) else ""
+        yield from (f"Drawn by `{recipe.picture}` from the runs{kept}.", "")
     yield from _listed("Where the paper is silent:", recipe.chosen)
     yield from _listed("Misprinted:", recipe.slips)
     yield from _how(recipe, found)

@@ -21,6 +21,7 @@ from noisewise.output import make_folder
 from noisewise.papers._again import Again, is_done, second
 from noisewise.papers._compared import Compared, compared
 from noisewise.papers._identity import key
+from noisewise.papers._pictures import can_draw, picture
 from noisewise.papers._plan import Plan
 from noisewise.papers._recipes import Recipe, available
 from noisewise.papers._results import Outcome, Portion, Results
@@ -84,7 +85,7 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
     book.enter(*(run for run in runs if not known.holds(run.settings.as_json(), run.settings.seed, retrained=is_done(run.path))))
     found = Results((*plan.held.portions, *known.portions, book.portion))
     cells = tuple(compared(plan.recipe, found, quick=plan.quick))
-    return Reproduction(plan.recipe, cells, tuple(runs), found, _write(plan, runs, book))
+    return Reproduction(plan.recipe, cells, tuple(runs), found, _write(plan, runs, book, found))
 
 
 class _Book:
@@ -178,16 +179,14 @@ def _picture_file(plan: Plan) -> Path:
     return plan.folder / f"{plan.recipe.id.replace('/', '-')}{'.svg' if plan.recipe.runs else '.html'}"
 
 
-def _write(plan: Plan, runs: Sequence[train.Run], book: _Book) -> dict[str, Path]:
-    """Write results, picture and report; return where they are. Pictures and reports need the runs' own folders."""
+def _write(plan: Plan, runs: Sequence[train.Run], book: _Book, found: Results) -> dict[str, Path]:
+    """Write results, picture and report; return where they are. Reports need the runs' own folders."""
     written: dict[str, Path] = {}
     results = book.write()
     if results is not None:
         written["results"] = results
-    if plan.recipe.losses is not None:
-        written["picture"] = draw.curves(list(plan.recipe.losses.values()), _picture_file(plan), classes=plan.recipe.classes)
-    elif plan.recipe.picture is not None and runs:
-        written["picture"] = {"dynamics": draw.dynamics, "margins": draw.margins}[plan.recipe.picture](runs, _picture_file(plan))
+    if can_draw(plan.recipe, found) or (plan.recipe.picture is not None and runs):
+        written["picture"] = picture(plan.recipe, found, _picture_file(plan), runs)
     if runs:
         from noisewise.report import report
 

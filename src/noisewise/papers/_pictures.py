@@ -1,0 +1,75 @@
+"""A figure of a paper as a picture: curves of losses, or what happened in runs, from their folders or from what results keep of them.
+
+Results have fewer points than folders, and neither margins nor emphasis, but can be of runs whose folders are elsewhere. This module
+must not train, nor know how lines are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from noisewise import draw, train
+from noisewise.draw._history import MEASURES, History, Trained, course, labels, task_of
+from noisewise.draw._look import look
+from noisewise.papers._recipes import Recipe
+from noisewise.papers._results import Outcome, Results
+
+
+def can_draw(recipe: Recipe, found: Results) -> bool:
+    """Whether results are enough for the picture of a recipe."""
+    return recipe.losses is not None or (recipe.picture == "dynamics" and any(map(found.of, recipe.runs)))
+
+
+def picture_file(recipe: Recipe) -> str:
+    """Where the picture lies, seen from the page of recipes."""
+    return f"figures/{recipe.id.replace('/', '-')}.svg"
+
+
+def picture(recipe: Recipe, found: Results, output: Path, runs: Sequence[train.Run] = ()) -> Path:
+    """Draw the figure that a recipe is.
+
+    Args:
+        recipe: one that `can_draw`, or whose runs are given.
+        found: results.
+        output: the file.
+        runs: those whose folders are there. They are drawn unless results have more of them.
+
+    Returns:
+        The file that was written.
+    """
+    if recipe.losses is not None:
+        return draw.curves(list(recipe.losses.values()), output, classes=recipe.classes)
+    if recipe.picture == "margins":
+        return draw.margins(runs, output)
+    if len(runs) >= sum(len(found.of(settings)) for settings in recipe.runs):
+        return draw.dynamics(runs, output)
+    from noisewise.draw._figure import write_dynamics
+
+    file = draw.check_figure(output)
+    write_dynamics(_history(recipe, found), file)
+    return file
+
+
+def _history(recipe: Recipe, found: Results) -> History:
+    """A line for every run of the recipe that has results, the mean over its seeds."""
+    came = [outcomes for settings in recipe.runs if (outcomes := found.of(settings))]
+    settings = [outcomes[0].settings for outcomes in came]
+    lines = []
+    for place, (label, outcomes) in enumerate(zip(labels(settings), came, strict=True)):
+        courses = {name: line for name in _shown(outcomes[0]) if (line := course([_over_steps(one, name) for one in outcomes])) is not None}
+        lines.append(Trained(label, *look(place), len(outcomes), courses))
+    return History(task_of(settings), tuple(lines))
+
+
+def _shown(run: Outcome) -> list[str]:
+    """What pictures of runs show, of what results hold; as it was labelled, only a training set whose true labels are not known."""
+    return [name for name in MEASURES if name in run.curves and not (name == "fitting" and "validation" in run.curves)]
+
+
+def _over_steps(run: Outcome, name: str) -> dict[int, float]:
+    """A curve by iteration: all epochs but the last are as long as each other."""
+    epochs = [int(epoch) for epoch in run.curves["epoch"] if epoch is not None]
+    long = -(-run.steps // epochs[-1])
+    curve = zip(epochs, run.curves[name], strict=True)
+    return {min(epoch * long, run.steps): value for epoch, value in curve if value is not None}

@@ -1,0 +1,76 @@
+"""Figures are drawn from results as they would be from the runs' folders, and every picture the page shows can be drawn."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made import made, the_cell
+
+from noisewise import papers
+from noisewise.draw._history import history
+from noisewise.papers import Results, available, can_draw, get, page, picture, picture_file, results
+from noisewise.papers._pictures import _history
+from noisewise.papers._results import Portion
+
+
+def test_results_draw_the_lines_that_the_folders_do(tmp_path: Path) -> None:
+    recipe = get("imae/figure4")
+    plan = papers.plan(recipe, only="model=resnet20", quick=True, output=tmp_path)
+    done = papers.reproduce(plan, jobs=1)
+    asked = [run.settings.as_json() for run in done.runs]
+    from_results = _history(_with_runs(recipe, asked), results(done.files["results"]))
+    from_folders = history([run.dynamics for run in done.runs])
+    assert from_results.task == from_folders.task and [one.label for one in from_results.lines] == [one.label for one in from_folders.lines]
+    for ours, theirs in zip(from_results.lines, from_folders.lines, strict=True):
+        assert {"test", "clean_subset", "noisy_subset", "alpha"} <= ours.courses.keys() and "fitting" not in ours.courses
+        for name, course in ours.courses.items():
+            np.testing.assert_array_equal(course.steps, theirs.courses[name].steps)
+            np.testing.assert_allclose(course.mean, theirs.courses[name].mean, rtol=1e-3)
+
+
+def _with_runs(recipe: papers.Recipe, settings: list[dict[str, object]]) -> papers.Recipe:
+    """A recipe whose runs are these: quick ones differ from the paper's."""
+    return papers.Recipe(recipe.id, recipe.paper, recipe.words, recipe.caption, (), tuple(settings), picture=recipe.picture)
+
+
+def test_seeds_are_a_mean_with_its_spread() -> None:
+    recipe = get("imae/figure4")
+    (run, *_) = (outcome for settings in recipe.runs for outcome in results().of(settings))
+    shifted = type(run)(**{**vars(run), "seed": 7, "curves": {**run.curves, "test": [(value or 0) + 0.02 for value in run.curves["test"]]}})
+    found = Results([Portion(recipe.id, "2031-01-02T03:04:00+00:00", runs=(run, shifted))])
+    (line,) = _history(recipe, found).lines
+    np.testing.assert_allclose(line.courses["test"].mean, np.array(run.curves["test"], float) + 0.01)
+    assert line.courses["test"].high is not None and line.courses["test"].low is not None
+    np.testing.assert_allclose(line.courses["test"].high - line.courses["test"].low, 2 * 0.02 / np.sqrt(2))
+    assert line.courses["test"].steps[-1] == run.steps and line.runs == 2
+
+
+def test_the_committed_figure_is_drawn_without_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path / "no data"))
+    plan = papers.plan(get("imae/figure4"), held=results(), output=tmp_path)
+    assert not plan.tasks
+    drawn = papers.reproduce(plan).files["picture"].read_text()
+    assert all(f">{words}</text>" in drawn for words in ("ce, resnet20", "mae, resnet56"))
+
+
+def test_what_has_no_results_is_not_drawn(tmp_path: Path) -> None:
+    nothing = Results()
+    assert not can_draw(get("imae/figure4"), nothing) and can_draw(get("imae/figure1"), nothing)
+    assert "figures/imae-figure4.svg" not in page(nothing) and "figures/imae-figure1.svg" in page(nothing)
+    of_margins = the_cell("curriculum/table5", row="CE", column="diff", noise="symmetric(0.4)")
+    assert not can_draw(get("curriculum/figure3"), made(tmp_path, [(of_margins, -30.0)])), "margins are in no results"
+
+
+def test_the_page_shows_every_picture_that_can_be_drawn() -> None:
+    found = results()
+    drawable = [picture_file(one) for one in map(get, available()) if can_draw(one, found)]
+    assert re.findall(r"!\[[^]]+\]\(([^)]+)\)", page(found)) == drawable
+    assert {"figures/imae-figure4.svg", "figures/imae-figure10.svg", "figures/curriculum-figure4.svg"} <= {*drawable}
+
+
+def test_curves_of_losses_need_no_results(tmp_path: Path) -> None:
+    drawn = picture(get("imae/figure1"), Results(), tmp_path / "figure1.svg").read_text()
+    assert ">imae(T=8, saturation=0)</text>" in drawn
