@@ -220,6 +220,13 @@ def test_the_curriculum_papers_losses_have_unit_maximum() -> None:
                 assert float(loss.emphasis(d).max()) == pytest.approx(1, abs=1e-4), run["loss"]
 
 
+def test_a_network_is_trained_alike_in_all_tables_of_gr() -> None:
+    """Section 4.1 says one thing for clean and for wrong labels; what it leaves open was chosen once for a data set."""
+    for data in ("cifar10", "cifar100"):
+        runs = [run for recipe in RECIPES if recipe.paper.name == "gr" for run in recipe.runs if run["data"] == data]
+        assert len({(run["steps"], run["schedule"], run["batch_size"], run["optimiser"]) for run in runs}) == 1, data
+
+
 def _paper(table: dict[str, Any], **more: Any) -> dict[str, Any]:
     about = dict.fromkeys(("name", "short", "title", "authors", "reference"), "x")
     return {**about, "settings": {}, "chosen": {}, "table1": {"caption": "", **table}, **more}
