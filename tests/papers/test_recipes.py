@@ -227,6 +227,31 @@ def test_a_network_is_trained_alike_in_all_tables_of_gr() -> None:
         assert len({(run["steps"], run["schedule"], run["batch_size"], run["optimiser"]) for run in runs}) == 1, data
 
 
+@pytest.mark.parametrize(
+    ("recipes", "said"),
+    [
+        (("imae/table5", "imae/supplement-table6"), "T = 8"),
+        (("imae/figure5", "gr/figure1", "curriculum/figure5"), "drawn are ours"),
+        (("curriculum/table4",), "E[Δ] is that of equation 4"),
+        (
+            [one.id for one in RECIPES if one.runs and one.runs[0]["data"].partition("(")[0] in ("clothing1m", "mars", "webvision")],
+            "whole images",
+        ),
+        ([one.id for one in RECIPES if any(run["model"].startswith(("cnn", "resnet34")) for run in one.runs)], "The CNNs are"),
+    ],
+)
+def test_what_a_paper_leaves_open_is_among_the_choices(recipes: list[str], said: str) -> None:
+    assert recipes and all(any(said in sentence for sentence in get(name).chosen) for name in recipes)
+
+
+def test_which_accuracy_is_meant_is_a_choice_where_the_paper_does_not_say() -> None:
+    """IMAE's tables 1 and 6, GR's 3 and 11 and the curriculum paper's 2 say that it is the last; IMAE's others have a choice of best."""
+    told = {"imae/table1", "imae/table6", "gr/table3", "gr/table11", "curriculum/table2"}
+    for one in RECIPES:
+        if "final" in one.metrics and one.same_as is None and one.id not in told:
+            assert any("at the end" in sentence for sentence in one.chosen), one.id
+
+
 def _paper(table: dict[str, Any], **more: Any) -> dict[str, Any]:
     about = dict.fromkeys(("name", "short", "title", "authors", "reference"), "x")
     return {**about, "settings": {}, "chosen": {}, "table1": {"caption": "", **table}, **more}
