@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 from made import made, the_cell
 
 from noisewise.papers import CLAIMS, Claim, Part, Results, available, claims_page, compared, get, page, results
+from noisewise.papers._claims import _FOCUSES, _LOSSES
 from noisewise.papers._page import _recipe
 from noisewise.papers._recipes import read
 
@@ -40,27 +42,62 @@ def test_the_papers_numbers_satisfy_the_rule_and_others_do_not(part: Part) -> No
     theirs = _theirs(part)
     assert len(theirs) == len(part.cells), "a rule needs numbers the paper has"
     assert part.verdict(theirs) == "held"
-    others = ([10.0] * len(theirs), [50.0] * len(theirs), [90.0, 10.0] * len(theirs), [10.0, 90.0] * len(theirs))
-    assert any(part.verdict(other[: len(theirs)]) == "did not hold" for other in others)
+    rising = [float(place) for place in range(len(theirs) // 2)]
+    others = ([10.0] * len(theirs), [50.0] * len(theirs), [90.0, 10.0] * len(theirs), [10.0, 90.0] * len(theirs), [*rising, *rising[::-1]])
+    assert any(part.verdict(other[: len(theirs)]) == "did not hold" for other in others if len(other) >= len(theirs))
     assert part.verdict([None, *theirs[1:]]) == "not run yet"
 
 
 def test_a_claim_that_was_run_in_some_places_is_judged_by_those(tmp_path: Path) -> None:
-    claim = next(claim for claim in CLAIMS if claim.words == "IMAE's noisy-subset accuracy is lowest")
+    claim = _claim("IMAE's noisy-subset accuracy is lowest")
     numbers = {"IMAE": 5.0, "MAE": 6.0, "CCE": 40.0}
     at = {"column": "noisy_subset", "noise": "symmetric(0.4)", "model": "resnet20"}
     found = made(tmp_path, [(the_cell("imae/table6", row=row, **at), value) for row, value in numbers.items()])
     assert claim.verdict(found) == "held"
     shown = claims_page(found)
     assert "| [IMAE's noisy-subset accuracy is lowest](#imaes-noisy-subset-accuracy-is-lowest) | **held** | 1 of 2 |\n" in shown
-    assert "IMAE, noisy subset: 5.0 / 5.5<br>MAE, noisy subset: 6.0 / 6.8<br>CCE, noisy subset: 40.0 / 34.3 | held |\n" in shown
+    told = "IMAE, noisy subset: 5.0 / 5.5<br>MAE, noisy subset: 6.0 / 6.8<br>CCE, noisy subset: 40.0 / 34.3 | held |\n"
+    assert told in shown.replace("\N{NO-BREAK SPACE}", " ")
     other = made(tmp_path / "other", [(the_cell("imae/table6", row=row, **at), 11 - value) for row, value in numbers.items()])
     assert claim.verdict(other) == "did not hold"
 
 
+def _claim(words: str) -> Claim:
+    return next(claim for claim in CLAIMS if claim.words == words)
+
+
+def test_few_classes_alone_say_nothing_of_many(tmp_path: Path) -> None:
+    cells = [the_cell("curriculum/table2", row=row, column="fitting", data="cifar10") for row in ("CE", "MAE")]
+    assert _claim("MAE underfits with many classes").verdict(made(tmp_path, [(cell, cell.value) for cell in cells])) == "not run yet"
+
+
+@pytest.mark.parametrize(("best", "verdict"), [((1, 2, 3, 3), "held"), ((1, 3, 2, 2), "did not hold"), ((1, 2, 3, 2), "did not hold")])
+def test_the_best_lambda_must_not_fall_again(best: tuple[int, ...], verdict: str, tmp_path: Path) -> None:
+    numbers = [
+        (the_cell("gr/table3", row=row, column="final", noise=noise), 90.0 if place == top else 50.0)
+        for (noise, rows), top in zip(_FOCUSES.items(), best, strict=True)
+        for place, row in enumerate(rows)
+    ]
+    assert _claim("The best λ rises with the noise rate").verdict(made(tmp_path, numbers)) == verdict
+
+
+def test_numbers_of_a_claim_say_which_noise_they_are_of() -> None:
+    shown = claims_page(Results()).replace("\N{NO-BREAK SPACE}", " ")
+    assert (
+        "symmetric(0.2), λ = 0.5, β = 12, final: – / 87.8<br>" in shown and "symmetric(0.4), λ = 0.5, β = 12, final: – / 79.9<br>" in shown
+    )
+
+
+def test_the_noise_whose_pairs_snr_does_not_order_is_named() -> None:
+    at = {"noise": "class_map(0.2, cifar10)"}
+    theirs = [[the_cell("curriculum/table5", row=row, column=column, **at).value for column in ("snr", "diff")] for row in _LOSSES]
+    pairs = [(a[0] - b[0]) * (a[1] - b[1]) > 0 for a, b in itertools.combinations(theirs, 2)]  # type: ignore[operator]
+    assert (sum(pairs), len(pairs)) == (10, 15)
+    assert "ten of fifteen pairs" in _claim("Snr orders robustness").said
+
+
 def test_snr_need_not_order_every_pair() -> None:
-    claim = next(claim for claim in CLAIMS if claim.words == "Snr orders robustness")
-    part = claim.parts[0]
+    part = _claim("Snr orders robustness").parts[0]
     snr = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     assert part.verdict([*snr, -6, -5, -4, -1, -2, -3]) == "held", "three of fifteen pairs are the other way round"
     assert part.verdict([*snr, -6, -5, -1, -2, -4, -3]) == "did not hold", "four are"

@@ -44,8 +44,7 @@ def reasons(recipe: Recipe, cells: Sequence[Compared]) -> dict[str | None, list[
     """The cells whose numbers are off, in words, by why they are; under None those of which that is not known."""
     differing, found = laid_out(cells).differing, dict[str | None, list[str]]()
     for one in (one for one in cells if one.beyond):
-        metric = one.cell.metric
-        told = ", ".join((*_row(one, differing), f"{metric.replace('_', ' ')} ({number(one.difference, metric, '+')})"))
+        told = f"{in_words(one, differing)} ({number(one.difference, one.cell.metric, '+')})"
         found.setdefault(recipe.why(one.cell), []).append(told)
     return found
 
@@ -64,6 +63,11 @@ def corrections(cells: Sequence[Compared], found: Results, *, quick: bool = Fals
 
 def _share(value: float | None) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
+
+
+def in_words(cell: Compared, differing: Sequence[str]) -> str:
+    """Which cell it is: the settings that tell it from others, what the paper calls its row, and what its number is."""
+    return ", ".join((*_row(cell, differing), cell.cell.metric.replace("_", " ")))
 
 
 def _row(cell: Compared, differing: Sequence[str]) -> tuple[str, ...]:
