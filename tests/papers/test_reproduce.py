@@ -185,6 +185,7 @@ def test_differences_that_want_an_explanation_are_marked() -> None:
             {"only": "imae"},
             "The 'only' parameter of imae/table6 must be settings and values, such as loss=imae,noise=symmetric(0.4)",
         ),
+        ("imae/table6", {"only": "noise=none,noise=symmetric(0.4)"}, "The 'only' parameter of imae/table6 must be one value for noise."),
         ("imae/figure1", {"only": "loss=ce"}, "because it has no runs to choose from"),
     ],
 )
@@ -202,6 +203,8 @@ def test_a_wrong_choice_is_refused(recipe: str, given: dict[str, Any], said: str
         ("imae/table6", "loss=imae(8), noise=symmetric(.4)", 2),
         ("gr/table3", "loss=gr(beta=12, lam=0.5)", 3),
         ("gr/table8", "model=resnet44(dropout=0.2),weight_decay=0.0001", 2),
+        ("gr/table8", "weight_decay=1e-4", 4),
+        ("gr/table8", "weight_decay=0", 4),
         ("curriculum/table3", "loss=mae", 5),
         ("curriculum/table3", "loss=scaled,noise=human", 2),
         ("imae/supplement-table5", "optimiser=adam", 12),

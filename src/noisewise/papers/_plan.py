@@ -164,6 +164,8 @@ def _choices(recipe: Recipe, only: str | None) -> dict[str, str]:
             raise must("only", recipe.id, "settings and values, such as loss=imae,noise=symmetric(0.4)", only)
         if name not in SETTINGS:
             raise unknown("setting", name, SETTINGS)
+        if name in choices:
+            raise must("only", recipe.id, f"one value for {name}", only)
         choices[name] = value
     return choices
 
@@ -172,10 +174,17 @@ def _fits(run: Mapping[str, Any], choices: Mapping[str, str]) -> bool:
     return all(_is(name, value, run.get(name, "none")) for name, value in choices.items())
 
 
+def _as_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 def _is(name: str, wanted: str, value: Any) -> bool:
     held, asked = canonical(name, value), canonical(name, wanted)
     if not isinstance(held, str):
-        return wanted in (str(held), f"{held:g}")
+        return wanted == str(held) or _as_number(wanted) == held
     if name == "loss":
         held, asked = core(held), core(asked)
     return bool(held == asked or held.partition("(")[0] == wanted)
