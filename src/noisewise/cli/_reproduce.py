@@ -115,11 +115,12 @@ def _list(as_json: bool) -> None:
 def _status(recipe: Recipe, found: Results) -> str:
     from noisewise import papers
 
-    runs = [run for settings in recipe.runs for run in found.of(settings)]
+    runs = [outcomes for settings in recipe.runs if (outcomes := found.of(settings))]
     if runs and recipe.same_as is None:
-        cells = papers.compared(recipe, found)
-        numbers = f": {sum(one.ours is not None for one in cells)} of {len(cells)} numbers" if cells else ""
-        return f"results of {max(run.finished for run in runs)[:10]}{numbers}"
+        printed = [one for one in papers.compared(recipe, found) if one.cell.value is not None]
+        done = f"{sum(one.ours is not None for one in printed)} of {len(printed)} numbers"
+        last = max(one.finished for outcomes in runs for one in outcomes)
+        return f"results of {last[:10]}: {done if printed else f'{len(runs)} of {len(recipe.runs)} runs'}"
     if recipe.nothing:
         return "nothing to run"
     if recipe.same_as:
