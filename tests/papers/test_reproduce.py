@@ -223,6 +223,17 @@ def test_a_plan_has_every_run_of_the_recipe_once() -> None:
         assert len(plan.tasks) - len(asked) == (4 if recipe.id == "gr/table11" else 0), "two of its runs are trained again"
 
 
+@pytest.mark.parametrize("recipe", RUN, ids=lambda recipe: recipe.id)
+def test_no_two_runs_of_a_plan_look_the_same_while_they_train(recipe: Recipe) -> None:
+    rows = papers.plan(recipe, seeds=[0, 1]).rows
+    assert len(set(rows)) == len(rows)
+
+
+def test_what_all_runs_have_is_not_said_of_each() -> None:
+    assert [noise for _, noise, _ in papers.plan(get("imae/table1")).rows] == ["symmetric(0.4)"] * 3
+    assert papers.plan(get("imae/table6"), only="loss=ce,noise=none").rows == [("ce", "none, resnet20", 0), ("ce", "none, resnet56", 0)]
+
+
 def test_paper_seeds_are_the_default_and_others_can_be_asked_for() -> None:
     assert {seed for _, _, seed in papers.plan(get("imae/table4")).rows} == {123}
     assert {seed for _, _, seed in papers.plan(get("gr/table8")).rows} == {0, 1, 2, 3, 4}

@@ -32,6 +32,9 @@ QUICK = {"steps": 2, "epochs": None, "batch_size": 2, "device": "cpu", "precisio
 _WIDE = ("cnn8", "resnet34", "resnet50")
 """Networks whose compiled kernels are faster on a GPU by more than it takes to compile them at full size."""
 
+_TELLING = ("data", "model", "optimiser", "weight_decay")
+"""What tells runs of a recipe apart beside loss, noise and seed."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -54,9 +57,12 @@ class Plan:
 
     @property
     def rows(self) -> list[tuple[str, str, int]]:
-        """Loss, noise and seed of every run, in the order they are trained; of one that is trained again, also that it is."""
-        asked = [(task.settings, ", corrected" if isinstance(task, Again) else "") for task in self.tasks]
-        return [(settings.loss, settings.noise + corrected, settings.seed) for settings, corrected in asked]
+        """Loss, noise and seed of every run, in the order they are trained.
+
+        After the noise stands what else tells runs apart: settings that are not the same in all of them, and that one is trained again.
+        """
+        differing = [name for name in _TELLING if len({getattr(task.settings, name) for task in self.tasks}) > 1]
+        return [(task.settings.loss, ", ".join(_told(task, differing)), task.settings.seed) for task in self.tasks]
 
     @property
     def retrieves(self) -> bool:
@@ -71,6 +77,13 @@ class Plan:
             folders = place.parent.glob(f"{place.name.removesuffix('0')}*[0-9]")  # those of second trainings end otherwise
             found += sorted(map(train.Run, filter(_is_finished, folders)), key=lambda run: run.settings.seed)
         return found
+
+
+def _told(task: Task, differing: Sequence[str]) -> list[str]:
+    """The noise of a run, and what else it is told by."""
+    values = {name: getattr(task.settings, name) for name in differing}
+    more = [value if isinstance(value, str) else f"{name} {value:g}" for name, value in values.items()]
+    return [task.settings.noise, *more, *(["corrected"] if isinstance(task, Again) else [])]
 
 
 def plan(
