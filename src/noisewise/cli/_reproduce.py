@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +25,7 @@ _LEGEND = (
     "prints, or by more than two points where it prints none."
 )
 
+_ANY_WIDTH = 10_000  # letters: more than any table takes
 _TOLD = ("data", "model", "noise", "loss", "optimiser", "weight_decay")
 
 
@@ -156,7 +159,7 @@ def _show(done: Reproduction, quick: bool) -> None:
 
     console = Console()
     if done.cells:
-        console.print(_table(done), highlight=False)
+        console.print(_table(done, console), highlight=False)
         console.print(Text(_LEGEND, style="dim italic"))
         left = sum(one.ours is None and one.cell.value is not None for one in done.cells)
         if left:
@@ -164,7 +167,8 @@ def _show(done: Reproduction, quick: bool) -> None:
         for line in corrections(done.cells, done.found, quick=quick):
             console.print(Text(line))
     if done.runs:
-        console.print(f"{len(done.runs)} runs in {done.runs[0].path.parents[2]}", highlight=False, soft_wrap=True)
+        runs = f"{len(done.runs)} run{'s' if len(done.runs) > 1 else ''}"
+        console.print(f"{runs} in {done.runs[0].path.parents[2]}", highlight=False, soft_wrap=True)
     time = took(done.recipe, done.found, quick=quick)
     if time:
         console.print(f"time: {time}", highlight=False)
@@ -172,28 +176,49 @@ def _show(done: Reproduction, quick: bool) -> None:
         console.print(f"{what}: {file}", highlight=False, soft_wrap=True)
 
 
-def _table(done: Reproduction) -> Table:
+def _table(done: Reproduction, console: Console) -> Table:
+    """A column for every metric as in the paper; a line for every number where the console is too narrow for that."""
     from noisewise.papers._layout import laid_out
 
     layout = laid_out(done.cells)
+    run = {place: cells for place, cells in layout.rows.items() if any(one.ours is not None for one in cells.values())}
+    rows, options = run or layout.rows, console.options.update(max_width=_ANY_WIDTH)
+    wide = _headed(done, layout.differing)
+    for metric in layout.metrics:
+        wide.add_column(metric.replace("_", "\n"), justify="right", vertical="bottom")
+    for place, cells in rows.items():
+        wide.add_row(*map(Text, place), *(_cell(cells[metric]) if metric in cells else "" for metric in layout.metrics))
+    return wide if Measurement.get(console, options, wide).maximum <= console.width else _long(_headed(done, layout.differing), rows)
+
+
+def _headed(done: Reproduction, differing: Sequence[str]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title=Text(f"{done.recipe.words}: {done.recipe.caption}"), title_justify="left")
-    for column in (*layout.differing, ""):
+    for column in (*differing, ""):
         table.add_column(column, overflow="fold")
-    for column in layout.metrics:
-        table.add_column(column.replace("_", "\n"), justify="right", vertical="bottom")
-    run = {key: cells for key, cells in layout.rows.items() if any(cell.ours is not None for cell in cells.values())}
-    for key, cells in (run or layout.rows).items():
-        table.add_row(*map(Text, key), *(_cell(cells.get(metric)) for metric in layout.metrics))
     return table
 
 
-def _cell(one: Compared | None) -> Text:
+def _long(table: Table, rows: Mapping[tuple[str, ...], Mapping[str, Compared]]) -> Table:
+    for column in ("", "ours", "theirs", ""):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for place, cells in rows.items():
+        for number, (metric, one) in enumerate(cells.items()):
+            named = map(Text, [""] * len(place) if number else place)  # what a row is stands beside its first number
+            ours, theirs, difference = _parts(one)
+            table.add_row(*named, metric.replace("_", " "), ours, theirs, difference, style="bold" if one.beyond else "")
+    return table
+
+
+def _cell(one: Compared) -> Text:
+    ours, theirs, difference = _parts(one)
+    return Text(f"{ours} | {theirs} {difference}".rstrip(), style="bold" if one.beyond else "")
+
+
+def _parts(one: Compared) -> tuple[str, str, str]:
+    """Ours, theirs, and the difference with its mark."""
     from noisewise.papers._layout import as_printed, number
 
-    if one is None:
-        return Text("")
     metric = one.cell.metric
     spread = "" if one.spread is None else f" ± {number(one.spread, metric)}"
-    difference = "" if one.difference is None else f" {number(one.difference, metric, '+')}"
-    shown = f"{number(one.ours, metric)}{spread} | {as_printed(one.cell.value)}{difference}{' !' if one.beyond else ''}"
-    return Text(shown, style="bold" if one.beyond else "")
+    difference = "" if one.difference is None else f"{number(one.difference, metric, '+')}{' !' if one.beyond else ''}"
+    return f"{number(one.ours, metric)}{spread}", as_printed(one.cell.value), difference
