@@ -306,6 +306,13 @@ def test_a_table_without_results_says_so_and_writes_nothing(tmp_path: Path) -> N
     assert done.stderr.startswith("noisewise: The table has hyper-parameters and no results") and not list(tmp_path.iterdir())
 
 
+def test_a_table_that_follows_from_the_losses_agrees_to_the_papers_decimals_and_writes_nothing(tmp_path: Path) -> None:
+    printed = _run("imae/supplement-table4").stdout
+    for ours in ("354.113 | 354.113 +0.000", "4.546 | 4.546 +0.000", "0.007 | 0.007 +0.000"):
+        assert ours in printed
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_figure_of_losses_needs_no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path))
     (what, file), *others = json.loads(_run("gr/figure1", "--json").stdout)["files"].items()

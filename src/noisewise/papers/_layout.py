@@ -75,19 +75,21 @@ def _row(cell: Compared, differing: Sequence[str]) -> tuple[str, ...]:
 
 
 def number(value: float | None, metric: str, sign: str = "") -> str:
-    """A number of ours as it is shown: accuracies with one decimal, others with three digits, none as a dash.
+    """A number of ours as it is shown: accuracies with one decimal, others with three, none as a dash.
 
     Example:
         >>> number(84.04, "final"), number(0.5321, "snr"), number(1.25, "final", "+"), number(None, "final")
         ('84.0', '0.532', '+1.2', '–')
+        >>> number(354.1133, "spread"), number(-0.0002, "spread", "+")
+        ('354.113', '+0.000')
     """
     if value is None:
         return "–"
-    return f"{value:{sign}.3g}" if METRICS[metric].unit == "" else f"{value:{sign}.1f}"
+    return f"{value:{sign}z.{3 if METRICS[metric].unit == '' else 1}f}"
 
 
 def as_printed(value: float | None) -> str:
-    """A number of a paper, with its own decimals.
+    """A number of a paper, with as many decimals as it has digits for, and one at least.
 
     Example:
         >>> as_printed(84.0), as_printed(71.33), as_printed(354.113), as_printed(None)

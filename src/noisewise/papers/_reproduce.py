@@ -69,7 +69,8 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
         Ours beside theirs; our own part of it is in the plan's folder.
     """
     check_jobs(jobs, "reproduce")
-    make_folder(plan.folder)
+    if not plan.recipe.computed:
+        make_folder(plan.folder)
     if plan.recipe.picture is not None:
         draw.check_figure(_picture_file(plan), (_picture_file(plan).suffix,))
     if plan.retrieves:
