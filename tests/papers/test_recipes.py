@@ -307,13 +307,19 @@ def test_the_page_of_recipes_has_every_number_and_every_choice() -> None:
     assert "| `human(fine)` | MAE scale | 54.7 ± 0.48 |\n" in shown
 
 
+def test_every_recipe_is_led_to_from_the_head_of_its_paper() -> None:
+    shown = page()
+    for recipe in RECIPES:
+        assert f"[{recipe.id.partition('/')[2]}](#{recipe.id.lower().replace('/', '')})" in shown
+
+
 def test_the_page_puts_results_beside_the_papers(tmp_path: Path) -> None:
     at = {"noise": "symmetric(0.4)", "model": "resnet56", "row": "CCE"}
     found = made(
         tmp_path, [(the_cell("imae/table6", column="final", **at), 63.9), (the_cell("imae/table6", column="noisy_subset", **at), 60.0)]
     )
     shown = page(found)
-    how = "Run on 2031-01-02: 1 runs; seeds 0; {}; noisewise 9.1, torch 3.0, device H, precision bfloat16.\n"
+    how = "Run on 2031-01-02: 1 run; seed 0; {}; noisewise 9.1, torch 3.0, device H, precision bfloat16.\n"
     assert "All results together: 1.5 minutes, 1,000 images/s.\n" in shown
     assert (
         how.format("1.5 minutes, 1,000 images/s") in shown

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from noisewise.papers._compared import Compared, compared
-from noisewise.papers._layout import as_printed, in_words, laid_out, number, reasons
+from noisewise.papers._layout import anchor, as_printed, in_words, laid_out, number, reasons
 from noisewise.papers._recipes import Recipe, available, get
 from noisewise.papers._results import Results, results
 
@@ -102,7 +102,7 @@ def claims_page(found: Results | None = None) -> str:
         rows = [(part, part.beside(found)) for part in claim.parts]
         verdicts = [part.verdict([one.ours for one in cells]) for part, cells in rows]
         run = f"{len(verdicts) - verdicts.count(NOT_RUN)} of {len(verdicts)}"
-        lines.append(f"| [{claim.words}](#{_anchor(claim.words)}) | **{_together(verdicts)}** | {run} |")
+        lines.append(f"| [{claim.words}](#{anchor(claim.words)}) | **{_together(verdicts)}** | {run} |")
         sections += [f"## {claim.words}", "", claim.said, "", "| what must be true | ours / theirs | |", "|---|---|---|"]
         sections += [f"| {part.words} | {_numbers(cells)} | {said} |" for (part, cells), said in zip(rows, verdicts, strict=True)]
         sections.append("")
@@ -113,12 +113,6 @@ def claims_page(found: Results | None = None) -> str:
 
 def _unexplained(recipe: Recipe, found: Results) -> list[str]:
     return reasons(recipe, compared(recipe, found)).get(None, []) if recipe.same_as is None else []
-
-
-def _anchor(heading: str) -> str:
-    """The address of a heading, as Markdown makes it."""
-    plain = "".join(sign for sign in heading.lower() if sign.isascii() and (sign.isalnum() or sign in " -_"))
-    return "-".join(plain.split())
 
 
 def _numbers(cells: Sequence[Compared]) -> str:

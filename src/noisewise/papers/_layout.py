@@ -1,4 +1,4 @@
-"""Cells as the rows and columns of a table, numbers and times in words, for whoever shows them."""
+"""Cells as the rows and columns of a table, numbers, times and addresses in words, for whoever shows them."""
 
 from __future__ import annotations
 
@@ -99,6 +99,17 @@ def as_printed(value: float | None) -> str:
         return "–"
     whole, _, decimals = f"{value:.3f}".partition(".")
     return f"{whole}.{decimals[0]}{decimals[1:].rstrip('0')}"
+
+
+def anchor(heading: str) -> str:
+    """The address of a heading on a page, as Markdown makes it.
+
+    Example:
+        >>> anchor("imae/supplement-table4"), anchor("The best λ rises")
+        ('imaesupplement-table4', 'the-best-rises')
+    """
+    plain = "".join(sign for sign in heading.lower() if sign.isascii() and (sign.isalnum() or sign in " -_"))
+    return "-".join(plain.split())
 
 
 def took(recipe: Recipe, found: Results, *, quick: bool = False) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noisewise.papers._compared import Compared, compared
-from noisewise.papers._layout import as_printed, corrections, laid_out, number, reasons, spent, took
+from noisewise.papers._layout import anchor, as_printed, corrections, laid_out, number, reasons, spent, took
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._pictures import can_draw, picture_file
-from noisewise.papers._recipes import Recipe, available, get
+from noisewise.papers._recipes import Paper, Recipe, available, get
 from noisewise.papers._results import Results, results
 
 _SAID = ("data", "model", "noise", "augment", "batch_size", "optimiser", "weight_decay", "schedule", "steps", "epochs")
@@ -46,9 +46,15 @@ def page(found: Results | None = None) -> str:
     for recipe in map(get, available()):
         if recipe.paper != paper:
             paper = recipe.paper
-            lines += [f"## {paper.title}", "", f"{paper.authors}. {paper.reference}.", ""]
+            lines += [f"## {paper.title}", "", f"{paper.authors}. {paper.reference}.", "", _links(paper), ""]
         lines += _recipe(recipe, found)
     return "\n".join(lines)
+
+
+def _links(paper: Paper) -> str:
+    """The recipes of a paper, each leading to its place on the page."""
+    mine = [recipe.id for recipe in map(get, available()) if recipe.paper == paper]
+    return " · ".join(f"[{name.partition('/')[2]}](#{anchor(name)})" for name in mine)
 
 
 def _recipe(recipe: Recipe, found: Results) -> Iterator[str]:
@@ -62,7 +68,7 @@ def _recipe(recipe: Recipe, found: Results) -> Iterator[str]:
         same = {
             name: recipe.runs[0][name] for name in _SAID if len({str(run.get(name)) for run in recipe.runs}) == 1 and name in recipe.runs[0]
         }
-        yield from (f"{len(recipe.runs)} runs; all have " + ", ".join(f"{name} `{value}`" for name, value in same.items()) + ".", "")
+        yield from (f"{_counted(len(recipe.runs))}; all have " + ", ".join(f"{name} `{value}`" for name, value in same.items()) + ".", "")
     if can_draw(recipe, found):
         yield from (f"![{recipe.words}]({picture_file(recipe)})", "")
     if recipe.losses is not None:
@@ -90,12 +96,17 @@ def _how(recipe: Recipe, found: Results) -> Iterator[str]:
     if not runs:
         return
     dates = sorted({run.finished[:10] for run in runs})
-    said = [f"{len(runs)} runs", "seeds " + ", ".join(str(seed) for seed in sorted({run.seed for run in runs})), took(recipe, found)]
+    seeds = sorted({run.seed for run in runs})
+    said = [_counted(len(runs)), f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}", took(recipe, found)]
     said += [", ".join(f"{name} {', '.join(sorted({str(run.made_with[name]) for run in runs}))}" for name in _VERSIONS)]
     yield from (
         f"Run {'on' if len(dates) == 1 else 'from'} {' to '.join(dict.fromkeys((dates[0], dates[-1])))}: {'; '.join(filter(None, said))}.",
         "",
     )
+
+
+def _counted(runs: int) -> str:
+    return f"{runs} run{'s' if runs > 1 else ''}"
 
 
 def _table(cells: Sequence[Compared]) -> Iterator[str]:
