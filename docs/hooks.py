@@ -53,6 +53,11 @@ def pictures() -> dict[str, str]:
     return made
 
 
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Stand in for the style sheets of highlight.js, which is left out: the theme's switch between light and dark fails without them."""
+    return output.replace("</head>", '<style id="hljs-light"></style><style id="hljs-dark"></style></head>', 1)
+
+
 def loss_pages() -> dict[str, str]:
     """The list of losses and a page for each, by path."""
     rows = describe.table()

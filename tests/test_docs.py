@@ -54,6 +54,11 @@ def test_the_two_commands_of_the_readme_are_in_the_makefile(target: str) -> None
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 
+def test_pages_have_what_the_switch_between_light_and_dark_sets(hooks: ModuleType) -> None:
+    shown = hooks.on_post_page("<html><head></head><body></body></html>", None, None)
+    assert re.findall(r'<style id="(.+?)"></style>', shown.partition("</head>")[0]) == ["hljs-light", "hljs-dark"]
+
+
 def test_every_loss_has_a_page_and_stands_in_the_list(hooks: ModuleType) -> None:
     pages = hooks.loss_pages()
     assert sorted(pages) == sorted(["losses/index.md", *(f"losses/{name}.md" for name in available())])
