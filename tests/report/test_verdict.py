@@ -22,6 +22,12 @@ def test_the_higher_mean_wins_by_the_difference_of_means() -> None:
     assert sentences(one, two)[0] == "On digits, mae won: 85.0 ± 1.0 % test accuracy over 3 seeds, 5.0 points above ce (80.0 ± 1.0 %)."
 
 
+def test_the_same_accuracy_is_no_lead_even_with_one_seed() -> None:
+    one, two = (standing(loss, seeds=1, final=(0.5, None)) for loss in ("ce", "mae"))
+    assert is_tie([one, two])
+    assert sentences(one, two)[0].endswith("ce (50.0 % test accuracy) and mae (50.0 %) are level.")
+
+
 @pytest.mark.parametrize(("lead", "tie"), [(0.010, True), (0.014, True), (0.015, False)])  # √(0.01² + 0.01²) = 0.01414…
 def test_a_lead_within_the_spread_of_the_seeds_is_a_tie(lead: float, tie: bool) -> None:
     one, two = standing("ce", final=(0.80, 0.01)), standing("mae", final=(0.80 + lead, 0.01))

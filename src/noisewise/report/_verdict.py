@@ -57,14 +57,16 @@ def winner(standings: Sequence[Standing]) -> Standing | None:
 
 
 def is_tie(standings: Sequence[Standing]) -> bool:
-    """Whether the best two losses lie within the spread of their seeds."""
+    """Whether the best two losses are the same, or lie within the spread of their seeds."""
     judge, best = judged_by(standings), winner(standings)
     second = winner([one for one in standings if one is not best])
     if judge is None or best is None or second is None:
         return False
     top, below = best.measures[judge], second.measures[judge]
-    if top is None or below is None or top.deviation is None or below.deviation is None:
+    if top is None or below is None:
         return False
+    if top.mean == below.mean or top.deviation is None or below.deviation is None:
+        return top.mean == below.mean
     return top.mean - below.mean < math.hypot(top.deviation, below.deviation)
 
 
@@ -94,7 +96,8 @@ def _won(best: Standing, standings: Sequence[Standing], name: str) -> str:
         return f"On {name}, {best.loss} reached {_percent(top)} {measured}{over}."
     if is_tie(standings):
         level = f"{best.loss} ({_percent(top)} {measured}{over}) and {second.loss} ({_percent(below)})"
-        return f"On {name}, {level} are level: they lie within the spread of the seeds."
+        why = "" if top.mean == below.mean else ": they lie within the spread of the seeds"
+        return f"On {name}, {level} are level{why}."
     points = round(100 * top.mean, 1) - round(100 * below.mean, 1)  # of the numbers as they are shown
     lead = f"{points:.1f} points above {second.loss} ({_percent(below)})"
     chance = "" if top.deviation is not None and below.deviation is not None else " With one seed each, a small lead may be chance."
