@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import noisewise
@@ -46,6 +47,11 @@ _COMMANDS = [line for page in PAGES for block in _blocks(page, "bash") for line 
 def test_a_documented_command_works(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(app, shlex.split(line, comments=True)[1:]).exit_code == 0
+
+
+def test_the_page_on_the_command_line_leaves_out_no_command() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    assert all(f"noisewise {name}" in page for name in typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("target", ["demo", "test"])
