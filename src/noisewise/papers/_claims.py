@@ -117,8 +117,8 @@ def _unexplained(recipe: Recipe, found: Results) -> list[str]:
 
 def _numbers(cells: Sequence[Compared]) -> str:
     differing = laid_out(cells).differing
-    both = [(in_words(one, differing), number(one.ours, one.cell.metric), as_printed(one.cell.value)) for one in cells]
-    return "<br>".join(f"{words}: {ours}\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}{theirs}" for words, ours, theirs in both)
+    both = ((number(one.ours, one.cell.metric), as_printed(one.cell.value), in_words(one, differing)) for one in cells)
+    return "<br>".join(f"{ours} / {theirs}: {words}" for ours, theirs, words in both)
 
 
 def _cell(recipe: str, row: str, column: str, **settings: Any) -> Where:
