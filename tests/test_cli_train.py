@@ -1,6 +1,7 @@
 """Training from the command line: what is asked reaches the engine, what is printed is what the run folders hold."""
 
 import dataclasses
+import io
 import json
 import signal
 import statistics
@@ -13,10 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 from typer.testing import CliRunner
 
 from noisewise.cli import app
+from noisewise.cli._compare import Board
 from noisewise.train import Settings
+from noisewise.train._compare import Progress
 
 run = CliRunner().invoke
 DIGITS = ["--data", "digits", "--model", "mlp(hidden=(16,))", "--device", "cpu"]
@@ -295,3 +299,15 @@ def test_wrong_input_ends_in_one_sentence(arguments: list[str], sentence: str, t
     assert failed.stderr.startswith("noisewise: ") and failed.stderr.count("\n") == 1
     assert sentence in failed.stderr
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(("height", "first"), [(40, "loss0"), (12, "loss7")])
+def test_what_is_under_way_is_seen_where_not_all_runs_have_room(height: int, first: str) -> None:
+    board = Board([(f"loss{place}", "none", 0) for place in range(20)])
+    for place in range(7):
+        board.take(Progress(place, "finished"))
+    board.take(Progress(7, "running", 1, 2))
+    console = Console(width=80, height=height, file=io.StringIO())
+    shown = ["".join(part.text for part in line) for line in console.render_lines(board)]
+    rows = [line.split()[0] for line in shown if line.strip().startswith("loss") and "none" in line]
+    assert rows[0] == first and len(rows) == 20

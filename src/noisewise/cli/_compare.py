@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -114,12 +114,21 @@ class Board:
         loss, noise, seed = self.rows[place]
         return f"{loss}, {noise}, seed {seed}: {self.states[place]} ({self.finished})"
 
-    def __rich__(self) -> Table:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """All rows in their order; where they have no room, what is under way first and what is finished last."""
+        places = list(range(len(self.rows)))
+        table = self._table(places)
+        if len(console.render_lines(table, options)) > console.height:
+            table = self._table(sorted(places, key=lambda place: {"waiting": 1, "finished": 2}.get(self.states[place], 0)))
+        yield table
+
+    def _table(self, places: Sequence[int]) -> Table:
         table = Table(box=SIMPLE_HEAD, pad_edge=False, title=self.finished, title_justify="left")
         for column in ("loss", "noise", "seed", "", "state"):
             table.add_column(column, overflow="fold", min_width=len("finished") if column == "state" else None)
-        for (loss, noise, seed), state, share in zip(self.rows, self.states, self.shares, strict=True):
-            table.add_row(Text(loss), Text(noise), str(seed), ProgressBar(1.0, share, width=20), Text(state))
+        for place in places:
+            loss, noise, seed = self.rows[place]
+            table.add_row(Text(loss), Text(noise), str(seed), ProgressBar(1.0, self.shares[place], width=20), Text(self.states[place]))
         return table
 
 
