@@ -340,3 +340,22 @@ def test_several_at_a_time_give_the_same_as_one_at_a_time(tmp_path: Path) -> Non
         assert set(told) == {0, 1, 2, 3}
         found.append([_lines(run.path)[-1]["test_accuracy"] for run in done.runs])
     assert len(found[0]) == 4 and found[0] == found[1]
+
+
+def test_what_comes_with_the_package_is_shown_without_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path / "nowhere"))
+    shown, where = json.loads(_run("imae/table6", "--show", "--json").stdout), {"noise": "symmetric(0.4)", "model": "resnet20"}
+    wanted = {"row": "IMAE", "metric": "final", **where}
+    (ours,) = (one["ours"] for one in shown["cells"] if wanted.items() <= one.items())
+    (committed,) = papers.results().of(the_cell("imae/table6", row="IMAE", column="final", **where).settings or {})
+    assert ours == pytest.approx(100 * committed.numbers["final"]) and not shown["runs"] and not list(tmp_path.iterdir())
+    assert "numbers have none of ours beside them yet" in _run("gr/table5", "--show").stdout
+
+
+def test_what_would_train_is_refused_beside_show() -> None:
+    assert (
+        "must be given without options for training. Got '--quick --jobs' instead"
+        in _run("imae/table6", "--show", "--quick", "--jobs", "2", code=2).stderr
+    )
+    assert "imae/figure1 has none. Draw it without --show." in _run("imae/figure1", "--show", code=2).stderr
+    assert "imae/table2 has none. The table has formulas" in _run("imae/table2", "--show", code=2).stderr

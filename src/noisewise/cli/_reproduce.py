@@ -15,7 +15,7 @@ from rich.text import Text
 
 from noisewise.cli._app import AsJson, app, print_json, resumable, say, spoken_warnings
 from noisewise.cli._compare import shown
-from noisewise.errors import must
+from noisewise.errors import InputError, must
 
 if TYPE_CHECKING:
     from noisewise.papers import Compared, Recipe, Reproduction, Results
@@ -55,6 +55,9 @@ def reproduce(
             "--with", help="Results from elsewhere, a file or a folder of them: their runs are not trained again.", show_default=False
         ),
     ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Train nothing: show what was run, as it comes with the package, or what --with gives.")
+    ] = False,
     compile: Annotated[
         bool, typer.Option("--compile/--no-compile", help="On a GPU and at full size, compile wide networks: it makes them faster.")
     ] = True,
@@ -67,6 +70,13 @@ def reproduce(
         _list(as_json)
         return
     asked = papers.get(recipe)
+    if show:
+        _check_alone(only=only, seeds=seeds, quick=quick, output=output, jobs=jobs)
+        if not asked.cells:
+            raise InputError(f"The option --show shows numbers, and {asked.id} has none. " + (asked.nothing or "Draw it without --show."))
+        found = papers.results(*held or ())
+        _tell(papers.Reproduction(asked, tuple(papers.compared(asked, found)), (), found, {}), quick, as_json)
+        return
     plan = papers.plan(
         asked,
         only=only,
@@ -82,6 +92,17 @@ def reproduce(
         return
     with resumable(), spoken_warnings(), shown(plan.rows) as watch:
         done = papers.reproduce(plan, jobs=jobs, watch=watch)
+    _tell(done, quick, as_json)
+
+
+def _check_alone(**options: object) -> None:
+    """Refuse options that train beside --show, which does not."""
+    given = [f"--{name}" for name, value in options.items() if value]
+    if given:
+        raise must("show", "reproduce", "given without options for training", " ".join(given))
+
+
+def _tell(done: Reproduction, quick: bool, as_json: bool) -> None:
     if as_json:
         print_json(_as_json(done, quick))
         return
