@@ -215,16 +215,18 @@ def test_a_folder_with_files_that_are_not_a_runs_is_left_as_it_is(tmp_path, what
 
 @pytest.mark.parametrize("last", ["provenance.json", "classes.json", "labels/given.npy", "labels/true.npy", "status.json", "settings.json"])
 def test_a_start_that_was_cut_short_is_begun_anew_whatever_was_asked(tmp_path, monkeypatch, last):
-    written = RunFolder._write
+    written, deadly = RunFolder._write, []
 
     def dies(self, name, content):
-        if name == last:
+        if name == deadly[-1]:
             raise KeyboardInterrupt
         written(self, name, content)
 
     monkeypatch.setattr(RunFolder, "_write", dies)
-    with pytest.raises(KeyboardInterrupt):
-        fit("mlp", clusters(), noise="symmetric(0.3)", folder=tmp_path / "run", **QUICK)
+    for name in (last, "provenance.json"):  # what begins it anew dies too, before its first word
+        deadly.append(name)
+        with pytest.raises(KeyboardInterrupt):
+            fit("mlp", clusters(), noise="symmetric(0.3)", folder=tmp_path / "run", **QUICK)
     monkeypatch.undo()
     (tmp_path / f"run/.{Path(last).name}.0123.part").write_bytes(b"half")
     assert not RunFolder(tmp_path / "run").exists()

@@ -93,9 +93,9 @@ class RunFolder:
             return bool(self.read_json(_FIRST, needs=("noisewise",)))
         return False
 
-    def clear_start(self) -> None:
-        """Remove what a start that was cut short left."""
-        for name in _START:
+    def _clear_start(self) -> None:
+        """Remove what a start that was cut short left, but for the first file: while there is anything, it says whose that is."""
+        for name in _START[1:]:
             (self.path / name).unlink(missing_ok=True)
 
     def check_whole(self, epoch: int, clean: Iterable[int]) -> None:
@@ -140,7 +140,7 @@ class RunFolder:
     def begin(self, settings: Mapping[str, Any], provenance: Mapping[str, Any], data: Dataset) -> None:
         """Write down what is trained and on what: from here on it is a run folder."""
         self.check_free()
-        self.clear_start()
+        self._clear_start()
         self.write_json(_FIRST, provenance)
         self.write_json("classes.json", list(data.classes))
         self.write_array("labels/given.npy", data.labels.cpu().numpy())
