@@ -80,6 +80,18 @@ def test_the_record_is_what_differentiation_says(tmp_path, loss):
     assert record.predictions(1)[3] == -1
 
 
+def test_an_example_that_is_drawn_twice_counts_twice_in_a_mean(tmp_path):
+    labels, drawn = torch.tensor([0, 1, 2, 0]), torch.tensor([3, 0, 0, 3, 2, 0])
+    scores = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    recorder = Recorder(tmp_path / "run", labels, loss="ce")
+    for part in (slice(0, 2), slice(2, 6)):
+        recorder.log(drawn[part], scores[part])
+    recorder.end_epoch()
+    (line,) = recorder.finish().metrics
+    assert line["train_loss"] == pytest.approx(float(nn.functional.cross_entropy(scores, labels[drawn])), rel=1e-6)
+    assert line["mean_emphasis"] == pytest.approx(float((1 - scores.softmax(1)[torch.arange(6), labels[drawn]]).mean()), rel=1e-6)
+
+
 def test_everything_reads_a_recorded_loop_like_any_other_run(tmp_path):
     run, true, model = trained(tmp_path / "mine", ids=[f"x{number}" for number in range(300)], classes=["a", "b", "c"], data="pets")
     assert run.state == "finished" and run.settings.epochs == 8 and run.classes == ("a", "b", "c")

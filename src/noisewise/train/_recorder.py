@@ -145,11 +145,11 @@ class Recorder:
                 raise must(name, "Recorder.end_epoch", "in [0, 1]", value)
             if not math.isfinite(value):
                 raise must(name, "Recorder.end_epoch", "finite", value)
-        seen, total = int((self._tally.predictions >= 0).sum()), float(self._tally.loss)
+        total = float(self._tally.loss)
         if not math.isfinite(total):
             raise InputError(f"The loss {self._loss!r} was not finite in epoch {self._epoch + 1}. Try a smaller learning rate.")
         self._epoch += 1
-        line = {"epoch": self._epoch, "step": self._step, "train_loss": total / seen}
+        line = {"epoch": self._epoch, "step": self._step, "train_loss": total / float(self._tally.number.sum())}
         line |= self._tally.shown(self._data.true_labels is not None) | {name: float(value) for name, value in metrics.items()}
         self._folder.write_record("training", self._epoch, self._tally.margins, self._tally.predictions)
         self._folder.write_metrics([*self._folder.metrics(), line])

@@ -184,10 +184,10 @@ class Step:
 
     def mean_loss(self) -> float:
         """The mean loss of the examples seen since the tally was cleared."""
-        seen = self.tally.margins[~self.tally.margins.isnan()]
         if not self.by_emphasis:
-            return float(self.tally.loss) / max(1, len(seen))
-        return float(self.loss.value(seen).double().mean())  # type: ignore[operator]
+            return float(self.tally.loss) / float(self.tally.number.sum())
+        margins = self.tally.margins
+        return float(self.loss.value(margins[~margins.isnan()]).double().mean())  # type: ignore[operator]
 
 
 class Scoring:

@@ -25,6 +25,7 @@ class Tally:
         pull: Σ η w over right and over wrong labels, where w is half the L1 norm of ∂L/∂scores and η the learning rate.
         eta: Σ η over the same.
         emphasis: Σ w over the same.
+        number: how many right and wrong labels there were; an example that came twice counts twice.
         loss: Σ loss, where it does not follow from the margins.
         bad_step: the first step whose loss was not finite, or −1.
         worst: the largest |score| so far.
@@ -35,6 +36,7 @@ class Tally:
     pull: Tensor
     eta: Tensor
     emphasis: Tensor
+    number: Tensor
     loss: Tensor
     bad_step: Tensor
     worst: Tensor
@@ -46,7 +48,7 @@ class Tally:
 
         whole = torch.full((number,), -1, dtype=torch.int64, device=device)
         nan = torch.full((number,), torch.nan, device=device)
-        return cls(nan, whole, zeros(2), zeros(2), zeros(2), zeros(), whole.new_full((), -1), zeros())
+        return cls(nan, whole, zeros(2), zeros(2), zeros(2), zeros(2), zeros(), whole.new_full((), -1), zeros())
 
     def clear(self) -> None:
         for name, value in vars(self).items():
@@ -58,7 +60,7 @@ class Tally:
         for value in (self.margins, self.predictions, self.bad_step, self.worst):
             dist.all_reduce(value, dist.ReduceOp.MAX)
         self.margins.masked_fill_(self.margins == -torch.inf, torch.nan)
-        for value in (self.pull, self.eta, self.emphasis, self.loss):
+        for value in (self.pull, self.eta, self.emphasis, self.number, self.loss):
             dist.all_reduce(value)
 
     @torch.no_grad()
@@ -89,6 +91,7 @@ class Tally:
         self.emphasis += sums[:2]
         self.pull += eta * sums[:2]
         self.eta += eta * counted
+        self.number += counted
         self.loss += sums[2]
 
     def shown(self, told_apart: bool) -> dict[str, Any]:
@@ -96,7 +99,7 @@ class Tally:
         pull, eta = self.pull.tolist(), self.eta.tolist()
         groups = ("clean", "noisy") if told_apart else ("all",)
         return {
-            "mean_emphasis": float(self.emphasis.sum()) / float((self.predictions >= 0).sum()),
+            "mean_emphasis": float(self.emphasis.sum()) / float(self.number.sum()),
             "emphasis": {group: {"pull": pull[position], "eta": eta[position]} for position, group in enumerate(groups)},
         }
 
