@@ -135,6 +135,37 @@ def test_a_block_says_how_it_ended(tmp_path, error, state, reason):
     assert noisewise.Run(tmp_path / "good").state == "finished"
 
 
+@pytest.mark.parametrize("block", [True, False])
+def test_what_was_logged_after_the_last_epoch_is_an_epoch_too(tmp_path, block):
+    with Recorder(tmp_path / "run", [0, 1, 1], loss="ce") as recorder:
+        recorder.log([0, 1, 2], torch.zeros(3, 2))
+        recorder.end_epoch(test_accuracy=0.5)
+        recorder.log([1], torch.zeros(1, 2))
+        if not block:
+            recorder.finish()
+    run = noisewise.Run(tmp_path / "run")
+    assert run.state == "finished" and [line["step"] for line in run.metrics] == [1, 2] and run.settings.epochs == 2
+    assert run.dynamics.record.predictions(2).tolist() == [-1, 0, -1]
+
+
+def test_a_block_whose_last_epoch_cannot_be_written_has_failed(tmp_path):
+    with pytest.raises(InputError, match="was not finite"), Recorder(tmp_path / "run", [0, 1], loss="ce") as recorder:
+        recorder.log([0, 1], torch.full((2, 2), torch.nan))
+    assert noisewise.Run(tmp_path / "run").state == "failed"
+    with noisewise.train._folder.RunFolder(tmp_path / "run").held():  # it has let go
+        pass
+
+
+@pytest.mark.parametrize("name", ["epoch", "step", "train_loss", "mean_emphasis", "emphasis"])
+def test_what_the_recorder_finds_out_itself_is_not_taken_from_others(tmp_path, name):
+    recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
+    recorder.log([0, 1], torch.eye(2))
+    with pytest.raises(InputError, match=f"'{name}' parameter of Recorder.end_epoch must be left out, as the Recorder finds it out"):
+        recorder.end_epoch(**{name: 0})
+    recorder.end_epoch(perplexity=2.5)
+    assert [(line["epoch"], line["perplexity"]) for line in recorder.finish().metrics] == [(1, 2.5)]
+
+
 MISTAKES = {
     "position": (lambda recorder: recorder.log([0, 3], torch.zeros(2, 2)), "'index' parameter of Recorder.log must be in [0, 3). Got 3"),
     "negative": (lambda recorder: recorder.log([-1, 1], torch.zeros(2, 2)), "must be in [0, 3). Got -1"),

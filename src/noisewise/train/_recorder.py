@@ -132,34 +132,42 @@ class Recorder:
             self._loss = self._loss.to(device)
         return self._tally
 
+    def _under_way(self) -> Tally | None:
+        """What the epoch shows so far; None before anything of it was logged."""
+        return self._tally if self._tally is not None and bool(self._tally.number.any()) else None
+
     def end_epoch(self, **metrics: float) -> None:
         """Write down the epoch that ends here.
 
         Args:
             **metrics: what you measured, such as test_accuracy and validation_accuracy, in [0, 1].
         """
-        if self._tally is None or not bool((self._tally.predictions >= 0).any()):
+        tally = self._under_way()
+        if tally is None:
             raise InputError("An epoch ends before anything of it was logged. Call Recorder.log in every step.")
         for name, value in metrics.items():
             if name.endswith("_accuracy") and not 0 <= float(value) <= 1:
                 raise must(name, "Recorder.end_epoch", "in [0, 1]", value)
             if not math.isfinite(value):
                 raise must(name, "Recorder.end_epoch", "finite", value)
-        total = float(self._tally.loss)
+        total = float(tally.loss)
         if not math.isfinite(total):
             raise InputError(f"The loss {self._loss!r} was not finite in epoch {self._epoch + 1}. Try a smaller learning rate.")
+        line = {"epoch": self._epoch + 1, "step": self._step, "train_loss": total / float(tally.number.sum())}
+        line |= tally.shown(self._data.true_labels is not None)
+        for name in line.keys() & metrics.keys():
+            raise must(name, "Recorder.end_epoch", "left out, as the Recorder finds it out itself", metrics[name])
+        line |= {name: float(value) for name, value in metrics.items()}
         self._epoch += 1
-        line = {"epoch": self._epoch, "step": self._step, "train_loss": total / float(self._tally.number.sum())}
-        line |= self._tally.shown(self._data.true_labels is not None) | {name: float(value) for name, value in metrics.items()}
-        self._folder.write_record("training", self._epoch, self._tally.margins, self._tally.predictions)
+        self._folder.write_record("training", self._epoch, tally.margins, tally.predictions)
         self._folder.write_metrics([*self._folder.metrics(), line])
         self._settings = replace(self._settings, epochs=self._epoch)
         self._folder.write_settings(self._settings.as_json())
         self._folder.write_status("running", epoch=self._epoch, step=self._step)
-        self._tally.clear()
+        tally.clear()
 
     def finish(self, model: nn.Module | None = None) -> Run:
-        """Say that training is over.
+        """Say that training is over. An epoch that is under way ends here.
 
         Args:
             model: what was trained, to be kept in the folder.
@@ -167,6 +175,8 @@ class Recorder:
         Returns:
             The run, with its report, its audit and its dynamics.
         """
+        if self._under_way() is not None:
+            self.end_epoch()
         if model is not None:
             self._folder.write_tensors(
                 "model.safetensors", model.state_dict(), {"model": repr(model) if is_ours(model) else self._settings.model}
@@ -186,7 +196,11 @@ class Recorder:
         if self._ended:
             return
         if error is None:
-            self._end("finished")
+            try:
+                self.finish()
+            except InputError as unfinished:
+                self._end("failed", str(unfinished))
+                raise
         elif isinstance(error, KeyboardInterrupt):
             self._end("interrupted", "stopped by the user")
         else:
