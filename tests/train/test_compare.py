@@ -128,6 +128,19 @@ def test_a_negative_setting_has_a_folder_of_its_own_and_other_folders_keep_their
     ]
 
 
+def test_a_spec_that_is_too_long_for_a_name_is_cut_and_told_apart_from_others(tmp_path):
+    def matrix(rate):
+        rows = [[1 - rate if row == column else rate / 9 for column in range(10)] for row in range(10)]
+        return f"matrix({rows})"
+
+    noise = [matrix(0.5), matrix(0.5 + 1e-12)]
+    tasks = plan("mlp", "digits", loss=["ce"], noise=noise, seed=[0], folder=tmp_path, **SETTINGS)
+    assert len({task.folder for task in tasks}) == 2
+    for task in tasks:
+        assert task.folder.name.startswith("matrix_0.") and task.folder.name.endswith("-ce-seed0")
+        task.folder.mkdir()
+
+
 @pytest.mark.parametrize(
     ("grid", "sentence"),
     [

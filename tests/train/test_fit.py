@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -491,3 +492,9 @@ def test_a_dataset_object_is_as_good_as_its_spec(tmp_path):
     small = load("digits").take(torch.arange(200))
     run = fit("mlp", small, folder=tmp_path / "run", **{**QUICK, "epochs": 1})
     assert run.settings.data == "digits" and isinstance(small, Dataset)
+
+
+def test_the_folder_that_is_chosen_has_a_name_no_shell_minds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = fit("mlp", clusters(), loss="0.3*nce + 0.7*mae", noise="symmetric(0.2)", **QUICK)
+    assert re.fullmatch(r"arrays-mlp-0\.3_nce_0\.7_mae-symmetric-seed0-[0-9a-f]{8}", run.path.name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -24,7 +23,7 @@ from noisewise.errors import InputError, must
 from noisewise.losses import Loss
 from noisewise.noise import Noise
 from noisewise.train._fit import Watch, train
-from noisewise.train._folder import RunFolder, mark_ended
+from noisewise.train._folder import RunFolder, in_a_name, mark_ended
 from noisewise.train._mps import gpu_for_many
 from noisewise.train._run import Run
 from noisewise.train._settings import Settings, check_model
@@ -161,15 +160,10 @@ def plan(
     tasks = []
     for one_noise, one_loss, one_seed in itertools.product(noise, loss, seed):
         asked = Settings.of({"data": data, "model": model, "loss": one_loss, "noise": one_noise, "seed": one_seed, **settings})
-        tasks.append(Task(asked, Path(folder) / f"{_words(asked.noise)}-{_words(asked.loss)}-seed{one_seed}"))
+        tasks.append(Task(asked, Path(folder) / f"{in_a_name(asked.noise)}-{in_a_name(asked.loss)}-seed{one_seed}"))
     if len({task.folder for task in tasks}) < len(tasks):
         raise InputError("Two runs of the comparison are the same. List every loss, noise and seed once.")
     return tasks
-
-
-def _words(spec: str) -> str:
-    """A spec as a part of a folder's name: letters, digits, points, and the signs of negative numbers."""
-    return re.sub(r"(?:(?!(?<![A-Za-z0-9.])-[0-9.])[^A-Za-z0-9.])+", "_", spec).strip("_")
 
 
 def _work(tasks: Sequence[Task], shared: list[Any], jobs: int, watch: Callable[[Progress], None]) -> dict[int, str]:

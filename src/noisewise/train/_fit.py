@@ -29,7 +29,7 @@ from noisewise.batching import cut, number_of_batches
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
 from noisewise.dynamics import underfitting
 from noisewise.errors import InputError
-from noisewise.train._folder import RunFolder
+from noisewise.train._folder import RunFolder, in_a_name
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
@@ -118,7 +118,8 @@ def train(
 def _name(settings: Settings, origin: dict[str, Any]) -> str:
     """A folder name that the same settings on the same data have again."""
     content = json.dumps([settings.as_json(), origin["data"], *filter(None, [origin["model"]])], sort_keys=True)
-    words = "-".join(part.partition("(")[0] for part in (Path(settings.data).stem, settings.model, settings.loss, settings.noise))
+    data, model, *specs = (part.partition("(")[0] for part in (Path(settings.data).stem, settings.model, settings.loss, settings.noise))
+    words = "-".join([data, model, *map(in_a_name, specs)])
     return f"{words}-seed{settings.seed}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 

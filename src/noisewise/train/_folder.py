@@ -16,9 +16,11 @@ numbers mean.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -37,9 +39,25 @@ from noisewise.output import PART, written_whole
 
 FORMAT = 1
 KEPT_CHECKPOINTS = 2
+_LONGEST_WORDS = 100  # two of them and a seed make a name that every file system takes
 _FIRST = "provenance.json"
 _START = (_FIRST, "classes.json", "labels/given.npy", "labels/index.npy", "labels/true.npy", "labels/ids.json", "status.json")
 """What is written before the settings, the first of them first."""
+
+
+def in_a_name(spec: str) -> str:
+    """A spec as a part of a folder's name: letters, digits, points, and the signs of negative numbers.
+
+    What is too long for a name is cut, and a digest of all of it stands at the end.
+
+    Example:
+        >>> in_a_name("0.3*nce + 0.7*mae")
+        '0.3_nce_0.7_mae'
+    """
+    words = re.sub(r"(?:(?!(?<![A-Za-z0-9.])-[0-9.])[^A-Za-z0-9.])+", "_", spec).strip("_")
+    if len(words) <= _LONGEST_WORDS:
+        return words
+    return f"{words[: _LONGEST_WORDS - 9]}_{hashlib.sha256(spec.encode()).hexdigest()[:8]}"
 
 
 def mark_ended(folder: RunFolder, state: str, reason: str) -> None:
