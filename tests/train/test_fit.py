@@ -494,6 +494,13 @@ def test_a_dataset_object_is_as_good_as_its_spec(tmp_path):
     assert run.settings.data == "digits" and isinstance(small, Dataset)
 
 
+def test_the_callers_random_numbers_are_not_touched(tmp_path):
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(8, 3))
+    before = torch.get_rng_state()
+    fit(model, clusters(), folder=tmp_path / "run", **QUICK)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_the_folder_that_is_chosen_has_a_name_no_shell_minds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = fit("mlp", clusters(), loss="0.3*nce + 0.7*mae", noise="symmetric(0.2)", **QUICK)

@@ -109,7 +109,9 @@ def train(
         if target.status()["state"] == "finished":
             return Run(target.path, data=data)
     target.check_free()
-    with joined(settings.place()):
+    place = settings.place()
+    # Training seeds torch's own generators, which dropout draws from; the caller's stay where they were.
+    with joined(place), torch.random.fork_rng([place] if place.type == "cuda" else []):
         _Training(settings, model, sources, target, origin, told, watch).run()
         wait_for_all()
     return Run(target.path, data=data)
