@@ -101,7 +101,8 @@ def train(
         check_model(model)
     told = [all_loggers.get(logger) for logger in loggers]
     sources = gather(data, test, settings)
-    origin = {**provenance(sources, settings, settings.place()), "model": None if isinstance(model, str) else _build_of(model)}
+    place = settings.place()
+    origin = {**provenance(sources, place), "model": None if isinstance(model, str) else _build_of(model)}
     target = RunFolder(folder if folder is not None else Path("runs") / _name(settings, origin))
     if target.exists():
         _same(target, settings, origin)
@@ -109,7 +110,6 @@ def train(
         if target.status()["state"] == "finished":
             return Run(target.path, data=data)
     target.check_free()
-    place = settings.place()
     # Training seeds torch's own generators, which dropout draws from; the caller's stay where they were.
     with joined(place), torch.random.fork_rng([place] if place.type == "cuda" else []):
         _Training(settings, model, sources, target, origin, told, watch).run()

@@ -33,11 +33,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from noisewise.data import Dataset
-from noisewise.dynamics._record import missing, read_json, read_metrics
+from noisewise.dynamics._record import FORMAT, missing, read_json, read_metrics
 from noisewise.errors import InputError
 from noisewise.output import PART, written_whole
 
-FORMAT = 1
 KEPT_CHECKPOINTS = 2
 _LONGEST_WORDS = 100  # two of them and a seed make a name that every file system takes
 _FIRST = "provenance.json"

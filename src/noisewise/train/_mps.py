@@ -18,10 +18,10 @@ _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 
 
 @contextmanager
-def gpu_for_many() -> Iterator[bool]:
-    """Processes started inside the block share the GPU; gives whether the service could be started."""
+def gpu_for_many() -> Iterator[None]:
+    """Processes started inside the block share the GPU, where the service can be started."""
     if _PIPES in os.environ or shutil.which(_CONTROL) is None:
-        yield False
+        yield
         return
     with tempfile.TemporaryDirectory(prefix="noisewise-mps-") as folder:
         set_up = {_PIPES: folder, _LOGS: folder}
@@ -29,7 +29,7 @@ def gpu_for_many() -> Iterator[bool]:
         if started:
             os.environ.update(set_up)
         try:
-            yield started
+            yield
         finally:
             if started:
                 subprocess.run([_CONTROL], input=b"quit\n", env={**os.environ, **set_up}, capture_output=True, check=False)

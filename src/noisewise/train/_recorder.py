@@ -90,7 +90,7 @@ class Recorder:
     def _begin(self) -> None:
         if self._folder.exists():
             raise InputError(f"The folder {str(self._folder.path)!r} holds a run already. Give a Recorder a new one.")
-        origin = provenance(Sources(self._data, None, None, None, {"train": None, "test": None}), self._settings, torch.device("cpu"))
+        origin = provenance(Sources(self._data, None, None, None, {"train": None, "test": None}), torch.device("cpu"))
         del origin["data"]["train"]["inputs"]  # which a recorder never sees
         self._folder.begin(self._settings.as_json(), {**origin, "normalise": None, "recorded": True}, self._data)
 

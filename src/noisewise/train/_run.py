@@ -11,11 +11,11 @@ import torch
 
 from noisewise.data import augmentations
 from noisewise.data._arrays import as_inputs
-from noisewise.dynamics._record import read_settings
+from noisewise.dynamics._record import FORMAT, read_settings
 from noisewise.errors import InputError
 from noisewise.models import Classifier
 from noisewise.models import get as get_model
-from noisewise.train._folder import FORMAT, RunFolder
+from noisewise.train._folder import RunFolder
 from noisewise.train._settings import Settings
 
 if TYPE_CHECKING:

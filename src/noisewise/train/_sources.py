@@ -143,7 +143,7 @@ def called(data: Any) -> str:
     return "arrays" if isinstance(data, tuple | list) else type(data).__name__
 
 
-def provenance(sources: Sources, settings: Settings, device: torch.device) -> dict[str, Any]:
+def provenance(sources: Sources, device: torch.device) -> dict[str, Any]:
     """Versions, checksums and the state of the code: what one needs to know to trust or repeat a run."""
     parts = {"train": sources.train, "validation": sources.validation, "test": sources.test}
     corruption = sources.corruption
