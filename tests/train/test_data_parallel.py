@@ -9,9 +9,10 @@ import pytest
 import torch
 from PIL import Image
 from test_fit import QUICK, clusters, trains_alike
+from torch import nn
 
-from noisewise import fit
-from noisewise.data import Stream, read
+from noisewise import InputError, fit
+from noisewise.data import Stream, order, read
 from noisewise.train import Run
 from noisewise.train._processes import joined
 from two_processes import in_two_processes
@@ -43,6 +44,20 @@ def test_two_processes_train_like_one(tmp_path, loss):
     in_two_processes(worker, str(tmp_path / "two"), loss)
     fit("mlp(hidden=(32,))", clusters(), test=clusters(seed=1), loss=loss, folder=tmp_path / "one", **SETTINGS)
     trains_alike(Run(tmp_path / "one"), Run(tmp_path / "two"))
+
+
+def broken_worker(folder: Path) -> None:
+    inputs, labels = clusters()
+    inputs[order(labels, 0, 1)[64]] = 3e38  # the first example of the second batch, which the first process has
+    model = nn.Linear(8, 3)
+    nn.init.ones_(model.weight)
+    with pytest.raises(InputError, match="was not finite at step 2;"):
+        fit(model, (inputs, labels), folder=folder, **QUICK, normalise=False)
+
+
+def test_the_first_step_that_broke_is_named_whichever_process_had_it(tmp_path):
+    in_two_processes(broken_worker, tmp_path / "two")
+    assert Run(tmp_path / "two").state == "failed"
 
 
 # Two processes get 17 and 16 examples of a last batch of 33, and one of them nothing of a last batch of one.

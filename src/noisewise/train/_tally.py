@@ -56,10 +56,14 @@ class Tally:
 
     def gather(self) -> None:
         """Put together what the processes of a data-parallel run tallied, every example once."""
+        never = torch.iinfo(self.bad_step.dtype).max
         self.margins.nan_to_num_(nan=-torch.inf)
-        for value in (self.margins, self.predictions, self.bad_step, self.worst):
+        self.bad_step.masked_fill_(self.bad_step < 0, never)
+        dist.all_reduce(self.bad_step, dist.ReduceOp.MIN)
+        for value in (self.margins, self.predictions, self.worst):
             dist.all_reduce(value, dist.ReduceOp.MAX)
         self.margins.masked_fill_(self.margins == -torch.inf, torch.nan)
+        self.bad_step.masked_fill_(self.bad_step == never, -1)
         for value in (self.pull, self.eta, self.emphasis, self.number, self.loss):
             dist.all_reduce(value)
 
