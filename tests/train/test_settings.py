@@ -92,3 +92,20 @@ def test_an_object_that_no_spec_says_is_refused_before_anything_is_written(tmp_p
 def test_an_object_of_another_kind_is_refused(setting, given):
     with pytest.raises(InputError, match=f"The '{setting}' parameter of a run must be the spec of a known {setting} or such an object"):
         Settings.of({**ASKED, setting: given})
+
+
+@pytest.mark.parametrize(
+    ("setting", "given", "bounds"),
+    [
+        ("clip", 0, "(0, inf)"),  # which would learn nothing
+        ("clip", float("inf"), "(0, inf)"),
+        ("weight_decay", -1e-4, "[0, inf)"),
+        ("validation", 1, "[0, 1)"),
+        ("validation", float("nan"), "[0, 1)"),
+    ],
+)
+def test_a_number_out_of_bounds_is_refused(setting, given, bounds):
+    with pytest.raises(InputError) as caught:
+        Settings.of({**ASKED, setting: given})
+    assert str(caught.value) == f"The '{setting}' parameter of a run must be in {bounds}. Got {given!r} instead."
+    Settings.of({**ASKED, "clip": 1e-9, "weight_decay": 0, "validation": 0})

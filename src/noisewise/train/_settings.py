@@ -5,7 +5,6 @@ The same names stand in Python, in a TOML file, on the command line and in a run
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -18,7 +17,7 @@ from noisewise.data import augmentations
 from noisewise.data._own import OPTIONS
 from noisewise.errors import InputError, must, unknown
 from noisewise.noise import registry as noises
-from noisewise.spec import Named, Registry
+from noisewise.spec import Interval, Named, Registry
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._processes import own_gpu
 from noisewise.train._schedules import registry as schedules
@@ -26,6 +25,7 @@ from noisewise.train._schedules import registry as schedules
 _WHOLE = dict.fromkeys(
     ("epochs", "steps", "batch_size", "classes_per_batch", "accumulate", "patience", "evaluate_every", "checkpoint_every"), 1
 ) | {"seed": 0}
+_BOUNDS = {name: Interval.parse(bounds) for name, bounds in (("weight_decay", "[0, inf)"), ("validation", "[0, 1)"), ("clip", "(0, inf)"))}
 _OPTIONAL = ("epochs", "steps", "classes_per_batch", "patience", "clip")
 _YES_OR_NO = ("normalise", "clean_pass", "compile")
 _CHOICES = {"precision": ("auto", "float32", "bfloat16")}
@@ -137,12 +137,12 @@ class Settings:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise must(name, "a run", "one of " + ", ".join(map(repr, choices)), getattr(self, name))
-        for name, high in (("weight_decay", math.inf), ("validation", 1.0), ("clip", math.inf)):
+        for name, bounds in _BOUNDS.items():
             value = getattr(self, name)
             if value is None and name in _OPTIONAL:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < high:
-                raise must(name, "a run", f"in [0, {high:g})", value)
+            if isinstance(value, bool) or not isinstance(value, int | float) or value not in bounds:
+                raise must(name, "a run", f"in {bounds}", value)
         if (self.epochs is None) == (self.steps is None):
             raise InputError(f"A run needs either epochs or steps. Got epochs={self.epochs}, steps={self.steps}.")
         if self.patience is not None and self.validation == 0:
