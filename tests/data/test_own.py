@@ -355,6 +355,12 @@ def test_a_split_keeps_the_share_of_every_class_and_loses_nothing() -> None:
     assert not torch.equal(first.index, split(data, 0.3, seed=2)[0].index)
 
 
+@pytest.mark.parametrize("seed", [-1, 2**63, 2**64, 10**30])
+def test_any_whole_number_is_a_seed_of_a_split(seed: int) -> None:
+    data = Dataset(torch.zeros(40, 1), torch.arange(40) % 2, ("a", "b"))
+    assert len(split(data, 0.25, seed)[0]) == 10
+
+
 def test_every_example_is_as_likely_to_be_chosen() -> None:
     data = Dataset(torch.zeros(12, 1), torch.tensor([0] * 7 + [1] * 5), ("a", "b"))
     chosen = torch.zeros(12)

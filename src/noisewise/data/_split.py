@@ -15,7 +15,7 @@ def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
         data: a data set in memory, or a stream.
         fraction: the share of the first part, between 0 and 1. It gets round(fraction · N) examples, and of each class its
             share to within one example.
-        seed: what the choice comes from; nothing else draws from it.
+        seed: what the choice comes from, any whole number; nothing else draws from it.
 
     Returns:
         The first part and the rest, each in the order of the data set.
@@ -29,7 +29,7 @@ def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
         raise must("fraction", "split", "in (0, 1)", fraction)
     if not 1 <= round(fraction * len(data)) < len(data):
         raise must("fraction", "split", f"one that leaves neither part of {len(data)} examples empty", fraction)
-    shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+    shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed % 2**64))
     by_class = shuffled[data.labels.cpu()[shuffled].argsort(stable=True)]
     # Going through class after class, an example is chosen whenever the share of those gone through passes a whole number.
     share = (torch.arange(len(data) + 1, dtype=torch.float64) * fraction + 0.5).floor()
