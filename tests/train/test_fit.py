@@ -505,3 +505,9 @@ def test_the_folder_that_is_chosen_has_a_name_no_shell_minds(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     run = fit("mlp", clusters(), loss="0.3*nce + 0.7*mae", noise="symmetric(0.2)", **QUICK)
     assert re.fullmatch(r"arrays-mlp-0\.3_nce_0\.7_mae-symmetric-seed0-[0-9a-f]{8}", run.path.name)
+
+
+def test_a_line_has_the_learning_rate_of_its_last_step_as_it_was_asked_for(tmp_path):
+    run = fit("mlp", clusters(), schedule="multistep((10, 15), factor=0.5)", folder=tmp_path / "run", **{**QUICK, "epochs": 4})
+    assert [line["step"] for line in run.metrics] == [5, 10, 15, 20]
+    assert [line["lr"] for line in run.metrics] == [0.1, 0.1, 0.05, 0.025]

@@ -325,10 +325,11 @@ class _Training:
         self._prepare_epoch(epoch)
         first = (epoch - 1) * self.per_epoch
         number = min(self.per_epoch, self.total - first)
-        rates = (self.base_lr * self.factors[first : first + number]).to(self.device, self.updater.lr.dtype)
+        rates = self.base_lr * self.factors[first : first + number]
+        on_device = rates.to(self.device, self.updater.lr.dtype)
         with closing(self._feed(epoch, number)) as feed:
             for position, (index, inputs, whole) in enumerate(feed):
-                self.updater.lr.copy_(rates[position])
+                self.updater.lr.copy_(on_device[position])
                 self.update(index, inputs, whole)
                 if self.watch is not None:
                     self.watch(first + position + 1, self.total)
