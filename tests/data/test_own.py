@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
 
 from noisewise.data import Dataset, ImageFiles, Stream, from_arrays, from_folder, from_hf, from_table, read, split
 from noisewise.errors import InputError
@@ -339,6 +339,13 @@ def test_read_finds_out_what_it_is_given(table: Path, folder: Path, monkeypatch:
 )
 def test_what_cannot_be_read_is_refused(source: Any, options: dict[str, Any], message: str) -> None:
     refused(message, read, source, **options)
+
+
+def test_a_loader_is_its_data_set_and_one_that_gives_only_a_part_of_it_is_refused() -> None:
+    pairs = TensorDataset(torch.arange(10.0).view(-1, 1), torch.arange(10) % 2)
+    assert read(DataLoader(pairs, batch_size=3, shuffle=True, drop_last=True)).inputs.flatten().tolist() == list(range(10))
+    assert read(DataLoader(Subset(pairs, [7, 2]))).inputs.flatten().tolist() == [7, 2]
+    refused("Give one over torch.utils.data.Subset(data, indices)", read, DataLoader(pairs, sampler=SubsetRandomSampler([7, 2])))
 
 
 def test_a_split_keeps_the_share_of_every_class_and_loses_nothing() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler
 
 from noisewise.data._arrays import from_arrays
 from noisewise.data._dataset import Dataset
@@ -31,6 +31,11 @@ def from_loader(loader: DataLoader[Any], *, classes: Sequence[str] | None = None
     """
     if isinstance(loader.dataset, IterableDataset):
         raise InputError("A DataLoader over an IterableDataset has no numbered examples to record. Give one over a map-style data set.")
+    if isinstance(loader.sampler, SubsetRandomSampler):
+        raise InputError(
+            "A DataLoader with a SubsetRandomSampler gives some examples of its data set, and all of them would be read. "
+            "Give one over torch.utils.data.Subset(data, indices)."
+        )
     ordered: DataLoader[Any] = DataLoader(
         loader.dataset, batch_size=loader.batch_size or 1, shuffle=False, num_workers=loader.num_workers, collate_fn=loader.collate_fn
     )
