@@ -87,6 +87,22 @@ def test_an_error_of_watch_or_an_interrupt_ends_the_workers_at_once_and_says_so_
     assert not (tmp_path / "none-gce-seed0").exists()
 
 
+def test_a_comparison_that_is_stopped_says_nothing_of_a_run_that_another_call_trains(tmp_path):
+    folder, states = tmp_path / "none-ce-seed0", []
+
+    def stop(progress):
+        raise KeyboardInterrupt
+
+    def watch(done, of):
+        if done == 7:
+            with pytest.raises(KeyboardInterrupt):
+                compare("mlp", clusters(), loss=["ce"], folder=tmp_path, jobs=1, watch=stop, **SETTINGS)
+            states.append(status(folder)["state"])
+
+    fit("mlp", clusters(), folder=folder, watch=watch, **SETTINGS)
+    assert states == ["running"]
+
+
 def test_a_run_whose_worker_is_killed_has_failed_and_the_other_worker_does_the_rest(tmp_path):
     killed = []
 

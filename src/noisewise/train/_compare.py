@@ -238,6 +238,7 @@ def _wait_for(workers: Iterable[Any]) -> None:
     for worker in workers:
         worker.join(timeout=10)
         worker.kill()
+        worker.join()
 
 
 def _worker(tasks: Sequence[Task], shared: list[Any], line: Any) -> None:

@@ -60,9 +60,11 @@ def in_a_name(spec: str) -> str:
 
 
 def mark_ended(folder: RunFolder, state: str, reason: str) -> None:
-    """Say of a run that was under way, and cannot say so itself, how it ended."""
-    if folder.exists() and folder.status()["state"] == "running":
-        folder.write_status(state, reason)
+    """Say of a run that was under way, and cannot say so itself, how it ended; one that another call trains is left alone."""
+    if folder.exists():
+        with suppress(InputError), folder.held():
+            if folder.status()["state"] == "running":
+                folder.write_status(state, reason)
 
 
 class RunFolder:
