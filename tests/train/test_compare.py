@@ -5,6 +5,8 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -120,6 +122,21 @@ def test_a_run_whose_worker_is_killed_has_failed_and_the_other_worker_does_the_r
     assert failed["reason"] == "its process ended with status -9" and failed["step"] > 0
     runs = compare("mlp", clusters(), loss=["ce"], seed=range(4), folder=tmp_path, jobs=1, **{**SETTINGS, "epochs": 40})
     assert {run.state for run in runs} == {"finished"}
+
+
+def compare_until_killed(folder):
+    def watch(progress):
+        if progress.step > 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    compare("mlp", clusters(), loss=["ce"], folder=folder, jobs=1, watch=watch, **LONG)
+
+
+def test_a_comparison_that_is_killed_interrupts_its_runs_without_a_word(tmp_path):
+    program = f"import sys; sys.path[:0] = {sys.path!r}; import test_compare; test_compare.compare_until_killed({str(tmp_path)!r})"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == -signal.SIGTERM and "Traceback" not in ended.stderr  # which its worker has too, and lets go of at its end
+    assert status(tmp_path / "none-ce-seed0")["state"] == "interrupted"
 
 
 def test_runs_that_no_worker_is_left_for_have_failed_too(tmp_path):

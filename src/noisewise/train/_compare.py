@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -245,15 +246,23 @@ def _worker(tasks: Sequence[Task], shared: list[Any], line: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the keyboard is for the process that compares
     torch.set_num_threads(1)
     train_set, test_set = shared
-    while (place := line.recv()) is not None:
 
-        def tell(step: int, steps: int, place: int = place) -> None:
-            if step % max(1, steps // 200) == 0:
-                line.send(Progress(place, "running", step, steps))
-
+    def say(progress: Progress) -> None:
         try:
-            line.send(Progress(place, "running"))
-            tasks[place].train(train_set, test_set, tell)
-            line.send(Progress(place, "finished"))
-        except Exception as error:  # one run that fails must not end the others
-            line.send(Progress(place, f"{error}" if isinstance(error, InputError) else repr(error)))
+            line.send(progress)
+        except OSError:  # the process that compares was killed: what is under way is interrupted, without a word
+            sys.exit(1)
+
+    with suppress(EOFError):  # the same, between two runs
+        while (place := line.recv()) is not None:
+
+            def tell(step: int, steps: int, place: int = place) -> None:
+                if step % max(1, steps // 200) == 0:
+                    say(Progress(place, "running", step, steps))
+
+            try:
+                say(Progress(place, "running"))
+                tasks[place].train(train_set, test_set, tell)
+                say(Progress(place, "finished"))
+            except Exception as error:  # one run that fails must not end the others
+                say(Progress(place, f"{error}" if isinstance(error, InputError) else repr(error)))
