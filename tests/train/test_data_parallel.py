@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from test_fit import QUICK, clusters, trains_alike
 from torch import nn
 
 from noisewise import InputError, fit
-from noisewise.data import Stream, order, read
+from noisewise.data import Stream, _files, _stream, order, read
 from noisewise.train import Run
 from noisewise.train._processes import joined
 from two_processes import in_two_processes
@@ -115,3 +116,17 @@ def test_batches_that_do_not_divide_evenly_train_two_processes_like_one(tmp_path
 
 def test_a_stream_that_leaves_a_process_without_an_example_trains_two_processes_like_one(tmp_path, two_uneven, images):
     trains_alike(streamed(tmp_path, images), Run(two_uneven / "stream"))
+
+
+def decoding_worker(folder: Path, images: Path) -> None:
+    decoded = []
+    _stream.decode = lambda path, size: decoded.append(path) or _files.decode(path, size)
+    data = replace(read(images, size=4, memory=0.0), workers=0)
+    fit("mlp(hidden=(16,))", data, folder=folder, **{**SETTINGS, "epochs": 2, "batch_size": 4, "clean_pass": False})
+    own = 5 if os.environ["RANK"] == "0" else 4  # of 4 and 5 examples
+    assert len(decoded) == 2 * own + (4 if os.environ["RANK"] == "0" else 2)  # two before and, in the first, after training
+
+
+def test_a_process_decodes_the_images_it_trains_on_and_no_others(tmp_path, images):
+    in_two_processes(decoding_worker, tmp_path / "run", images)
+    assert Run(tmp_path / "run").state == "finished"

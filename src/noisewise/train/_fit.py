@@ -236,7 +236,8 @@ class _Training:
 
     def _first_scores(self) -> Any:
         """What the model says of the first two examples."""
-        inputs = next(iter(batches(self.data.train, 2, shuffle=False))).inputs
+        first = self.data.train.take(torch.arange(min(2, len(self.data.train))))  # of a stream, nothing else is decoded
+        inputs = next(iter(batches(first, 2, shuffle=False))).inputs
         self.model.eval()
         with torch.no_grad():
             return self.model(self.prepare_evaluation(inputs))
@@ -368,9 +369,9 @@ class _Training:
             for index in chosen:
                 yield mine(index), None, len(index)
             return
-        with closing(data.images(cut(positions, settings.batch_size)[:number])) as images:
+        with closing(data.images([mine(batch) for batch in cut(positions, settings.batch_size)[:number]])) as images:
             for index, inputs in zip(chosen, images, strict=True):
-                yield mine(index), mine(inputs), len(index)
+                yield mine(index), inputs, len(index)
 
     def _check_finite(self, step: int) -> None:
         """Stop a run that blew up, before anything of this epoch is written."""
