@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from noisewise.data import Dataset, ImageFiles, Stream, batches, split
+from noisewise.data import Dataset, ImageFiles, Stream, batches, order, split
 from noisewise.errors import InputError
 
 SIZE = (10, 8)
@@ -66,11 +66,11 @@ def test_batches_hold_every_example_once_and_say_which() -> None:
 def test_seed_and_epoch_each_give_another_order() -> None:
     data = Dataset(torch.zeros(100, 1), torch.arange(100) % 2, ("a", "b"))
 
-    def order(seed: int, epoch: int) -> tuple[int, ...]:
+    def drawn(seed: int, epoch: int) -> tuple[int, ...]:
         return tuple(next(batches(data, 100, shuffle=True, seed=seed, epoch=epoch)).index.tolist())
 
-    assert order(0, 1) == order(0, 1)
-    assert len({order(seed, epoch) for seed in range(5) for epoch in range(5)}) == 25
+    assert drawn(0, 1) == drawn(0, 1)
+    assert len({drawn(seed, epoch) for seed in range(5) for epoch in range(5)}) == 25
 
 
 @pytest.mark.parametrize("group", [1, 3, 8])
@@ -89,6 +89,14 @@ def test_batches_in_groups_have_few_classes_and_hold_every_example_once(group: i
     first = seen[0][: whole * group].view(-1, group)
     changes = int((labels[first[1:, 0]] != labels[first[:-1, 0]]).sum())
     assert 0.7 * len(first) < changes < 0.9 * len(first)  # of five classes in a random order four in five neighbours differ
+
+
+def test_what_is_left_over_of_the_classes_ends_an_epoch_with_any_of_them() -> None:
+    labels = torch.arange(70) % 10  # seven of each: a group of four, and three left over
+    left = torch.stack([labels[order(labels, seed=0, epoch=epoch, group=4)][40:].view(10, 3) for epoch in range(300)])
+    assert (left == left[:, :, :1]).all()
+    last = torch.bincount(left[:, -1, 0], minlength=10)
+    assert last.min() > 10 and last.max() < 55  # 30 on average, with a deviation of 5.2
 
 
 def test_a_group_is_drawn_from_all_of_its_class() -> None:

@@ -238,7 +238,8 @@ def order(labels: Tensor, seed: int, epoch: int, group: int = 1) -> Tensor:
         labels: of all examples.
         seed: what it comes from, together with the epoch.
         epoch: the number of the pass.
-        group: how many examples in a row have one label, but for what is left over of every class, which comes last.
+        group: how many examples in a row have one label, but for what is left over of every class, which comes last, one class after
+            the other in a random order.
 
     Example:
         >>> labels = torch.tensor([0, 1, 0, 1, 0, 1, 0, 1, 1])
@@ -253,9 +254,11 @@ def order(labels: Tensor, seed: int, epoch: int, group: int = 1) -> Tensor:
     number = torch.bincount(labels)
     place = torch.arange(len(labels)) - torch.repeat_interleave(number.cumsum(0) - number, number)
     full = place < torch.repeat_interleave(number - number % group, number)
-    groups = by_class[full].view(-1, group)
-    mixed = torch.randperm(len(groups), generator=_drawn_from(seed, epoch, group))
-    return torch.cat([groups[mixed].flatten(), by_class[~full]])
+    groups, left = by_class[full].view(-1, group), by_class[~full]
+    generator = _drawn_from(seed, epoch, group)
+    mixed = torch.randperm(len(groups), generator=generator)
+    turn = torch.randperm(len(number), generator=generator)
+    return torch.cat([groups[mixed].flatten(), left[turn[labels[left]].argsort(stable=True)]])
 
 
 def _drawn_from(*numbers: int) -> torch.Generator:

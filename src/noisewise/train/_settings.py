@@ -51,7 +51,8 @@ class Settings:
         steps: how many updates.
         seed: decides weights, order, augmentation and dropout, and the noise.
         batch_size: examples per update, over all processes.
-        classes_per_batch: how many given labels a batch has at most, with as many examples of each; None for any.
+        classes_per_batch: how many given labels a batch has at most, with as many examples of each; None for any. What is left over
+            of every label makes up the last batches of an epoch, which have more.
         optimiser: an optimiser spec.
         schedule: a learning-rate schedule spec.
         weight_decay: L2 penalty.
