@@ -277,6 +277,8 @@ def test_images_get_their_channels_first(shape: tuple[int, ...], expected: tuple
     assert data.inputs.shape == expected and data.inputs.dtype == torch.uint8
     if shape[-1] == 3 and shape[1] != 1:
         assert np.array_equal(data.inputs.numpy(), np.moveaxis(images, 3, 1))
+        shares = from_arrays(images / 255, [0, 1, 0, 1]).inputs
+        assert shares.dtype == torch.float32 and np.array_equal(shares.numpy(), np.moveaxis((images / 255).astype(np.float32), 3, 1))
 
 
 def test_whole_numbers_and_read_only_or_reversed_arrays_become_features() -> None:

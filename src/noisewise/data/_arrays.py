@@ -26,8 +26,8 @@ def from_arrays(
     """Make a data set of numpy arrays, torch tensors or lists.
 
     Args:
-        inputs: images as uint8, (N, channels, height, width), (N, height, width, channels) with 1 or 3 channels, or
-            (N, height, width); or features as any numbers, (N, …), which become float32.
+        inputs: images, (N, channels, height, width) or (N, height, width, channels) with 1 or 3 channels, as uint8 or as numbers from
+            0 to 1, or (N, height, width) as uint8; or features as any numbers, (N, …). All but uint8 images become float32.
         labels: one per input, whole numbers or text.
         classes: the names of the classes in their order; by default those that occur, sorted. Give the training set's to a
             test set, so that both count the classes alike.
@@ -67,10 +67,14 @@ def as_inputs(inputs: Any) -> Tensor:
         raise must("inputs", "from_arrays", "shaped (N, …) with at least one example and one feature", tuple(tensor.shape))
     if tensor.dtype == torch.uint8 and tensor.dim() == 3:
         return tensor.unsqueeze(1)
-    if tensor.dtype == torch.uint8 and tensor.dim() == 4:
-        last = tensor.shape[3] in (1, 3) and tensor.shape[1] not in (1, 3)
-        return tensor.permute(0, 3, 1, 2).contiguous() if last else tensor
-    tensor = tensor.float()
+    if tensor.dtype != torch.uint8 or tensor.dim() != 4:
+        tensor = tensor.float()
+        _check_finite(tensor)
+    last = tensor.dim() == 4 and tensor.shape[3] in (1, 3) and tensor.shape[1] not in (1, 3)
+    return tensor.permute(0, 3, 1, 2).contiguous() if last else tensor
+
+
+def _check_finite(tensor: Tensor) -> None:
     finite = torch.isfinite(tensor).flatten(1).all(1)
     if not finite.all():
         row = int((~finite).nonzero()[0])
@@ -79,7 +83,6 @@ def as_inputs(inputs: Any) -> Tensor:
         raise InputError(
             f"Row {row}, {where} of the inputs is {tensor[row][tuple(place)].item()}, not a finite number; fill it in or leave the row out."
         )
-    return tensor
 
 
 def _tensor(inputs: Any) -> Tensor:
