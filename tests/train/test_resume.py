@@ -193,4 +193,5 @@ def test_loggers_that_have_started_are_finished_when_another_cannot_start(tmp_pa
     with pytest.raises(InputError, match="not installed"):
         fit("mlp", clusters(), folder=tmp_path / "run", loggers=loggers, **QUICK)
     assert json.loads((tmp_path / "first.jsonl").read_text().splitlines()[-1]) == {"state": "failed"}
-    assert status(tmp_path / "run")["reason"] == "This logger is not installed."
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"], "refused before anything is written"
+    assert fit("mlp", clusters(), loss="mae", folder=tmp_path / "run", **QUICK).state == "finished"

@@ -273,19 +273,21 @@ class _Training:
 
     def run(self) -> None:
         """Train to the end, from the newest checkpoint if there is one, with nobody else in the folder."""
+        state = "failed"
         with self.folder.held() if self.rank == 0 else nullcontext():
-            if self.rank == 0:
-                self._open()
-            wait_for_all()
-            state = "finished"
             try:
-                self._tell(lambda logger: logger.start(self.settings.as_json()))
-                self._epochs()
-            except BaseException as error:
-                state, reason = _ending(error)
-                with suppress(InputError):  # a disk that is full has no room for this either
-                    self._status(state, reason)
-                raise
+                self._tell(lambda logger: logger.start(self.settings.as_json()))  # first: it may lack its library
+                if self.rank == 0:
+                    self._open()
+                wait_for_all()
+                try:
+                    self._epochs()
+                    state = "finished"
+                except BaseException as error:
+                    state, reason = _ending(error)
+                    with suppress(InputError):  # a disk that is full has no room for this either
+                        self._status(state, reason)
+                    raise
             finally:
                 self._tell(lambda logger: logger.finish(state))
 
