@@ -511,3 +511,10 @@ def test_a_line_has_the_learning_rate_of_its_last_step_as_it_was_asked_for(tmp_p
     run = fit("mlp", clusters(), schedule="multistep((10, 15), factor=0.5)", folder=tmp_path / "run", **{**QUICK, "epochs": 4})
     assert [line["step"] for line in run.metrics] == [5, 10, 15, 20]
     assert [line["lr"] for line in run.metrics] == [0.1, 0.1, 0.05, 0.025]
+
+
+@pytest.mark.parametrize("model", ["mlp", nn.Sequential(nn.Flatten(), nn.Linear(64, 10))], ids=["ours", "one's own"])
+def test_a_model_that_cannot_take_what_the_augmentation_makes_is_refused_before_anything_is_written(tmp_path, model):
+    with pytest.raises(InputError, match=r"\(2, 1, 6, 6\)"):
+        fit(model, "digits", augment="crop(0, size=6)", folder=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()

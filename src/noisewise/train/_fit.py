@@ -196,7 +196,10 @@ class _Training:
             model = models.get(model, num_classes=classes, shape=tuple(sources.train.inputs.shape[1:]))
         self.model = model.to(self.device)
         self.generator = torch.Generator(self.device)
-        self.prepare_evaluation = prepared(augmentations.get("none"), self.normalise, self.generator, self.device.type == "cuda")
+        self.prepare_training, self.prepare_evaluation = (
+            prepared(augmentations.get(augment), self.normalise, self.generator, self.device.type == "cuda")
+            for augment in (settings.augment, "none")
+        )
         self._check_scores(classes)
         line = underfitting(self.loss, classes)
         if line and self.rank == 0:
@@ -218,29 +221,33 @@ class _Training:
         self.folder.begin(self.settings.as_json(), origin, self.data.train)
 
     def _check_scores(self, classes: int) -> None:
-        """Refuse a model that does not give one score per class, before anything is written."""
-        number = min(2, len(self.data.train))
-        try:
-            scores = self._first_scores()
-        except InputError:
-            raise
-        except Exception as error:  # a module of the user's own may raise anything
-            shape = (number, *self.data.train.inputs.shape[1:])
-            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            raise InputError(
-                f"The model {self.settings.model} cannot score inputs shaped {shape}: {reason}. Give a model that takes such inputs."
-            ) from error
-        if not isinstance(scores, Tensor) or scores.shape != (number, classes):
-            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise InputError(f"The model must give scores shaped (N, {classes}), one per class. Got {got} for {number} examples.")
+        """Refuse a model that does not give one score per class, as it is trained and as it is tested, before anything is written."""
+        first = self._first_inputs()
+        for prepare in (self.prepare_evaluation, self.prepare_training):
+            inputs = prepare(first)
+            try:
+                scores = self._scored(inputs)
+            except InputError:
+                raise
+            except Exception as error:  # a module of the user's own may raise anything
+                reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+                raise InputError(
+                    f"The model {self.settings.model} cannot score inputs shaped {tuple(inputs.shape)}: {reason}. "
+                    "Give a model that takes such inputs."
+                ) from error
+            if not isinstance(scores, Tensor) or scores.shape != (len(inputs), classes):
+                got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+                raise InputError(f"The model must give scores shaped (N, {classes}), one per class. Got {got} for {len(inputs)} examples.")
 
-    def _first_scores(self) -> Any:
-        """What the model says of the first two examples."""
-        first = self.data.train.take(torch.arange(min(2, len(self.data.train))))  # of a stream, nothing else is decoded
-        inputs = next(iter(batches(first, 2, shuffle=False))).inputs
+    def _first_inputs(self) -> Tensor:
+        """The first two examples; of a stream, no others are decoded."""
+        first = self.data.train.take(torch.arange(min(2, len(self.data.train))))
+        return next(iter(batches(first, 2, shuffle=False))).inputs
+
+    def _scored(self, inputs: Tensor) -> Any:
         self.model.eval()
         with torch.no_grad():
-            return self.model(self.prepare_evaluation(inputs))
+            return self.model(inputs)
 
     def _build(self) -> None:
         settings, on_gpu = self.settings, self.device.type == "cuda"
@@ -256,9 +263,7 @@ class _Training:
             scorer = torch.compile(scorer)  # type: ignore[assignment]
         if self.world > 1:
             scorer = DistributedDataParallel(scorer)
-        augment = augmentations.get(settings.augment)
-        prepare = prepared(augment, self.normalise, self.generator, on_gpu)
-        self.step = Step(scorer, self.loss, self.updater, self.data.train, prepare, settings.clip, settings.accumulate)
+        self.step = Step(scorer, self.loss, self.updater, self.data.train, self.prepare_training, settings.clip, settings.accumulate)
         self.graphs = on_gpu and self.world == 1 and not isinstance(self.data.train, Stream)
         self.update: Callable[..., None] = self._graphed() if self.graphs else self.step
         self._scorings: dict[str, tuple[Scoring, Callable[..., None]]] = {}
@@ -450,7 +455,7 @@ class _Training:
         self.folder.write_checkpoint(epoch, tensors, {"epoch": epoch, "step": int(self.step.number), "best": best, "waited": waited})
 
     def _finish(self, stopped_early: bool) -> None:
-        if not self._first_scores().isfinite().all():  # not every run is evaluated
+        if not self._scored(self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
             raise self._blown_up(f"The scores were not finite after step {int(self.step.number)}")
         notes = {"model": repr(self.model) if is_ours(self.model) else type(self.model).__name__}
         self.folder.write_tensors("model.safetensors", self.model.state_dict(), notes)
