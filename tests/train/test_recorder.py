@@ -92,6 +92,22 @@ def test_an_example_that_is_drawn_twice_counts_twice_in_a_mean(tmp_path):
     assert line["mean_emphasis"] == pytest.approx(float((1 - scores.softmax(1)[torch.arange(6), labels[drawn]]).mean()), rel=1e-6)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize(
+    "given", [{"weight": torch.tensor([1.0, 5.0, 2.0])}, {"ignore_index": 1}, {"weight": torch.tensor([1.0, 0.0, 2.0])}]
+)
+def test_an_example_pulls_as_hard_as_its_class_weighs(tmp_path, given, reduction):
+    labels = torch.arange(30) % 3
+    scores = torch.randn(30, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    nn.CrossEntropyLoss(**given, reduction=reduction)(scores, labels).backward()
+    pulled = 0.5 * scores.grad.abs().sum() * (30 if reduction == "mean" else 1)
+    recorder = Recorder(tmp_path / "run", labels, loss=noisewise.get("ce", **given, reduction=reduction))
+    recorder.log(torch.arange(30), scores)
+    recorder.end_epoch()
+    (line,) = recorder.finish().metrics
+    assert line["emphasis"]["all"]["pull"] == pytest.approx(float(pulled), rel=1e-5)
+
+
 def test_everything_reads_a_recorded_loop_like_any_other_run(tmp_path):
     run, true, model = trained(tmp_path / "mine", ids=[f"x{number}" for number in range(300)], classes=["a", "b", "c"], data="pets")
     assert run.state == "finished" and run.settings.epochs == 8 and run.classes == ("a", "b", "c")

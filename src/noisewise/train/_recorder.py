@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from noisewise import losses
 from noisewise.data import from_arrays
 from noisewise.errors import InputError, must
-from noisewise.kernels import loss_and_gradient
+from noisewise.kernels import Pass, loss_and_gradient
 from noisewise.losses import Loss
 from noisewise.train._folder import RunFolder
 from noisewise.train._run import Run, is_ours
@@ -76,6 +76,7 @@ class Recorder:
         data: str = "own",
     ) -> None:
         self._loss = losses.get(loss)
+        self._weighs = bool({"weight", "ignore_index"} & self._loss.contract.keys())
         self._data = from_arrays(torch.zeros(len(labels), 1), labels, classes=classes, true_labels=true_labels, ids=ids, name=data)
         self._settings = Settings(data=data, model=model, loss=repr(self._loss), epochs=1)
         self._folder = RunFolder(folder)
@@ -111,8 +112,16 @@ class Recorder:
         counted = self._groups[:, index]
         total = (found.value.double() * len(index) if self._loss.reduction == "mean" else found.value.double().sum()).view(1)
         tally.note(index, scores, found.margin, torch.full((), self._step, device=scores.device))
-        tally.add(torch.cat([counted @ found.emphasis.double(), total]), counted.sum(1), torch.as_tensor(lr, dtype=torch.float64))
+        emphasis = self._emphasis(found).double()
+        tally.add(torch.cat([counted @ emphasis, total]), counted.sum(1), torch.as_tensor(lr, dtype=torch.float64))
         self._step += 1
+
+    def _emphasis(self, found: Pass) -> Tensor:
+        """Half the L1 norm of ∂L/∂scores of every example, for L the sum over the batch; a pass tells it before any weight."""
+        if not self._weighs:
+            return found.emphasis
+        number = len(found.gradient) if self._loss.reduction == "mean" else 1
+        return 0.5 * number * found.gradient.abs().sum(1)
 
     def _check(self, index: Tensor, scores: Tensor) -> None:
         wanted = f"shaped (N, {len(self._data.classes)}), one row for each of the {index.numel()} examples"
