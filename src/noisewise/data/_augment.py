@@ -153,7 +153,7 @@ class Crop(Augmentation, name="crop"):
 
 
 class CentreCrop(Augmentation, name="centre_crop"):
-    """Cut a square out of the middle: what a model trained on random crops is tested on.
+    """Cut a square out of the middle.
 
     Args:
         size: the side of the square.

@@ -44,7 +44,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """ "running", "finished", "interrupted" or "failed"."""
+        """ "finished", "interrupted", "failed", or "running", as it says of itself also when it was killed without a word."""
         return str(self._folder.status()["state"])
 
     @property

@@ -58,7 +58,7 @@ class Settings:
         weight_decay: L2 penalty.
         clip: largest norm of the whole gradient, or None.
         accumulate: in how many parts a batch is gone through.
-        augment: an augmentation spec.
+        augment: an augmentation spec; evaluations take the images whole and unchanged.
         normalise: whether inputs are brought to mean 0 and variance 1 with the training set's numbers.
         validation: the share of the training examples, noisy labels and all, that is kept out to watch.
         patience: stop when so many evaluations in a row were no better on the validation share; None never stops.
