@@ -347,6 +347,7 @@ def test_a_loader_is_its_data_set_and_one_that_gives_only_a_part_of_it_is_refuse
     pairs = TensorDataset(torch.arange(10.0).view(-1, 1), torch.arange(10) % 2)
     assert read(DataLoader(pairs, batch_size=3, shuffle=True, drop_last=True)).inputs.flatten().tolist() == list(range(10))
     assert read(DataLoader(Subset(pairs, [7, 2]))).inputs.flatten().tolist() == [7, 2]
+    refused("Got one over an empty data set", read, DataLoader(Subset(pairs, [])))
     refused("Give one over torch.utils.data.Subset(data, indices)", read, DataLoader(pairs, sampler=SubsetRandomSampler([7, 2])))
 
 

@@ -518,3 +518,21 @@ def test_a_model_that_cannot_take_what_the_augmentation_makes_is_refused_before_
     with pytest.raises(InputError, match=r"\(2, 1, 6, 6\)"):
         fit(model, "digits", augment="crop(0, size=6)", folder=tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("model", [nn.Linear, None, print], ids=["a class", "nothing", "a function"])
+def test_what_is_no_model_is_refused(model):
+    with pytest.raises(InputError, match=r"The 'model' parameter of fit must be a model spec or a torch\.nn\.Module\. Got "):
+        fit(model, clusters(), **QUICK)
+
+
+def test_a_model_that_is_frozen_as_a_whole_is_refused_before_anything_is_written(tmp_path):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 3)).requires_grad_(False)
+    with pytest.raises(
+        InputError, match=r"The model Sequential has no weights to train: all are frozen\. Let some of them require a gradient"
+    ):
+        fit(model, clusters(), folder=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
+    model[1].requires_grad_(True)
+    before = model[0].weight.clone()
+    assert fit(model, clusters(), folder=tmp_path / "run", **QUICK).state == "finished" and torch.equal(model[0].weight, before)

@@ -109,3 +109,16 @@ def test_a_number_out_of_bounds_is_refused(setting, given, bounds):
         Settings.of({**ASKED, setting: given})
     assert str(caught.value) == f"The '{setting}' parameter of a run must be in {bounds}. Got {given!r} instead."
     Settings.of({**ASKED, "clip": 1e-9, "weight_decay": 0, "validation": 0})
+
+
+@pytest.mark.parametrize("device", ["meta", "mps", "gpu", 0.5])
+def test_a_device_that_nothing_trains_on_is_refused(device):
+    with pytest.raises(InputError, match=r"The 'device' parameter of a run must be auto, cpu, cuda or cuda:0\. Got "):
+        Settings.of({**ASKED, "device": device})
+
+
+def test_a_gpu_this_machine_has_not_is_refused():
+    with pytest.raises(
+        InputError, match=r"The 'device' parameter of a run must be one this machine has \(.* CUDA device.*\)\. Got 'cuda:99'"
+    ):
+        Settings.of({**ASKED, "device": "cuda:99"})

@@ -39,6 +39,8 @@ def from_loader(loader: DataLoader[Any], *, classes: Sequence[str] | None = None
     ordered: DataLoader[Any] = DataLoader(
         loader.dataset, batch_size=loader.batch_size or 1, shuffle=False, num_workers=loader.num_workers, collate_fn=loader.collate_fn
     )
+    if not len(loader.dataset):  # type: ignore[arg-type]
+        raise InputError("A DataLoader must give at least one example. Got one over an empty data set.")
     inputs, labels = [], []
     for batch in ordered:
         if not isinstance(batch, tuple | list) or len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):

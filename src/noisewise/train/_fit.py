@@ -28,7 +28,7 @@ from noisewise import curriculum, losses, models
 from noisewise.batching import cut, number_of_batches
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
 from noisewise.dynamics import underfitting
-from noisewise.errors import InputError
+from noisewise.errors import InputError, must
 from noisewise.train._folder import RunFolder, in_a_name
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
@@ -83,6 +83,8 @@ def fit(
         ...     run.state, len(run.metrics)
         ('finished', 3)
     """
+    if not isinstance(model, str | nn.Module):
+        raise must("model", "fit", "a model spec or a torch.nn.Module", model)
     named = {"data": called(data), "model": model if isinstance(model, str) else type(model).__name__}
     return train(Settings.of({**named, **settings}), model, data, test, folder, loggers, watch)
 
@@ -209,6 +211,8 @@ class _Training:
         self.epochs = math.ceil(self.total / self.per_epoch)
         self.factors = schedules.get(settings.schedule).factors(self.total)
         self._build()
+        if not any(weights.requires_grad for weights in self.updater.parameters):
+            raise InputError(f"The model {settings.model} has no weights to train: all are frozen. Let some of them require a gradient.")
         if not self._weights_are_finite():
             raise InputError(f"The model {settings.model} has weights that are not finite. Give it finite ones.")
 

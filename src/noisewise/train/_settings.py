@@ -172,10 +172,14 @@ class Settings:
             return own_gpu() if torch.cuda.is_available() else torch.device("cpu")
         try:
             device = torch.device(self.device)
-        except RuntimeError:
-            raise must("device", "a run", "auto, cpu, cuda or cuda:0", self.device) from None
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise must("device", "a run", "one this machine has (there is no CUDA device here)", self.device)
+        except (RuntimeError, TypeError):
+            device = None
+        if device is None or device.type not in ("cpu", "cuda"):
+            raise must("device", "a run", "auto, cpu, cuda or cuda:0", self.device)
+        number = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if device.type == "cuda" and (device.index or 0) >= number:
+            found = f"its CUDA devices are numbered below {number}" if number else "there is no CUDA device here"
+            raise must("device", "a run", f"one this machine has ({found})", self.device)
         return own_gpu() if device == torch.device("cuda") else device
 
     def half(self, device: torch.device) -> bool:
