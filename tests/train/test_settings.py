@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from test_fit import QUICK, clusters, same_bits
@@ -109,6 +110,15 @@ def test_a_number_out_of_bounds_is_refused(setting, given, bounds):
         Settings.of({**ASKED, setting: given})
     assert str(caught.value) == f"The '{setting}' parameter of a run must be in {bounds}. Got {given!r} instead."
     Settings.of({**ASKED, "clip": 1e-9, "weight_decay": 0, "validation": 0})
+
+
+def test_numbers_of_numpy_and_devices_of_torch_are_the_plain_values_they_are(tmp_path):
+    given = {"seed": np.arange(5)[3], "weight_decay": np.float64(0.1), "normalise": np.bool_(False), "device": torch.device("cpu")}
+    plain = {"seed": 3, "weight_decay": 0.1, "normalise": False, "device": "cpu"}
+    for asked in (given, plain):  # the second finds the run of the first
+        run = fit("mlp", clusters(), folder=tmp_path / "run", **{**QUICK, **asked})
+    written = json.loads((tmp_path / "run/settings.json").read_text())
+    assert {name: written[name] for name in plain} == plain and run.settings.seed == 3
 
 
 @pytest.mark.parametrize("device", ["meta", "mps", "gpu", 0.5])

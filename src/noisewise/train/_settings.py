@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -99,7 +100,8 @@ class Settings:
     def of(cls, given: Mapping[str, Any]) -> Settings:
         """Settings from names and values, every one checked.
 
-        Where a spec is asked for, an object that a spec can say will do: a run folder holds text.
+        Where a spec is asked for, an object that a spec can say will do: a run folder holds text. So will a number of numpy and a
+        device of torch.
 
         Example:
             >>> Settings.of({"data": "digits", "model": "mlp", "epochs": 5, "loss": losses.GCE(q=0.5)}).loss
@@ -121,7 +123,7 @@ class Settings:
             if not given.get(name):
                 raise must(name, "a run", "given", given.get(name))
         specs = {name: _spec(name, registry, given[name]) for name, registry in _REGISTRIES.items() if name in given}
-        settings = cls(**{**given, **specs})
+        settings = cls(**{**{name: _plain(value) for name, value in given.items()}, **specs})
         settings._check()
         return settings
 
@@ -188,6 +190,13 @@ class Settings:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if isinstance(value, torch.device):
+        return str(value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _spec(setting: str, registry: Registry[Any], value: Any) -> str:
