@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import datetime
 import re
 from pathlib import Path
@@ -489,6 +490,22 @@ def test_a_data_frame_of_any_index_types_and_column_names_is_read(frame: Any) ->
     ):
         assert torch.equal(data.inputs, expected.inputs) and torch.equal(data.labels, expected.labels) and data.classes == expected.classes
         assert data.ids is None
+
+
+def test_an_index_that_was_written_with_a_table_is_not_learned_from(frame: Any, tmp_path: Path) -> None:
+    import pandas
+
+    written = frame[["width", "height", "kind"]].iloc[::-1]
+    written.to_csv(tmp_path / "t.csv")
+    sources: list[Any] = [tmp_path / "t.csv", pandas.read_csv(tmp_path / "t.csv")]
+    with contextlib.suppress(ImportError):  # pyarrow
+        written.to_parquet(tmp_path / "t.parquet")
+        sources.append(tmp_path / "t.parquet")
+    for source in sources:
+        assert read(source, label="kind").features == ("width", "height")
+    data = read(sources[0], label="kind", id="")
+    assert data.ids == ("3", "2", "1", "0") and data.features == ("width", "height")
+    assert read(sources[0], label="kind", features=["", "width"]).inputs[:, 0].tolist() == [3, 2, 1, 0]
 
 
 def test_the_images_a_data_frame_names_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

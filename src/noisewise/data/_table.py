@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from noisewise.data._frame import columns_of, is_frame
 from noisewise.errors import InputError, must, unknown
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".parquet", ".pq"})
+_NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # as pandas writes the index of a table, and what it reads a CSV's as
 
 
 def is_table(path: str | os.PathLike[str]) -> bool:
@@ -65,7 +67,8 @@ def from_table(
         source: the path of the file. A CSV has a line of column names first; it is separated by commas, semicolons or tabs. Or a
             DataFrame, whose index is no column.
         label: the column of labels, whole numbers or text.
-        features: the columns of numbers to learn from; by default all columns that have no other part.
+        features: the columns of numbers to learn from; by default all columns that have a name and no other part. One without a name
+            is the index of the table it was written from.
         image: the column of image paths, from the folder the file is in, to learn from instead; those of a DataFrame start
             from the folder you work in.
         id: a column that names every example, each once.
@@ -109,7 +112,8 @@ def _chosen(table: Table, features: Sequence[str] | None, taken: set[str]) -> tu
     """The columns of numbers to learn from."""
     if isinstance(features, str):
         features = [features]
-    chosen = tuple(name for name in table.columns if name not in taken) if features is None else tuple(map(str, features))
+    named = (name for name in table.columns if name not in taken and not _NAMELESS.fullmatch(name))
+    chosen = tuple(named if features is None else map(str, features))
     if not chosen:
         raise InputError(f"There is no column of {table.called} to learn from; name columns of numbers with features=[…] or one of images.")
     for name in chosen:
