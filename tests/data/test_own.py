@@ -110,6 +110,12 @@ def test_a_test_set_counts_classes_as_the_training_set_does(table: Path) -> None
     [
         ("40,bird", "40, ", {}, "Row 3 (line 5), column 'kind' of pets.csv, is empty; fill it in or leave the row out."),
         ("bird,dog", "bird,", {}, "Row 3 (line 5), column 'truth' of pets.csv, is empty"),
+        (
+            "",
+            "",
+            {"label": "width"},
+            "Row 0 (line 2), column 'width' of pets.csv, is '1.5', which names no class; labels are whole numbers",
+        ),
         ("", "", {"label": "kid"}, "There is no column of pets.csv named 'kid'. Did you mean 'kind'? Say with label=… which it is."),
         ("", "", {"features": ["with"]}, "There is no column of pets.csv named 'with'. Did you mean 'width'"),
         (

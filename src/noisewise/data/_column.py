@@ -55,8 +55,9 @@ class Column:
     def keys(self) -> list[int] | list[str]:
         """The labels as whole numbers if all of them are, as text otherwise."""
         found = [value.strip() if isinstance(value, str) else value for value in self.objects()]
+        measured = all(map(_is_number, found))  # in a file of text too
         for number, value in enumerate(found):
-            if isinstance(value, numbers.Real) and value % 1 != 0:
+            if (measured or isinstance(value, numbers.Real)) and float(value) % 1 != 0:
                 raise self.wrong(number, f"is {value!r}, which names no class", "labels are whole numbers or text")
         if all(_is_whole(value) for value in found):
             return [int(value) for value in found]
