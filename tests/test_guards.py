@@ -63,6 +63,21 @@ def test_value_is_minus_the_integral_of_the_emphasis(spec):
     torch.testing.assert_close(potential(d), loss.value(d) - zero, rtol=1e-9, atol=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("emphasis", "message"),
+    [
+        (lambda d: d.float().sigmoid(), r"must be a tensor of that type and shape\. Got torch\.float32 shaped \(2, 3\)"),
+        (lambda d: d.sigmoid().sum(), r"Got torch\.float64 shaped \(\)"),
+        (lambda d: 1.0, "Got a float"),
+        (lambda d: d.float().sigmoid().double(), r"must be smooth in the margin, to be integrated\. Got one that is not around Δ = "),
+    ],
+    ids=["single precision", "one number", "no tensor", "rounded"],
+)
+def test_what_cannot_be_integrated_is_one_sentence(emphasis, message):
+    with pytest.raises(noisewise.InputError, match=message):
+        Potential(emphasis)
+
+
 @pytest.mark.parametrize("spec", MARGIN)
 @pytest.mark.parametrize("norm", ["margin", "l1"])
 def test_emphasis_by_differentiation_equals_the_closed_form(spec, norm):

@@ -15,6 +15,8 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from torch import Tensor
 
+from noisewise.errors import InputError
+
 Array = NDArray[np.float64]
 
 _NODES = 10
@@ -22,6 +24,7 @@ HOME = 2.0**-5  # the cell around 0, where V is 0: small enough never to be halv
 REACH = 2.0**15  # scores of ±1e4 give margins of ±2e4; beyond the reach the emphasis is taken as constant
 _PRECISION = 1e-14
 _SPLITS = 24
+_CELLS = 2**16  # far more than any emphasis that is smooth but for a few kinks
 _BINS = 2**16
 
 _POINTS = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
@@ -52,6 +55,11 @@ def _cells(emphasis: Callable[[Tensor], Tensor]) -> tuple[Array, Array, Array]:
         done.append((low[~split], high[~split], fitted[~split]))
         if not split.any():
             break
+        if split.sum() > _CELLS:
+            raise InputError(
+                f"An emphasis must be smooth in the margin, to be integrated. Got one that is not around Δ = {low[split][0]:.3g}; "
+                "compute it in the precision of the margins it is given, or write the value of the loss too."
+            )
         middle = (low[split] + high[split]) / 2
         low, high = np.concatenate([low[split], middle]), np.concatenate([middle, high[split]])
     else:
@@ -59,6 +67,15 @@ def _cells(emphasis: Callable[[Tensor], Tensor]) -> tuple[Array, Array, Array]:
     lows, highs, fits = (np.concatenate(parts) for parts in zip(*done, strict=True))
     order = np.argsort(lows)
     return lows[order], highs[order], fits[order]
+
+
+def _check(emphasis: Callable[[Tensor], Tensor]) -> None:
+    """Refuse what is no emphasis, before it is integrated."""
+    margins = torch.linspace(-1, 1, 6, dtype=torch.float64).view(2, 3)
+    found = emphasis(margins.clone())
+    if not isinstance(found, Tensor) or (found.dtype, found.shape) != (margins.dtype, margins.shape):
+        got = f"{found.dtype} shaped {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise InputError(f"An emphasis of float64 margins shaped (2, 3) must be a tensor of that type and shape. Got {got} instead.")
 
 
 class Potential:
@@ -75,6 +92,7 @@ class Potential:
 
     def __init__(self, emphasis: Callable[[Tensor], Tensor]) -> None:
         with torch.no_grad():
+            _check(emphasis)
             low, high, fitted = _cells(emphasis)
             ends = emphasis(torch.tensor([-REACH, REACH], dtype=torch.float64))
         middle, half = (low + high) / 2, (high - low) / 2
