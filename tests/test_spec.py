@@ -129,3 +129,14 @@ def test_another_kind_of_thing_has_its_own_registry():
         shapes.get("circle")
     with pytest.raises(InputError, match="too many positional"):
         shapes.get("polygon(4, blue)")
+
+
+def test_what_comes_with_the_package_cannot_be_replaced_by_another_of_its_name():
+    kept = noisewise.losses.CE
+    with pytest.raises(ValueError, match="noisewise has a loss named 'ce' of its own: choose another name"):
+        type("Mine", (noisewise.losses.MarginLoss,), {"value": lambda self, d: d}, name="ce")
+    assert type(noisewise.get("ce")) is kept
+    shapes: Registry[Named] = Registry("shape")
+    for _ in range(2):  # a notebook's cell may be run again
+        latest = type("Shape", (Named,), {}, registry=shapes, name="shape")
+    assert type(shapes.get("shape")) is latest

@@ -131,6 +131,9 @@ class Registry(Generic[T]):
     def add(self, name: str, factory: Callable[..., T]) -> None:
         if not name.isidentifier():
             raise ValueError(f"{name!r} cannot be written in a spec string: use letters, digits and underscores")
+        home = self._factories.get(name, factory).__module__
+        if home.partition(".")[0] == __package__ and factory.__module__ != home:
+            raise ValueError(f"noisewise has a {self.kind} named {name!r} of its own: choose another name")
         self._factories[name] = factory
 
     def __getitem__(self, name: str) -> Callable[..., T]:
