@@ -213,6 +213,20 @@ def test_a_loss_can_be_compiled_before_it_is_ever_called(spec):
     torch.testing.assert_close(compiled(scores, target), loss(scores, target))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")  # by torch's own jvp
+@pytest.mark.parametrize("spec", SEPARATE)
+def test_derivatives_taken_forwards_are_those_taken_backwards(spec):
+    loss = build(spec)
+    scores, target = batch(3, 4)
+    backwards = torch.autograd.functional.hessian(lambda s: loss(s, target), scores)
+    for outer, inner in ((torch.func.jacfwd, torch.func.jacrev), (torch.func.jacfwd, torch.func.jacfwd)):
+        torch.testing.assert_close(outer(inner(lambda s: loss(s, target)))(scores), backwards, rtol=1e-6, atol=1e-9)
+    far = 1e4 * scores.float()
+    along = torch.ones_like(far).cumsum(1)
+    slope = torch.func.jvp(lambda s: loss(s, target), (far,), (along,))[1]
+    torch.testing.assert_close(slope, (torch.func.grad(lambda s: loss(s, target))(far) * along).sum(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("spec", SEPARATE)
 def test_vmap_of_grad_gives_every_example_its_gradient(spec):
     loss = build(spec, reduction="sum")

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 Parts = tuple[Tensor, Tensor, Tensor]
 """A margin, the pull of each other class up to one factor (0 at the label), and the sum of the pulls."""
@@ -90,8 +91,20 @@ def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
 
 def margin_of(scores: Tensor, label: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Margins of unchecked labels that keep their class dimension, and the softmax over the other classes times some factor."""
-    found, pull, _ = applied(_Margin, at_least_float(scores), label, dim)
+    scores = at_least_float(scores)
+    if going_forward():
+        others = scores.scatter(dim, label, -torch.inf)
+        return scores.gather(dim, label) - others.logsumexp(dim, keepdim=True), others.softmax(dim)
+    found, pull, _ = applied(_Margin, scores, label, dim)
     return found, pull
+
+
+def going_forward() -> bool:
+    """Whether derivatives are taken forwards (`torch.func.jvp`, `hessian`), which only torch's own operations can be.
+
+    A `jvp` of our own would not do: torch.compile refuses a function that has one, and a jvp of a jvp would be wrong.
+    """
+    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
 
 
 def at_least_float(scores: Tensor) -> Tensor:

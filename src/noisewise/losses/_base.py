@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from noisewise.checks import check_labels, check_scores, check_some
 from noisewise.errors import InputError, must
-from noisewise.exact import applied, at_least_float, margin_of
+from noisewise.exact import applied, at_least_float, going_forward, margin_of
 from noisewise.margin import margins
 from noisewise.potential import Potential
 from noisewise.spec import Named, Registry, setting
@@ -112,7 +112,7 @@ class Loss(Named, nn.Module, registry=registry):
             some_ignored = check_labels(scores, target, name, self.ignore_index)
         if self.weight is not None and self.weight.shape[0] != scores.shape[scores.dim() > 1]:
             raise must("weight", name, f"one number for each of the {scores.shape[scores.dim() > 1]} classes", tuple(self.weight.shape))
-        if not soft and common is None and scores.numel() and (scores.is_cuda or _INTERPRETED):
+        if not soft and common is None and scores.numel() and (scores.is_cuda or _INTERPRETED) and not going_forward():
             from noisewise.kernels import fused  # not on a machine without a GPU
 
             found = fused(self, scores, target, sample_weight)
@@ -261,7 +261,7 @@ class MarginLoss(Loss):
 
     def of_margin(self, d: Tensor, classes: int) -> Tensor:
         """The loss at margin `d` among so many classes; it differentiates to minus the emphasis, to any order."""
-        if type(self).emphasis is MarginLoss.emphasis:
+        if type(self).emphasis is MarginLoss.emphasis or going_forward():
             return self.value(d)
         return applied(_Descent, d, self)  # type: ignore[no-any-return]
 
