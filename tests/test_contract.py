@@ -54,6 +54,16 @@ def test_ce_is_torch_cross_entropy_in_its_type(dtype, reduction):
     assert ((ours - exact).abs() <= 2 * torch.finfo(dtype).eps * (1 + exact)).all()
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_probabilities_of_any_type_give_the_type_torch_gives(dtype, kind, autocast):
+    scores, target = batch(8, 5, dtype=dtype)[0], torch.rand(8, 5).softmax(1).to(kind)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        assert CE()(scores, target).dtype == F.cross_entropy(scores, target).dtype
+        assert CE()(scores, target.argmax(1)).dtype == F.cross_entropy(scores, target.argmax(1)).dtype
+
+
 @pytest.mark.parametrize("ignore_index", [3, 0, -1, 255])
 def test_any_ignore_index_is_honoured(ignore_index):
     scores, target = batch(30, 7)

@@ -103,8 +103,10 @@ class Loss(Named, nn.Module, registry=registry):
         """Check, compute, reduce; `common` is a part of every example's loss that does not depend on its label."""
         name = type(self).__name__
         check_scores(scores, name)
-        result_type = torch.float32 if torch.is_autocast_enabled(scores.device.type) else scores.dtype
         soft = isinstance(target, Tensor) and target.is_floating_point()
+        result_type = torch.promote_types(scores.dtype, target.dtype) if soft else scores.dtype
+        if torch.is_autocast_enabled(scores.device.type):
+            result_type = torch.promote_types(result_type, torch.float32)
         if soft:
             self._check_probabilities(scores, target)
             some_ignored = False
@@ -132,7 +134,7 @@ class Loss(Named, nn.Module, registry=registry):
             spread = self._spread(sample_weight, rows)
             rows = rows * spread
             counted = spread.expand_as(rows) if counted is None else counted * spread
-        return self._reduce(rows, counted, single).to(result_type if scores.dtype != torch.float64 else scores.dtype)
+        return self._reduce(rows, counted, single).to(result_type)
 
     def _check_probabilities(self, scores: Tensor, target: Tensor) -> None:
         name = type(self).__name__
