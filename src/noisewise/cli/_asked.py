@@ -38,7 +38,11 @@ _READING: dict[str, tuple[Any, str, str]] = {
     "true_label": (str, "--true-label", "The column of labels known to be right."),
     "id": (str, "--id", "The column that names every example."),
     "image": (str, "--image", "The column of image paths."),
-    "features": (list[str], "--feature", "A column of numbers to learn from; may be repeated. By default all that have no other part."),
+    "features": (
+        list[str],
+        "--feature",
+        "A column of numbers to learn from; may be repeated. By default all that have a name and no other part.",
+    ),
     "size": (int, "--size", "The side to resize images to."),
 }
 
