@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
@@ -294,6 +295,7 @@ def test_whole_numbers_and_read_only_or_reversed_arrays_become_features() -> Non
     assert from_arrays(frozen, [0, 1]).inputs.dtype == torch.float32
     reversed_rows = np.array([[1.0, 2], [3, 4]], dtype=np.float32)[::-1]
     assert from_arrays(reversed_rows, [0, 1]).inputs.tolist() == [[3, 4], [1, 2]]
+    assert from_arrays(np.array([[1, 2.5], [True, 4]], dtype=object), [0, 1]).inputs.tolist() == [[1, 2.5], [1, 4]]
 
 
 @pytest.mark.parametrize(
@@ -303,6 +305,10 @@ def test_whole_numbers_and_read_only_or_reversed_arrays_become_features() -> Non
         (np.full((3, 2, 2), np.inf), [0, 1, 0], {}, "Row 0, place (0, 0) of the inputs is inf"),
         ([[1.0], [2.0, 3.0]], [0, 1], {}, "The inputs must all have the same shape"),
         ([["a"], ["b"]], [0, 1], {}, "'inputs' parameter of from_arrays must be numbers"),
+        (np.array([["a"], [1]], dtype=object), [0, 1], {}, "'inputs' parameter of from_arrays must be numbers. Got \"object such as 'a'\""),
+        (np.array([[None], [1]], dtype=object), [0, 1], {}, "Row 0, column 0 of the inputs is nan, not a finite number"),
+        (torch.eye(2).to_sparse(), [0, 1], {}, "must be dense, as inputs.to_dense() gives them. Got 'Tensor'"),
+        (scipy.sparse.eye_array(2).tocsr(), [0, 1], {}, "must be dense, as inputs.toarray() gives them. Got 'csr_array'"),
         ([1.0, 2.0], [0, 1], {}, "'inputs' parameter of from_arrays must be shaped (N, …)"),
         (np.zeros((0, 2)), [], {}, "'inputs' parameter of from_arrays must be shaped (N, …)"),
         ([[1.0], [2.0]], [0, 1, 0], {}, "one value for each of the 2 inputs in the labels. Got 3"),

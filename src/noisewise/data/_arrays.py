@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -86,12 +87,18 @@ def _check_finite(tensor: Tensor) -> None:
 
 
 def _tensor(inputs: Any) -> Tensor:
-    if isinstance(inputs, Tensor):
+    if isinstance(inputs, Tensor) and inputs.layout == torch.strided:
         return inputs.detach()
+    for densify in ("to_dense", "toarray"):  # a sparse tensor's, or a sparse matrix's of scipy
+        if hasattr(inputs, densify):
+            raise must("inputs", "from_arrays", f"dense, as inputs.{densify}() gives them", type(inputs).__name__)
     try:
         array = np.asarray(inputs)
     except ValueError:
         raise InputError("The inputs must all have the same shape. Got rows of several lengths; pad them or cut them to one.") from None
+    if array.dtype == object:  # as a DataFrame with columns of several types gives it
+        with suppress(TypeError, ValueError):
+            array = array.astype(np.float64)
     if array.dtype.kind not in "biuf":
         raise must("inputs", "from_arrays", "numbers", f"{array.dtype} such as {array.flat[0] if array.size else None!r}")
     array = array if array.dtype == np.uint8 else array.astype(np.float32)
