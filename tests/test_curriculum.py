@@ -263,12 +263,26 @@ def test_a_schedule_moves_a_hyper_parameter(shape, middle):
         torch.testing.assert_close(loss(scores, target), IMAE(T=value)(scores, target))
 
 
+def test_a_schedule_of_a_whole_number_goes_through_whole_numbers():
+    loss = Scheduled("tce", "q", 1, 8)
+    for progress, value in ((0.0, 1), (0.3, 3), (0.5, 4), (0.6, 5), (1.0, 8)):
+        advance(loss, progress)
+        assert loss.loss.q == value
+
+
 def test_schedules_inside_a_normalisation_renew_it():
     loss = noisewise.get("normalised(scheduled(imae(saturation=0), 'T', 0, 8))")
     advance(loss, 1.0)
     torch.testing.assert_close(loss.emphasis(torch.zeros((), dtype=torch.float64)), torch.ones((), dtype=torch.float64))
     with pytest.raises(InputError, match=r"in \[0, 1\]"):
         advance(loss, 1.5)
+
+
+def test_the_spread_of_half_a_batch_is_refused():
+    scores, target = batch()
+    for half in ({"scores": scores}, {"target": target}):
+        with pytest.raises(InputError, match="needs both its scores and its target"):
+            spread("ce", **half)
 
 
 def test_the_spread_of_a_batch_is_the_variance_of_its_emphasis():

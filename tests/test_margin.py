@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.autograd import gradcheck, gradgradcheck
 
 import noisewise
-from noisewise import emphasis, margin, margins
+from noisewise import InputError, emphasis, margin, margins
 from noisewise.losses import CE
 from registry import batch
 
@@ -89,6 +89,13 @@ def test_emphasis_leaves_the_criterion_and_the_scores_as_they_were():
     with torch.no_grad():
         found = emphasis(criterion, scores, target)
     assert criterion.reduction == "mean" and scores.grad is None and not found.requires_grad
+
+
+def test_the_emphasis_of_a_name_is_one_sentence():
+    with pytest.raises(
+        InputError, match=r"'loss' parameter of emphasis must be a criterion, such as noisewise\.get\('ce'\). Got .gce. instead"
+    ):
+        emphasis("gce", torch.zeros(2, 3), torch.tensor([0, 1]))
 
 
 def test_class_weights_weigh_the_emphasis():

@@ -244,7 +244,7 @@ class Scheduled(MarginLoss, name="scheduled"):
 
     Args:
         loss: a loss of the margin alone.
-        parameter: which of its hyper-parameters changes.
+        parameter: which of its hyper-parameters changes; one that is a whole number is rounded to one.
         start: its value before training.
         end: its value at the end.
         shape: "linear", "cosine" (slow, fast, slow) or "step" (start, then end from the middle on).
@@ -290,7 +290,8 @@ class Scheduled(MarginLoss, name="scheduled"):
             part = (1 - math.cos(math.pi * progress)) / 2
         else:
             part = float(progress >= 0.5)
-        setattr(self.loss, self.parameter, self.start + (self.end - self.start) * part)
+        value = self.start + (self.end - self.start) * part
+        setattr(self.loss, self.parameter, round(value) if self.loss.settings[self.parameter].whole else value)
 
     def value(self, d: Tensor) -> Tensor:
         return self.loss.value(d)
@@ -339,6 +340,8 @@ def spread(loss: Loss | str, scores: Tensor | None = None, target: Tensor | None
     """
     if norm not in ("margin", "l1"):
         raise must("norm", "spread", "one of 'margin', 'l1'", norm)
+    if (scores is None) != (target is None):
+        raise InputError("The spread over a batch needs both its scores and its target. Got one of them.")
     loss = get(loss)
     if scores is not None and target is not None:
         return float(emphasis(loss, scores, target, norm=norm).double().var(correction=0))

@@ -91,6 +91,8 @@ def emphasis(loss: Callable[..., Tensor], scores: Tensor, target: Tensor, *, nor
     """
     if norm not in ("margin", "l1"):
         raise must("norm", "emphasis", "one of 'margin', 'l1'", norm)
+    if not callable(loss):
+        raise must("loss", "emphasis", "a criterion, such as noisewise.get('ce')", loss)
     check_scores(scores, "emphasis")
     scale = {"margin": 0.5, "l1": 1.0}[norm]
     if isinstance(loss, torch.nn.Module) and hasattr(loss, "reduction"):
