@@ -96,7 +96,7 @@ def hostile() -> Facts:
         assert doubt is not None
         doubt |= {"intro": HOSTILE, "note": HOSTILE}
         for example in doubt["examples"]:
-            example |= {"id": HOSTILE, "given": HOSTILE, "suggested": HOSTILE, "true": HOSTILE, "fields": [[HOSTILE, HOSTILE]]}
+            example |= {"id": HOSTILE, "given": HOSTILE, "suggested": HOSTILE + "!", "true": HOSTILE, "fields": [[HOSTILE, HOSTILE]]}
         doubt["examples"][0]["image"] = None
         for matrix in doubt["matrices"]:
             matrix |= {"title": HOSTILE, "names": [HOSTILE] * len(matrix["names"])}

@@ -248,6 +248,15 @@ def test_a_run_of_no_task_is_listed_with_what_it_ran_on():
     assert "somewhere, mlp, symmetric(0.4)" in [words(one) for one in parsed(facts).all("td", **{"class": "task"})]
 
 
+@pytest.mark.parametrize("shown", [lambda facts: facts, without_images], ids=["pictures", "fields"])
+def test_only_a_label_that_is_outvoted_is_struck_out(shown):
+    facts: Any = sample(tasks=1, examples=4)
+    examples = facts["tasks"][0]["doubt"]["examples"]
+    examples[1]["suggested"] = examples[1]["given"]
+    struck = [words(one) for one in parsed(shown(facts)).all("span") if one.attributes.get("class") == "given"]
+    assert struck == [f"given {examples[place]['given']}" for place in (0, 2, 3)]
+
+
 def test_a_missing_fact_is_an_error_and_not_a_gap():
     with pytest.raises(UndefinedError, match="made"):
         render({key: value for key, value in NOTHING.items() if key != "made"})  # type: ignore[typeddict-item]

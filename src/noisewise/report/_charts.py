@@ -58,6 +58,7 @@ def _add_panel(layout: dict[str, Any], panel: str, row: int, column: int, rows: 
         "anchor": f"x{panel}",
         "rangemode": "normal" if name in _HIGH else "tozero",
         "tickformat": ".0%" if measure.is_share else "",
+        "autorangeoptions": {"clipmax": 1.05} if measure.is_share else {},  # room around a lone evaluation would go up to 150 %
     }
     layout["meta"]["panels"].append([f"xaxis{panel}", f"yaxis{panel}"])
     layout["annotations"].append(
