@@ -32,6 +32,9 @@ def test_numpy_numbers_are_numbers():
 
     assert GCE(q=np.float32(0.5)).q == 0.5
     assert noisewise.losses.TCE(q=np.int64(3)).q == 3
+    assert repr(GCE(q=0.5, ignore_index=np.int64(255)) * np.float32(0.25)) == "0.25*gce(q=0.5, ignore_index=255)"
+    assert repr(noisewise.curriculum.Scaled("mae", 2, classes=np.int64(10))) == "scaled(mae, 2.0, classes=10)"
+    assert noisewise.curriculum.expected_margin(np.int64(10)) == noisewise.curriculum.expected_margin(10)
 
 
 MISTAKES = {

@@ -8,9 +8,11 @@ stand in specs like any other: ``"scaled(mae, tau=2)"``, ``"normalised(gr(beta=1
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -36,7 +38,7 @@ def expected_margin(classes: int, std: float = 1.0) -> float:
     Reference:
         A curriculum view of robust loss functions, section 5.1 and appendix C.
     """
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
+    if isinstance(classes, bool) or not isinstance(classes, int | np.integer) or classes < 2:
         raise must("classes", "expected_margin", "a whole number in [2, inf)", classes)
     if classes == 2:
         return 0.0  # one score less another of the same distribution; the approximation is for more of them
@@ -85,15 +87,17 @@ def measured_margin(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) 
 def _expected(value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value == 0:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value) or value == 0:
         raise must("expected", "a curriculum", "a finite margin other than 0 (E[Δ] before training)", value)
     return float(value)
 
 
 def _classes(value: Any) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 2):
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 2:
         raise must("classes", "a curriculum", "a whole number in [2, inf)", value)
-    return value
+    return int(value)
 
 
 class _Moved(MarginLoss):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from test_fit import clusters, same_bits
 
@@ -172,6 +173,11 @@ def test_a_spec_that_is_too_long_for_a_name_is_cut_and_told_apart_from_others(tm
     for task in tasks:
         assert task.folder.name.startswith("matrix_0.") and task.folder.name.endswith("-ce-seed0")
         task.folder.mkdir()
+
+
+def test_seeds_may_be_an_array():
+    asked = {"loss": ["ce"], "noise": ["none"], "folder": "runs", "epochs": 1}
+    assert plan("mlp", "digits", seed=np.arange(2), **asked) == plan("mlp", "digits", seed=[0, 1], **asked)
 
 
 @pytest.mark.parametrize(

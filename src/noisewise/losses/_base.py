@@ -11,6 +11,8 @@ This module must not know any particular loss, nor how models are trained.
 from __future__ import annotations
 
 import functools
+import math
+import numbers
 import operator
 import os
 from collections.abc import Iterable, Sequence
@@ -45,9 +47,9 @@ def _class_weight(value: Any) -> Tensor | None:
 
 
 def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise must("ignore_index", "a loss", "a whole number", value)
-    return value
+    return int(value)
 
 
 class Loss(Named, nn.Module, registry=registry):
@@ -315,7 +317,7 @@ def inner_margin_loss(value: Any) -> MarginLoss:
 
 
 def _factor(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -torch.inf < value < torch.inf:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
         raise must("factor", "a multiple of a loss", "a finite number", value)
     return float(value)
 

@@ -152,6 +152,7 @@ def plan(
     **settings: Any,
 ) -> list[Task]:
     """Every run of a comparison, all settings checked."""
+    seed = seed.tolist() if hasattr(seed, "tolist") else seed  # an array
     for name, given in (("loss", loss), ("noise", noise), ("seed", seed)):
         if isinstance(given, str) or not isinstance(given, Sequence):
             raise InputError(f"A comparison needs a list for {name}. Got {given!r}; write [{given!r}].")
