@@ -108,6 +108,25 @@ def test_an_example_pulls_as_hard_as_its_class_weighs(tmp_path, given, reduction
     assert line["emphasis"]["all"]["pull"] == pytest.approx(float(pulled), rel=1e-5)
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
+def test_scores_and_positions_may_have_any_type(tmp_path, kind):
+    recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
+    recorder.log(torch.tensor([1, 0], dtype=torch.uint8), torch.tensor([[0.0, 2.0], [-3.0, 1.0]], dtype=kind))
+    recorder.end_epoch()
+    assert recorder.finish().dynamics.record.margins(1).tolist() == [-4.0, 2.0]
+
+
+def test_a_finished_record_takes_nothing_more(tmp_path):
+    recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
+    recorder.log([0, 1], torch.eye(2))
+    recorder.end_epoch()
+    recorder.finish()
+    for call in (lambda: recorder.log([0, 1], torch.eye(2)), recorder.end_epoch):
+        with pytest.raises(InputError, match=r"is finished\. Give another loop a Recorder of its own"):
+            call()
+    assert recorder.finish().state == "finished"
+
+
 def test_everything_reads_a_recorded_loop_like_any_other_run(tmp_path):
     run, true, model = trained(tmp_path / "mine", ids=[f"x{number}" for number in range(300)], classes=["a", "b", "c"], data="pets")
     assert run.state == "finished" and run.settings.epochs == 8 and run.classes == ("a", "b", "c")
@@ -188,9 +207,18 @@ MISTAKES = {
     "mask": (lambda recorder: recorder.log([True, False], torch.zeros(2, 2)), "must be a list of whole numbers"),
     "classes": (
         lambda recorder: recorder.log([0, 1], torch.zeros(2, 5)),
-        "must be shaped (N, 2), one row for each of the 2 examples. Got (2, 5)",
+        "must be a tensor shaped (N, 2), one row for each of the 2 examples. Got (2, 5)",
     ),
     "number": (lambda recorder: recorder.log([0, 1], torch.zeros(3, 2)), "Got (3, 2)"),
+    "array": (
+        lambda recorder: recorder.log([0, 1], np.zeros((2, 2))),
+        "must be a tensor shaped (N, 2), one row for each of the 2 examples. Got 'ndarray'",
+    ),
+    "names": (
+        lambda recorder: recorder.log(["a", "b"], torch.zeros(2, 2)),
+        "must be a list of whole numbers, the examples' positions among the labels. Got ['a', 'b']",
+    ),
+    "slice": (lambda recorder: recorder.log(slice(2), torch.zeros(2, 2)), "Got slice(None, 2, None)"),
     "early": (lambda recorder: recorder.end_epoch(), "An epoch ends before anything of it was logged"),
 }
 
@@ -203,6 +231,13 @@ def test_a_mistake_is_one_sentence(tmp_path, what):
         call(recorder)
     assert sentence in str(caught.value)
     assert noisewise.Run(tmp_path / "run").metrics == []
+
+
+@pytest.mark.parametrize("labels", [[], 3, None, torch.tensor(3)], ids=str)
+def test_labels_that_are_no_list_are_one_sentence_before_a_folder_is_made(tmp_path, labels):
+    with pytest.raises(InputError, match="'labels' parameter of Recorder must be those you train on, one for every example"):
+        Recorder(tmp_path / "run", labels, loss="ce")
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_is_not_finite_is_one_sentence_and_is_not_written(tmp_path):

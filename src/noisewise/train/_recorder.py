@@ -77,7 +77,13 @@ class Recorder:
     ) -> None:
         self._loss = losses.get(loss)
         self._weighs = bool({"weight", "ignore_index"} & self._loss.contract.keys())
-        self._data = from_arrays(torch.zeros(len(labels), 1), labels, classes=classes, true_labels=true_labels, ids=ids, name=data)
+        try:
+            number = len(labels)
+        except TypeError:
+            number = 0
+        if number == 0:
+            raise must("labels", "Recorder", "those you train on, one for every example", labels)
+        self._data = from_arrays(torch.zeros(number, 1), labels, classes=classes, true_labels=true_labels, ids=ids, name=data)
         self._settings = Settings(data=data, model=model, loss=repr(self._loss), epochs=1)
         self._folder = RunFolder(folder)
         self._folder.check_free()
@@ -103,10 +109,10 @@ class Recorder:
             scores: (N, C) what the model gave them, before softmax.
             lr: the learning rate of the step, by which α_t and snr weigh its examples; leave it out where it is constant.
         """
-        index, scores = torch.as_tensor(index), scores.detach()
-        self._check(index, scores)
+        index = self._checked(index, scores)
+        scores = scores.detach()
         tally = self._on(scores.device)
-        index = index.to(scores.device, non_blocking=True)
+        index = index.to(scores.device, torch.int64, non_blocking=True)
         labels = self._data.labels[index]
         found = loss_and_gradient(self._loss, scores, labels)
         counted = self._groups[:, index]
@@ -123,16 +129,28 @@ class Recorder:
         number = len(found.gradient) if self._loss.reduction == "mean" else 1
         return 0.5 * number * found.gradient.abs().sum(1)
 
-    def _check(self, index: Tensor, scores: Tensor) -> None:
-        wanted = f"shaped (N, {len(self._data.classes)}), one row for each of the {index.numel()} examples"
+    def _checked(self, given: Any, scores: Tensor) -> Tensor:
+        self._check_open()
+        try:
+            index = torch.as_tensor(given)
+        except (TypeError, ValueError, RuntimeError):
+            index = torch.empty(())
         if index.dim() != 1 or index.is_floating_point() or index.dtype == torch.bool:
-            raise must("index", "Recorder.log", "a list of whole numbers, the examples' positions among the labels", tuple(index.shape))
+            raise must("index", "Recorder.log", "a list of whole numbers, the examples' positions among the labels", given)
+        wanted = f"a tensor shaped (N, {len(self._data.classes)}), one row for each of the {index.numel()} examples"
+        if not isinstance(scores, Tensor):
+            raise must("scores", "Recorder.log", wanted, type(scores).__name__)
         if scores.shape != (len(index), len(self._data.classes)) or len(index) == 0:
             raise must("scores", "Recorder.log", wanted, tuple(scores.shape))
         if index.device.type == "cpu":  # elsewhere the device says it
             for position in (int(index.min()), int(index.max())):
                 if not 0 <= position < len(self._data):
                     raise must("index", "Recorder.log", f"in [0, {len(self._data)})", position)
+        return index
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise InputError(f"The record in {str(self._folder.path)!r} is finished. Give another loop a Recorder of its own.")
 
     def _on(self, device: torch.device) -> Tally:
         if self._tally is None or self._tally.margins.device != device:
@@ -151,6 +169,7 @@ class Recorder:
         Args:
             **metrics: what you measured, such as test_accuracy and validation_accuracy, in [0, 1].
         """
+        self._check_open()
         tally = self._under_way()
         if tally is None:
             raise InputError("An epoch ends before anything of it was logged. Call Recorder.log in every step.")

@@ -77,7 +77,7 @@ class Tally:
             margins: of their labels; not finite where the loss is not.
             number: of the step.
         """
-        self.margins[index] = margins
+        self.margins[index] = margins.to(self.margins.dtype)
         self.predictions[index] = scores.argmax(1)
         broken = ~torch.isfinite(margins.sum()) & (self.bad_step < 0)
         self.bad_step.copy_(torch.where(broken, number, self.bad_step))
