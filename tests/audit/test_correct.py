@@ -255,7 +255,7 @@ def memorised(tmp_path_factory):
 
 @pytest.mark.parametrize("policy", ["relabel", "prune"])
 def test_the_examples_of_a_retrained_run_are_found_in_the_data_of_the_first(digits_run, found, tmp_path, policy):
-    again = retrain(digits_run, correct(found, policy), folder=tmp_path / "again", epochs=2)
+    again = retrain(digits_run.path, correct(found, policy), folder=tmp_path / "again", epochs=2)
     digits, record, few = load("digits"), again.dynamics.record, [700, 3]
     for data in (None, "digits", again.data):
         examples = origin_examples_of(record, data)

@@ -566,3 +566,8 @@ def test_every_code_block_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
         exec(compile(block, str(guide), "exec"), names)
+
+
+def test_bytes_are_text() -> None:
+    held = from_arrays(np.zeros((3, 1)), np.array([b"cat", "é".encode(), b"cat"]))
+    assert held.classes == ("cat", "é") and held.labels.tolist() == [0, 1, 0]

@@ -20,7 +20,7 @@ _OTHERWISE = {"noise": "none", "validation": 0.0, "patience": None}
 
 
 def retrain(
-    run: Run,
+    run: Run | str | os.PathLike[str],
     correction: Correction,
     *,
     data: Any = None,
@@ -32,7 +32,7 @@ def retrain(
     """Train a run again from scratch on corrected labels.
 
     Args:
-        run: the run whose labels were corrected.
+        run: the run whose labels were corrected, or its folder.
         correction: the labels.
         data: what it was trained on; by default where it says it read them.
         test: what to test on; by default where the run says it read its test set. An official data set brings its own.
@@ -48,6 +48,7 @@ def retrain(
         Wang et al., Derivative manipulation for general example weighting (gradient rescaling), arXiv:1905.11233, appendix E.
     """
     correction.check_one_label_each()
+    run = run if isinstance(run, Run) else Run(run)
     target = Path(f"{run.path}-corrected" if folder is None else folder)
     _check_free(target, correction)
     examples = examples_of(run.dynamics.record, run.data if data is None else data)

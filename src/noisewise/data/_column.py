@@ -41,12 +41,13 @@ class Column:
         return InputError(f"{row[0].upper()}{row[1:]}, {self.name}, {problem}; {advice}.")
 
     def objects(self) -> list[Any]:
-        """The values as Python objects, none of them missing."""
+        """The values as Python objects, none of them missing; bytes are text, as HDF5 and ARFF hold it."""
         values = self.values.detach().cpu() if isinstance(self.values, Tensor) else self.values
         shape = np.shape(values) if isinstance(values, np.ndarray | Tensor) else (len(values),)
         if len(shape) != 1:
             raise InputError(f"There must be one value per row in {self.name}. Got an array shaped {tuple(shape)} instead.")
-        found = values.tolist() if hasattr(values, "tolist") else list(values)
+        held = values.tolist() if hasattr(values, "tolist") else list(values)
+        found = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in held]
         for number, value in enumerate(found):
             if _is_missing(value):
                 raise self.wrong(number, "is empty", "fill it in or leave the row out")

@@ -14,13 +14,13 @@ class ANLCE(Loss, name="anl_ce"):
     Its paper adds an L1 penalty on all weights of the model; give that to the optimiser.
 
     Formula:
-        L = alpha l_y / Σ_i l_i + beta (1 − (A − l_y) / Σ_i (A − l_i)),  l_i = min(−log p_i, A),  A = −log p_min
+        L = alpha l_y / Σ_i l_i + beta (1 − (A − m_y) / Σ_i (A − m_i)),  l_i = −log p_i,  m_i = min(l_i, A),  A = −log p_min
         w: by differentiation
 
     Args:
         alpha: factor of the active part.
         beta: factor of the negative part.
-        p_min: the probability below which a class costs no more.
+        p_min: the probability below which a class costs no more in the negative part.
 
     Example:
         >>> ANLCE(alpha=5, beta=5)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))

@@ -14,14 +14,14 @@ class ANLFL(Loss, name="anl_fl"):
     Its paper adds an L1 penalty on all weights of the model; give that to the optimiser.
 
     Formula:
-        L = alpha l_y / Σ_i l_i + beta (1 − (A − l_y) / Σ_i (A − l_i)),  l_i = min(focal(p_i), A),  A = focal(p_min)
+        L = alpha l_y / Σ_i l_i + beta (1 − (A − m_y) / Σ_i (A − m_i)),  l_i = focal(p_i),  m_i = min(l_i, A),  A = focal(p_min)
         w: by differentiation
 
     Args:
         alpha: factor of the active part.
         beta: factor of the negative part.
         q: the focal exponent (γ in its paper).
-        p_min: the probability below which a class costs no more.
+        p_min: the probability below which a class costs no more in the negative part.
 
     Example:
         >>> ANLFL(alpha=5, beta=5, q=0.5)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
