@@ -501,6 +501,19 @@ def test_the_callers_random_numbers_are_not_touched(tmp_path):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_cudnn_is_repeatable_while_training_and_then_as_the_caller_had_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
+    during = set()
+
+    def watch(step, steps):
+        during.add((torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic))
+
+    fit("mlp", clusters(), folder=tmp_path / "run", watch=watch, **QUICK)
+    assert during == {(False, True)}
+    assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic) == (True, False)
+
+
 def test_the_folder_that_is_chosen_has_a_name_no_shell_minds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = fit("mlp", clusters(), loss="0.3*nce + 0.7*mae", noise="symmetric(0.2)", **QUICK)

@@ -13,8 +13,8 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +113,22 @@ def train(
             return Run(target.path, data=data)
     target.check_free()
     # Training seeds torch's own generators, which dropout draws from; the caller's stay where they were.
-    with joined(place), torch.random.fork_rng([place] if place.type == "cuda" else []):
+    with joined(place), torch.random.fork_rng([place] if place.type == "cuda" else []), _repeatable():
         _Training(settings, model, sources, target, origin, told, watch).run()
         wait_for_all()
     return Run(target.path, data=data)
+
+
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    """Have cuDNN take the same kernels every time; afterwards it is as the caller had it."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.deterministic
+    cudnn.benchmark, cudnn.deterministic = False, True
+    try:
+        yield
+    finally:
+        cudnn.benchmark, cudnn.deterministic = before
 
 
 def _name(settings: Settings, origin: dict[str, Any]) -> str:
@@ -256,7 +268,6 @@ class _Training:
     def _build(self) -> None:
         settings, on_gpu = self.settings, self.device.type == "cuda"
         if on_gpu:
-            torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimiser = optimisers.get(settings.optimiser)
         self.updater = optimiser.make(self.model.named_parameters(), settings.weight_decay, self.device)
