@@ -262,7 +262,11 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
             ["train", *OWN],
             "There is no column of animals.csv named 'label'. Known: height, kind, length, noise. Say with --label which it is.",
         ),
-        (["train", *OWN, "--label", "height"], "is 'cow', not a number; name the columns of numbers with --feature and leave this one out"),
+        (["train", *OWN, "--label", "height"], "which names no class; labels are whole numbers or text."),
+        (
+            ["train", "--data", "legs.csv", "--label", "legs", "--model", "linear", "--epochs", "1"],
+            "is 'cow', not a number; name the columns of numbers with --feature and leave this one out",
+        ),
         (["train", *OWN, "--label", "kind", "--augment", "crop(4)"], "\"none\" where the inputs are no images. Got 'crop(4)' instead."),
         (["compare", *OWN, "--label", "kind", "--augment", "flip"], "\"none\" where the inputs are no images. Got 'flip' instead."),
         (["train", *OWN, "--label", "kind", "--noise", "human(worst)"], "needs labels that people gave, and these data have none."),
@@ -287,6 +291,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
 def test_wrong_input_ends_in_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     _table(tmp_path / "animals.csv", 20)
+    (tmp_path / "legs.csv").write_text("kind,legs\ncow,4\nape,2\ncow,4\n", encoding="utf-8")
     for number, kind in enumerate(("cat", "dog")):
         (tmp_path / "pets" / kind).mkdir(parents=True)
         Image.new("RGB", (8 + number, 8)).save(tmp_path / f"pets/{kind}/{number}.png")

@@ -16,7 +16,7 @@ from noisewise.papers._pictures import _history
 from noisewise.papers._results import Portion
 
 
-def test_results_draw_the_lines_that_the_folders_do(tmp_path: Path) -> None:
+def test_results_draw_the_lines_that_the_folders_do(small_data: None, tmp_path: Path) -> None:
     recipe = get("imae/figure4")
     plan = papers.plan(recipe, only="model=resnet20", quick=True, output=tmp_path)
     done = papers.reproduce(plan, jobs=1)
