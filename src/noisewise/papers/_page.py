@@ -122,6 +122,11 @@ def _table(cells: Sequence[Compared]) -> Iterator[str]:
 
 
 def _number(one: Compared) -> str:
+    """Ours and theirs, which no line breaks apart."""
+    return _parted(one).replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _parted(one: Compared) -> str:
     metric, deviation = one.cell.metric, one.cell.deviation
     theirs = as_printed(one.cell.value) + ("" if deviation is None else f" ± {as_printed(deviation)}")
     if one.ours is None:
