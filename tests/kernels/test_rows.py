@@ -162,6 +162,17 @@ def test_cross_entropy_is_torchs_with_label_smoothing(device):
     torch.testing.assert_close(found, F.cross_entropy(scores, target, label_smoothing=0.2))
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy_is_torchs_with_label_smoothing_and_class_weights(reduction, device):
+    scores, weight = torch.randn(6, 5, device=device), torch.rand(5, device=device)
+    target = torch.tensor([0, 1, -100, 3, 4, 1], device=device)
+    given = {"weight": weight, "label_smoothing": 0.2, "reduction": reduction}
+    torch.testing.assert_close(build("ce", **given)(scores, target), F.cross_entropy(scores, target, **given))
+    hidden, layer = torch.randn(6, 3, device=device), torch.randn(5, 3, device=device)
+    found = linear_loss(hidden, layer, target, loss=build("ce", **given))
+    torch.testing.assert_close(found, F.cross_entropy(hidden @ layer.T, target, **given))
+
+
 def test_label_smoothing_of_another_loss_takes_the_torch_path(device):
     assert fused(build("mae", label_smoothing=0.2), torch.randn(6, 5, device=device), torch.zeros(6, dtype=torch.int64)) is None
 

@@ -52,8 +52,8 @@ class Written:
 
 def covered(loss: Loss) -> bool:
     """Whether a loss is a function of margin and total, as far as its type tells."""
-    if loss.label_smoothing > 0 and type(loss) is not CE:
-        return False
+    if loss.label_smoothing > 0 and (type(loss) is not CE or loss.weight is not None):
+        return False  # smoothing gives every class a share of the label, by the class's own weight
     if isinstance(loss, MarginLoss):
         own_rule = type(loss).per_example in (MarginLoss.per_example, Normalising.per_example)
         return own_rule and not loss.couples
