@@ -190,6 +190,16 @@ def test_ignored_rows_count_for_nothing_whatever_they_hold(device):
     assert fused(build("mae"), scores, torch.full_like(target, -100)) == 0
 
 
+@pytest.mark.parametrize("classes", [5, 200])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_an_ignore_index_may_need_more_than_32_bits(weighted, classes, device):
+    scores, weight = torch.randn(4, classes, device=device), torch.rand(classes, device=device) if weighted else None
+    for ignore_index in (2**32 + 1, -(2**63)):
+        target = torch.tensor([0, ignore_index, 2, ignore_index], device=device)
+        found = fused(build("ce", ignore_index=ignore_index, weight=weight), scores, target)
+        torch.testing.assert_close(found, F.cross_entropy(scores[::2], target[::2], weight=weight))
+
+
 def test_an_empty_batch_sums_to_zero(device):
     scores = torch.empty(0, 5, device=device, requires_grad=True)
     value = fused(build("mae", reduction="sum"), scores, torch.empty(0, dtype=torch.int64, device=device))
@@ -197,9 +207,10 @@ def test_an_empty_batch_sums_to_zero(device):
     assert value == 0 and scores.grad.shape == (0, 5)
 
 
-def test_a_label_out_of_range_spoils_its_own_row_only(device):
+@pytest.mark.parametrize("label", [7, -1, 2**32 + 1])
+def test_a_label_out_of_range_spoils_its_own_row_only(label, device):
     scores = torch.randn(3, 5, device=device, requires_grad=True)
-    value = fused(build("ce", reduction="none"), scores, torch.tensor([0, 7, 2], device=device))
+    value = fused(build("ce", reduction="none"), scores, torch.tensor([0, label, 2], device=device))
     value.sum().backward()
     assert value.isnan().tolist() == [False, True, False]
     assert scores.grad.isnan().any(1).tolist() == [False, True, False]

@@ -51,11 +51,11 @@ def _exp2(x):
 @triton.jit
 def _of_labels(scores, target, row, rows, classes, row_stride, ignore_index):
     """The labels of some rows, where their scores begin, the scores of their labels, and whether they count."""
-    label = tl.load(target + row, mask=row < rows, other=ignore_index).to(tl.int32)
-    kept = (label != ignore_index) & (row < rows)
+    given = tl.load(target + row, mask=row < rows, other=ignore_index).to(tl.int64)  # compared before 32 bits cut anything off
+    kept = (given != ignore_index) & (row < rows)
     first = scores + row.to(tl.int64) * row_stride
-    own = tl.load(first + label, mask=kept & (label >= 0) & (label < classes), other=float("nan")).to(tl.float32)
-    return label, first, own, kept
+    own = tl.load(first + given, mask=kept & (given >= 0) & (given < classes), other=float("nan")).to(tl.float32)
+    return given.to(tl.int32), first, own, kept
 
 
 @triton.jit
@@ -335,7 +335,7 @@ def count(target, class_weight, sample_weight, counts, rows, classes, ignore_ind
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(tl.program_id(0) * BLOCK, rows, tl.num_programs(0) * BLOCK):
         row = start + tl.arange(0, BLOCK)
-        label = tl.load(target + row, mask=row < rows, other=ignore_index).to(tl.int32)
+        label = tl.load(target + row, mask=row < rows, other=ignore_index).to(tl.int64)
         total += _counted(class_weight, sample_weight, label, row, classes, (label != ignore_index) & (row < rows))
     tl.store(counts + tl.program_id(0), tl.sum(total, axis=0))
 
