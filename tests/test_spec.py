@@ -52,6 +52,16 @@ MISTAKES = {
     "ce - mae": "cannot be read at 'ce - mae'",
     "'ce'": "cannot be read",
     "scaled(imea, 2)": "There is no loss named 'imea'. Did you mean 'imae'",
+    "0.3*nec + 0.7*mae": "There is no loss named 'nec'. Did you mean 'nce'",
+    "2*imea": "There is no loss named 'imea'. Did you mean 'imae'",
+    "2*3": "The loss spec '2*3' cannot be read.",
+    "'ce'*3 + mae": "cannot be read at \"'ce'\"",
+    " + ".join(["ce"] * 990): "cannot be read.",
+    "gce(q=" + "-" * 500 + "1)": "cannot be read.",
+    "gce(q=1" + "0" * 400 + ")": "The 'q' parameter of GCE must be in (0, 1]. Got 1000",
+    "1" + "0" * 400 + "*ce": "cannot be read at '1000",
+    "1e300*1" + "0" * 300 + "*ce": "a finite number. Got inf",
+    "1" + "0" * 300 + "*1" + "0" * 300 + "*0.5*ce": "cannot be read at",
 }
 
 
@@ -92,6 +102,17 @@ def test_something_that_is_no_spec_is_refused():
 def test_a_setting_given_twice_is_refused():
     with pytest.raises(InputError, match="Give it once"):
         noisewise.get("imae(T=8)", T=4)
+
+
+def test_a_sum_takes_no_hyper_parameter_beside_it():
+    with pytest.raises(InputError, match=r"is a sum or a multiple and takes no q beside it\. Write it inside\."):
+        noisewise.get("0.3*nce + 0.7*gce", q=0.5)
+
+
+def test_a_number_too_large_for_a_float_is_refused():
+    for call in (lambda: 10**400 * GCE(), lambda: noisewise.curriculum.Scaled("mae", 2, expected=-(10**400))):
+        with pytest.raises(InputError, match="finite"):
+            call()
 
 
 def test_settings_of_a_built_loss_are_not_changed_behind_its_back():

@@ -22,7 +22,7 @@ from noisewise.losses import get
 from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss
 from noisewise.losses._normalising import NORMALISATIONS, Normalising
 from noisewise.margin import emphasis, margin
-from noisewise.spec import setting
+from noisewise.spec import real, setting
 
 
 def expected_margin(classes: int, std: float = 1.0) -> float:
@@ -87,9 +87,10 @@ def measured_margin(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) 
 def _expected(value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value) or value == 0:
+    expected = real(value)
+    if not math.isfinite(expected) or expected == 0:
         raise must("expected", "a curriculum", "a finite margin other than 0 (E[Δ] before training)", value)
-    return float(value)
+    return expected
 
 
 def _classes(value: Any) -> int | None:

@@ -25,6 +25,19 @@ _REQUIRED: Any = inspect.Parameter.empty
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Mult: operator.mul}
 
 
+def real(value: Any) -> float:
+    """A number as a float; NaN for what is no real number, and for what is too large for a float.
+
+    Example:
+        >>> real(3), real(True), real("3"), real(10**400)
+        (3.0, nan, nan, nan)
+    """
+    try:
+        return float(value) if not isinstance(value, bool) and isinstance(value, numbers.Real) else math.nan
+    except OverflowError:
+        return math.nan
+
+
 @dataclass(frozen=True)
 class Interval:
     """A range of numbers, written as in a paper: ``(0, 1]``.
@@ -83,7 +96,7 @@ class Setting:
             if value not in self.choices:
                 raise must(name, owner, self.requirement, value)
         elif self.bounds is not None:
-            number = float(value) if not isinstance(value, bool) and isinstance(value, numbers.Real) else math.nan
+            number = real(value)
             if number not in self.bounds or (self.whole and number != int(number)):
                 raise must(name, owner, self.requirement, value)
             return int(number) if self.whole else number
@@ -174,11 +187,17 @@ class Registry(Generic[T]):
                     f"A {self.kind} that is built already takes no {', '.join(kwargs)}. Got {spec!r}; give its spec string instead."
                 )
             return spec
+        unreadable = InputError(f'The {self.kind} spec {spec!r} cannot be read. Write a name, a call or a sum, like "name(x=1)".')
         try:
             tree = ast.parse(spec.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError):
-            raise InputError(f'The {self.kind} spec {spec!r} cannot be read. Write a name, a call or a sum, like "name(x=1)".') from None
-        built: T = self._build(tree, spec, kwargs)
+            raise unreadable from None
+        try:
+            built: T | float = self._build(tree, spec, kwargs)
+        except RecursionError:
+            raise unreadable from None
+        if isinstance(built, int | float):
+            raise unreadable
         return built
 
     def _build(self, node: ast.expr, spec: str, kwargs: dict[str, Any]) -> Any:
@@ -192,15 +211,25 @@ class Registry(Generic[T]):
                 raise InputError(f"The {self.kind} spec {spec!r} gives {', '.join(twice)}, which is given beside it too. Give it once.")
             if len(named) == len(node.keywords):
                 return self.make(node.func.id, *args, **named, **kwargs)
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS and not kwargs:
-            left, right = self._argument(node.left, spec), self._argument(node.right, spec)
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            if kwargs:
+                beside = ", ".join(kwargs)
+                raise InputError(f"The {self.kind} spec {spec!r} is a sum or a multiple and takes no {beside} beside it. Write it inside.")
+            left, right = self._operand(node.left, spec), self._operand(node.right, spec)
             try:
                 return _OPERATORS[type(node.op)](left, right)
-            except TypeError:
+            except (TypeError, OverflowError):
                 pass
         raise InputError(
             f"The {self.kind} spec {spec!r} cannot be read at {ast.unparse(node)!r}. Write names, calls, numbers, '+' and '*'."
         )
+
+    def _operand(self, node: ast.expr, spec: str) -> Any:
+        if isinstance(node, ast.Constant | ast.UnaryOp):
+            number = self._argument(node, spec)
+            if not math.isnan(real(number)):
+                return number
+        return self._build(node, spec, {})
 
     def _argument(self, node: ast.expr, spec: str) -> Any:
         if isinstance(node, ast.Name) and node.id not in self:

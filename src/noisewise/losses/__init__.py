@@ -48,8 +48,6 @@ def get(spec: str | Loss, **settings: Any) -> Loss:
         raise InputError(f"A loss is given as a spec string or a Loss. Got {type(spec).__name__} instead.")
     contract = {key: settings.pop(key) for key in CONTRACT if key in settings and isinstance(spec, str)}
     loss: Loss = registry.get(spec, **settings)
-    if not isinstance(loss, Loss):
-        raise InputError(f'The spec {spec!r} does not name a loss. Write one like "imae(T=8)" or "0.3*nce + 0.7*mae".')
     for key, value in contract.items():
         setattr(loss, key, value)
     return loss

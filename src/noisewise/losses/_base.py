@@ -26,7 +26,7 @@ from noisewise.errors import InputError, must
 from noisewise.exact import applied, at_least_float, going_forward, margin_of
 from noisewise.margin import margins
 from noisewise.potential import Potential
-from noisewise.spec import Named, Registry, setting
+from noisewise.spec import Named, Registry, real, setting
 
 registry: Registry[Loss] = Registry("loss")
 
@@ -317,9 +317,10 @@ def inner_margin_loss(value: Any) -> MarginLoss:
 
 
 def _factor(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+    factor = real(value)
+    if not math.isfinite(factor):
         raise must("factor", "a multiple of a loss", "a finite number", value)
-    return float(value)
+    return factor
 
 
 def _combine(parts: Sequence[tuple[float, Loss]]) -> Loss:
