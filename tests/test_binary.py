@@ -101,3 +101,14 @@ def test_binary_ce_of_one_column_is_ce_of_two_classes():
     scores, target = labels(8, 2)
     difference = scores[:, 1] - scores[:, 0]
     torch.testing.assert_close(Binary("ce")(difference, target[:, 0]), CE()(scores, target[:, 0]))
+
+
+@pytest.mark.parametrize(
+    "spec", ["0.5*binary(ce)", "binary(ce) + binary(mae)", "binary(binary(ce))", "logit_clip(binary(ce))", "peer(binary(ce))"]
+)
+def test_binary_stands_outermost_and_sums_stand_inside_it(spec):
+    with pytest.raises(InputError, match=r"Got binary\(ce, pos_weight=None\); put the sum or the other loss inside it"):
+        noisewise.get(spec)
+    scores, target = labels(6, 4)
+    inside, outside = noisewise.get("binary(0.5*ce + mae)"), 0.5 * Binary("ce")(scores, target) + Binary("mae")(scores, target)
+    torch.testing.assert_close(inside(scores, target), outside)

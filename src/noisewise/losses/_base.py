@@ -301,6 +301,7 @@ def inner_loss(value: Any) -> Loss:
     loss = registry.get(value)
     if not isinstance(loss, Loss):
         raise must("loss", "a loss around a loss", "a loss or its spec string", value)
+    _check_of_classes(loss)
     if loss.contract:
         raise InputError(f"Set {', '.join(loss.contract)} on the outer loss, not on the one inside it. Got {loss!r} inside.")
     if loss.couples:
@@ -323,11 +324,21 @@ def _factor(value: Any) -> float:
     return factor
 
 
+def _check_of_classes(loss: Loss) -> None:
+    """Refuse a loss that works outermost only: one whose scores are not those of classes has nothing to say of an example's label."""
+    if type(loss).per_class is Loss.per_class and type(loss).per_example is Loss.per_example:
+        raise InputError(
+            f"A loss whose scores are not those of classes can neither be added or multiplied nor stand inside another. "
+            f"Got {loss!r}; put the sum or the other loss inside it."
+        )
+
+
 def _combine(parts: Sequence[tuple[float, Loss]]) -> Loss:
     """A sum of multiples as one flat loss, under the contract its parts agree on."""
     contract = parts[0][1].contract
     terms: list[tuple[float, Loss]] = []
     for factor, loss in parts:
+        _check_of_classes(loss)
         if loss.contract != contract:
             raise InputError(
                 f"The losses of a sum must agree in {', '.join(CONTRACT)}. Got {parts[0][1]!r} and {loss!r}; "
