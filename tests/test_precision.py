@@ -173,6 +173,20 @@ def test_views_of_one_example_agree_with_the_generalised_divergence():
                 np.testing.assert_allclose(view.grad[0].numpy(), [float(slope) for slope in slopes], rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_views_in_half_precision_are_widened_before_any_arithmetic(dtype):
+    torch.manual_seed(0)
+    views, target = [(3 * torch.randn(64, 10)).to(dtype) for _ in range(2)], torch.randint(10, (64,))
+    loss = GJS(reduction="none")
+    exact = loss([view.double() for view in views], target)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(loss(views, target).double(), exact, rtol=1e-6, atol=1e-6)
+    assert loss(views, target).dtype == dtype
+    assert ((loss(views, target).double() - exact).abs() <= 0.51 * torch.finfo(dtype).eps * exact.abs() + 1e-6).all()
+    soft = torch.rand(64, 10).softmax(1)
+    assert loss(views, soft).dtype == loss(views[0], soft).dtype == torch.float32
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_margins_are_exact_where_softmax_saturates(dtype):
     for row, _ in EXTREMES:

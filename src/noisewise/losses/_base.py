@@ -99,14 +99,28 @@ class Loss(Named, nn.Module, registry=registry):
         Returns:
             One number, or with reduction "none" one per example; in the type `nn.CrossEntropyLoss` would give.
         """
-        return self._loss(scores, target, sample_weight, None)
+        return self._loss(scores, target, sample_weight)
 
-    def _loss(self, scores: Tensor, target: Tensor, sample_weight: Tensor | None, common: Tensor | None) -> Tensor:
-        """Check, compute, reduce; `common` is a part of every example's loss that does not depend on its label."""
+    def _loss(
+        self,
+        scores: Tensor,
+        target: Tensor,
+        sample_weight: Tensor | None,
+        common: Tensor | None = None,
+        given: torch.dtype | None = None,
+    ) -> Tensor:
+        """Check, compute, reduce.
+
+        Args:
+            common: a part of every example's loss that does not depend on its label.
+            given: the type of the scores that were given, which the result goes by, where these are wider.
+        """
         name = type(self).__name__
         check_scores(scores, name)
         soft = isinstance(target, Tensor) and target.is_floating_point()
-        result_type = torch.promote_types(scores.dtype, target.dtype) if soft else scores.dtype
+        result_type = given or scores.dtype
+        if soft:
+            result_type = torch.promote_types(result_type, target.dtype)
         if torch.is_autocast_enabled(scores.device.type):
             result_type = torch.promote_types(result_type, torch.float32)
         if soft:

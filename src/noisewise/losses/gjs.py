@@ -48,4 +48,4 @@ class GJS(JS, name="gjs"):
         mean = views.logsumexp(0) - math.log(len(scores))
         gap = torch.where(views == -torch.inf, 0.0, views.exp() * (views - mean)).sum(dim + 1).mean(0)
         common = gap / -math.log1p(-self.pi)
-        return self._loss(mean.to(scores[0].dtype) if mean.dtype != scores[0].dtype else mean, target, sample_weight, common)
+        return self._loss(mean, target, sample_weight, common, scores[0].dtype)
