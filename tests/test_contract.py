@@ -102,9 +102,10 @@ def test_masked_classes_with_score_minus_infinity_count_for_nothing():
     torch.testing.assert_close(CE()(masked, soft), CE()(scores[:, :5], soft[:, :5]))
 
 
-def test_a_row_with_only_its_label_left_costs_nothing():
+@pytest.mark.parametrize("spec", ["ce", "focal(q=0)", "focal(q=2)"])
+def test_a_row_with_only_its_label_left_costs_nothing(spec):
     scores = torch.tensor([[-math.inf, 2.0, -math.inf]], requires_grad=True)
-    value = CE()(scores, torch.tensor([1]))
+    value = build(spec)(scores, torch.tensor([1]))
     value.backward()
     assert value == 0 and (scores.grad == 0).all()
 

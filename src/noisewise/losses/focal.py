@@ -1,3 +1,4 @@
+import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -30,7 +31,11 @@ class Focal(MarginLoss, name="focal"):
     q: float = setting(default=2.0, bounds="[0, inf)")
 
     def value(self, d: Tensor) -> Tensor:
-        return -(self.q * logsigmoid(-d)).exp() * logsigmoid(d)
+        return -self._turned_away(d) * logsigmoid(d)
 
     def emphasis(self, d: Tensor) -> Tensor:
-        return (self.q * logsigmoid(-d)).exp() * ((-d).sigmoid() - self.q * p_log_p(d))
+        return self._turned_away(d) * ((-d).sigmoid() - self.q * p_log_p(d))
+
+    def _turned_away(self, d: Tensor) -> Tensor:
+        """(1 − p)^q, which is 1 for q = 0 at p = 1 too."""
+        return (self.q * logsigmoid(-d)).exp() if self.q > 0 else torch.ones_like(d)
