@@ -146,6 +146,9 @@ def test_a_measured_start_replaces_the_formula():
     assert Scaled(MAE(), 2.0, expected=expected).factor() == 2.0 / abs(expected)
     with pytest.raises(InputError, match="at least one example"):
         measured_margin(model, [])
+    with pytest.raises(InputError, match="from 0 to 99"):
+        measured_margin(model, [(inputs, labels + 100) for inputs, labels in batches])
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 @pytest.mark.parametrize("spec", ["mae", "gce(q=0.7)", "imae(T=8)", "gr(beta=12, lam=0.5)", "aul(a=2, q=3)"])

@@ -74,11 +74,13 @@ def measured_margin(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) 
     """
     kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
     total, number = 0.0, 0
-    for inputs, labels in batches:
-        found = margin(model(inputs), labels)
-        total, number = total + float(found.double().sum()), number + found.numel()
-    for name, buffer in model.named_buffers():
-        buffer.copy_(kept[name])
+    try:
+        for inputs, labels in batches:
+            found = margin(model(inputs), labels)
+            total, number = total + float(found.double().sum()), number + found.numel()
+    finally:
+        for name, buffer in model.named_buffers():
+            buffer.copy_(kept[name])
     if number == 0:
         raise InputError("measured_margin needs at least one example. Got no batches.")
     return total / number
