@@ -74,8 +74,9 @@ def test_any_ignore_index_is_honoured(ignore_index):
 
 def test_integer_types_other_than_int64_are_labels_too():
     scores, target = batch()
-    for dtype in (torch.uint8, torch.int16, torch.int32):
+    for dtype in (torch.uint8, torch.uint16, torch.uint32, torch.int8, torch.int16, torch.int32):
         assert CE()(scores, target.to(dtype)) == CE()(scores, target)
+        assert torch.equal(noisewise.margin(scores, target.to(dtype)), noisewise.margin(scores, target))
 
 
 def test_a_non_contiguous_batch_is_the_same_batch():

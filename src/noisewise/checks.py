@@ -59,6 +59,7 @@ def check_labels(scores: Tensor, target: Tensor, owner: str, ignore_index: int |
     if not can_look(target) or target.numel() == 0:
         return ignore_index is not None
     classes = scores.shape[dim]
+    target = target.long()  # torch can hardly compute with unsigned integers of more than 8 bits
     low, high = (int(bound) for bound in torch.aminmax(target))
     if low >= 0 and high < classes and (ignore_index is None or not low <= ignore_index <= high):
         return False
