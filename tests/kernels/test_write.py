@@ -1,13 +1,14 @@
 """Losses written down for kernels: which are, in what words, and how exact a table is. No kernel runs here."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from noisewise.kernels._spelling import spell, spelled
+from noisewise.kernels._spelling import spell, spelled, written
 from noisewise.kernels._table import CELLS, tabulate
 from noisewise.kernels._write import NotCoveredError, covered, write
 from noisewise.losses import MarginLoss
@@ -34,6 +35,14 @@ def test_a_spelled_loss_is_the_loss(spec):
 def test_a_number_that_changes_changes_no_code():
     assert write(build("gce(q=0.7)"), 10).source == write(build("gce(q=0.2)"), 100).source
     assert write(build("imae(T=8)"), 10).source == write(build("imae(T=0.5)"), 10).source
+
+
+def test_losses_written_in_many_threads_leave_torch_as_it_was():
+    before = nn.Module.__call__, nn.Module.__getattr__
+    with ThreadPoolExecutor(12) as threads:
+        found = list(threads.map(lambda number: written("gce(q={})", (0.05 + number / 100,), 10), range(24)))
+    assert before == (nn.Module.__call__, nn.Module.__getattr__)
+    assert len({each.source for each in found}) == 1 and len({each.numbers for each in found}) == 24
 
 
 def test_only_values_that_are_integrals_are_tabulated():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,6 +21,8 @@ from noisewise.losses import get
 from noisewise.losses._base import CONTRACT, Combination, Loss, registry
 
 _marked: dict[str, Loss] = {}  # losses of the user's own by their marks, as they were; they keep their classes, whose ids are in the marks
+
+_writing = threading.Lock()  # tracing changes nn.Module for the whole process, and two tracings at once do not change it back
 
 
 def taken(loss: str | Loss) -> Loss:
@@ -125,5 +128,5 @@ def spelled(text: str, numbers: Sequence[float]) -> Loss:
 @functools.lru_cache(maxsize=256)
 def written(text: str, numbers: tuple[float, ...], classes: int) -> Written:
     """The loss as a kernel takes it, written in a thread of its own: the caller may be under autocast, or where autograd is off."""
-    with ThreadPoolExecutor(1) as thread:
+    with _writing, ThreadPoolExecutor(1) as thread:
         return thread.submit(write, spelled(text, numbers), classes).result()
