@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from noisewise.kernels import _residual, _switch, _tuning
 from noisewise.kernels._residual import residual
@@ -302,14 +303,18 @@ def test_a_call_that_is_no_plain_training_step_takes_the_torch_path(device, monk
         assert residual(network, x) is None
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning", "ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
 def test_tracing_and_transforming_see_the_torch_path(device):
     network, x, found = made(Tiny, device), images(device, 2, 3, 8, 8), []
     with computing(device):
         torch.func.grad(lambda x: found.append(residual(network, x)) or x.sum())(x)
         torch.jit.trace(lambda x: found.append(residual(network, x)) or x.sum(), x, check_trace=False)
         torch.compile(lambda x: x + 1 if residual(network, x) is None else x, backend="eager", fullgraph=True)(x)
-    assert found == [None, None]
+        with forward_ad.dual_level():
+            found.append(residual(network, forward_ad.make_dual(x, torch.ones_like(x))))
+            with torch.no_grad():
+                found.append(residual(network.eval(), forward_ad.make_dual(x, torch.ones_like(x))))
+    assert found == [None] * 4
 
 
 def test_why_the_torch_path_is_taken_is_said_once(device, caplog):

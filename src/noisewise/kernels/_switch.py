@@ -16,6 +16,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from noisewise.exact import going_forward
+
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 LONGEST = 2**18
 OLDEST = (8, 0)  # the first compute capability with bfloat16
@@ -53,8 +55,8 @@ def unready(tensor: Tensor) -> str:
     """Why no kernel at all takes a tensor here and now; empty where one may."""
     if not _switched_on or (not torch.compiler.is_compiling() and getattr(_here, "off", False)):
         return "kernels are switched off"
-    if torch._C._are_functorch_transforms_active():
-        return "torch.func transforms take the torch path"
+    if torch._C._are_functorch_transforms_active() or going_forward():
+        return "torch.func transforms and forward derivatives take the torch path"
     if tensor.device.type != "cuda" and not (_interpreted and tensor.device.type == "cpu"):
         return f"no kernels for tensors on {tensor.device.type}"
     return _missing(tensor.device)

@@ -130,7 +130,7 @@ class Loss(Named, nn.Module, registry=registry):
             some_ignored = check_labels(scores, target, name, self.ignore_index)
         if self.weight is not None and self.weight.shape[0] != scores.shape[scores.dim() > 1]:
             raise must("weight", name, f"one number for each of the {scores.shape[scores.dim() > 1]} classes", tuple(self.weight.shape))
-        if not soft and common is None and scores.numel() and (scores.is_cuda or _INTERPRETED) and not going_forward():
+        if not soft and common is None and scores.numel() and (scores.is_cuda or _INTERPRETED):
             from noisewise.kernels import fused  # not on a machine without a GPU
 
             found = fused(self, scores, target, sample_weight)
