@@ -111,6 +111,10 @@ def test_every_example_ignored_gives_zero():
 WRONG = {
     "shape (V, H)": {"weight": torch.randn(4, 2)},
     "one floating-point type": {"weight": torch.randn(4, 3, dtype=torch.float16)},
+    "torch.float32 and torch.float32 and torch.float64": {"bias": torch.randn(4, dtype=torch.float64)},
+    "'hidden' parameter of linear_loss must be a tensor": {"hidden": [[1.0, 2.0, 3.0]]},
+    "'target' parameter of linear_loss must be a tensor": {"target": [0]},
+    "'sample_weight' parameter of linear_loss must be a tensor": {"sample_weight": [1.0] * 5},
     "'bias'": {"bias": torch.randn(3)},
     "'target'": {"target": torch.zeros(4, dtype=torch.int64)},
     "class indices from 0 to 3": {"target": torch.full((5,), 4)},

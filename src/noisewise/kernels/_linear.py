@@ -85,11 +85,16 @@ def linear_loss(
 def _check(
     hidden: Tensor, weight: Tensor, target: Tensor, loss: Loss, bias: Tensor | None, sample_weight: Tensor | None, skip: float
 ) -> None:
+    named = {"hidden": hidden, "weight": weight, "target": target, "bias": bias, "sample_weight": sample_weight}
+    for name, given in named.items():
+        if not isinstance(given, Tensor) and not (given is None and name in ("bias", "sample_weight")):
+            raise must(name, "linear_loss", "a tensor", given)
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[1]:
-        given = f"{tuple(hidden.shape)} and {tuple(weight.shape)}"
-        raise InputError(f"linear_loss takes hidden of shape (…, H) and weight of shape (V, H). Got {given} instead.")
-    if not hidden.is_floating_point() or (hidden.dtype != weight.dtype and not torch.is_autocast_enabled(hidden.device.type)):
-        raise InputError(f"linear_loss takes hidden and weight in one floating-point type. Got {hidden.dtype} and {weight.dtype}.")
+        shapes = f"{tuple(hidden.shape)} and {tuple(weight.shape)}"
+        raise InputError(f"linear_loss takes hidden of shape (…, H) and weight of shape (V, H). Got {shapes} instead.")
+    types = [each.dtype for each in (hidden, weight, bias) if each is not None]
+    if not hidden.is_floating_point() or (len(set(types)) > 1 and not torch.is_autocast_enabled(hidden.device.type)):
+        raise InputError(f"linear_loss takes hidden, weight and bias in one floating-point type. Got {' and '.join(map(str, types))}.")
     classes = weight.shape[0]
     if bias is not None and bias.shape != (classes,):
         raise must("bias", "linear_loss", f"one number for each of the {classes} classes", tuple(bias.shape))
@@ -148,7 +153,7 @@ class _Task:
         """
         from noisewise.kernels import _launch
 
-        pulls = torch.empty(len(scores), device=scores.device) if self.skip > 0 and upstream is not None else None
+        pulls = torch.empty(len(scores), dtype=torch.float32, device=scores.device) if self.skip > 0 and upstream is not None else None
         losses = _launch.run(
             scores,
             self.target[rows],
