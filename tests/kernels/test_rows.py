@@ -200,6 +200,19 @@ def test_an_ignore_index_may_need_more_than_32_bits(weighted, classes, device):
         torch.testing.assert_close(found, F.cross_entropy(scores[::2], target[::2], weight=weight))
 
 
+def test_what_a_pass_gives_has_the_type_of_the_torch_path_whatever_the_default_is(device):
+    scores, target, before = torch.randn(4, 5, device=device), torch.randint(5, (4,), device=device), torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = loss_and_gradient("gce(q=0.7)", scores, target)
+        with _switch.off():
+            plain = loss_and_gradient("gce(q=0.7)", scores, target)
+    finally:
+        torch.set_default_dtype(before)
+    for name in ("value", "gradient", "margin", "emphasis"):
+        torch.testing.assert_close(getattr(found, name), getattr(plain, name))  # types too
+
+
 def test_an_empty_batch_sums_to_zero(device):
     scores = torch.empty(0, 5, device=device, requires_grad=True)
     value = fused(build("mae", reduction="sum"), scores, torch.empty(0, dtype=torch.int64, device=device))

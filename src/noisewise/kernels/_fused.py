@@ -123,7 +123,7 @@ def loss_and_gradient(
     from noisewise.kernels import _launch
 
     gradient = scores if in_place else torch.empty_like(scores, memory_format=torch.contiguous_format)
-    margins, emphases = torch.empty(2, len(scores), device=scores.device)
+    margins, emphases = torch.empty(2, len(scores), dtype=torch.float32, device=scores.device)
     losses = _launch.run(
         scores,
         target,
