@@ -161,6 +161,14 @@ def pull_scale(loss: Loss, scores: np.ndarray) -> float:
     return pulls(loss, [])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("pi", [1e-5, 1e-3, 0.999, 1 - 1e-6])
+def test_the_divergence_is_exact_for_a_label_of_nearly_no_or_nearly_all_weight(pi, dtype):
+    d = torch.tensor([-80.0, -20.0, -5.0, -1.0, -0.01, 0.0, 0.01, 1.0, 5.0, 12.0, 30.0], dtype=dtype)
+    exact = torch.tensor([float(reference.exact_value_at("js", each, pi=pi)) for each in d.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(noisewise.get(f"js(pi={pi!r})").value(d).double(), exact, rtol=50 * torch.finfo(dtype).eps, atol=0.0)
+
+
 def test_views_of_one_example_agree_with_the_generalised_divergence():
     views = [[0.3, -2.0, 4.0, 1.0], [1.0, 0.5, 2.0, -1.0], [-3.0, 0.0, 1.0, 5.0]]
     for pi in (0.1, 0.5, 0.9):

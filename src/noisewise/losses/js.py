@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from noisewise.losses._base import MarginLoss, p_log_p
+from noisewise.losses._base import MarginLoss
 from noisewise.spec import setting
 
 
@@ -34,11 +34,11 @@ class JS(MarginLoss, name="js"):
     pi: float = setting(default=0.5, bounds="(0, 1)")
 
     def value(self, d: Tensor) -> Tensor:
-        p, rest, others = d.sigmoid(), (-d).sigmoid(), 1 - self.pi
-        # log m from whichever of p and 1 − p is small: the terms below cancel to first order as p → 1.
-        log_m = torch.where(d > 0, (-others * rest).log1p(), (self.pi + others * p).log())
-        divergence = -self.pi * log_m + others * (p_log_p(d) - p * log_m - rest * math.log(others))
-        return divergence / (-others * math.log(others))
+        p, rest, others, size = d.sigmoid(), (-d).sigmoid(), 1 - self.pi, -math.log1p(-self.pi)
+        # log m from whichever of m and 1 − m is small, and log(m / p) = log(1 + pi exp(−Δ)): all terms fall with pi, as Z does.
+        log_m = torch.where(others * rest < 0.5, (-others * rest).log1p(), (self.pi + others * p).log())
+        gap = torch.where(d > 0, (self.pi * (-d.clamp(min=0)).exp()).log1p(), -logsigmoid(d - math.log(self.pi)))
+        return rest - torch.where(d == -torch.inf, 0.0, p * gap) / size - self.pi / (others * size) * log_m
 
     def emphasis(self, d: Tensor) -> Tensor:
         # p log(m / ((1 − pi) p)) = −p log sigmoid(log p − logit pi), and −p log p is what is left of it as p → 0.
