@@ -37,7 +37,14 @@ def _fit(emphasis: Callable[[Tensor], Tensor], low: Array, high: Array) -> tuple
     """Chebyshev coefficients of the emphasis in each cell, the worst error at points not fitted, the largest value."""
     middle, half = (low + high)[:, None] / 2, (high - low)[:, None] / 2
     where = np.concatenate([_POINTS, _PROBES])
-    values = emphasis(torch.from_numpy(middle + half * where)).numpy()
+    margins = middle + half * where
+    values = emphasis(torch.from_numpy(margins)).numpy()
+    if not np.isfinite(values).all():
+        at = margins[~np.isfinite(values)][0]
+        raise InputError(
+            f"An emphasis must be finite at every margin, to be integrated. Got one that is not at Δ = {at:.3g}; "
+            "choose smaller hyper-parameters, or write it so that nothing overflows."
+        )
     fitted = values[:, :_NODES] @ _TO_CHEBYSHEV.T
     error = np.abs(chebyshev.chebval(_PROBES, fitted.T) - values[:, _NODES:]).max(1)
     return fitted, error, np.abs(values).max(1)

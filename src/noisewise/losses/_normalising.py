@@ -8,6 +8,7 @@ processes; under gradient accumulation `Accumulation` divides once, at the end.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -43,6 +44,8 @@ class Normalising(MarginLoss):
         how = self.normalisation()
         sizes = {"maximum": lambda: curve.peak(self.pull)[1], "integral": lambda: curve.area(self.pull)}
         self._scale: float = sizes[how]() if how in sizes else 1.0
+        if not 0 < self._scale < math.inf:
+            raise InputError(f"An emphasis is brought to size by a finite {how} above 0. Got {self._scale:g} for {self!r}.")
         super()._settle()
 
     def emphasis(self, d: Tensor) -> Tensor:
