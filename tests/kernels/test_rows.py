@@ -213,6 +213,12 @@ def test_what_a_pass_gives_has_the_type_of_the_torch_path_whatever_the_default_i
         torch.testing.assert_close(getattr(found, name), getattr(plain, name))  # types too
 
 
+def test_label_smoothing_of_a_batch_brought_to_size_is_refused_as_it_is_without_kernels(device):
+    scores, target = torch.randn(4, 5, device=device), torch.randint(5, (4,), device=device)
+    with pytest.raises(noisewise.InputError, match="no label smoothing"):
+        loss_and_gradient(build("imae(T=8, normalise='batch')", label_smoothing=0.1), scores, target)
+
+
 def test_an_empty_batch_sums_to_zero(device):
     scores = torch.empty(0, 5, device=device, requires_grad=True)
     value = fused(build("mae", reduction="sum"), scores, torch.empty(0, dtype=torch.int64, device=device))

@@ -86,14 +86,14 @@ def over_the_batch(loss: Loss) -> tuple[float, Normalising] | None:
 
 
 def before_size(loss: Loss) -> tuple[float, Loss] | None:
-    """The factor of a loss that is normalised over the batch, and that loss as it is before; None where a loss is none such.
+    """The factor of a loss that is normalised over the batch, and that loss as it is before; None where a loss is none such, or smooths.
 
     Example:
         >>> before_size(registry.get("0.5*imae(T=8, normalise='batch')"))
         (0.5, imae(T=8.0, saturation=0.001, normalise='none'))
     """
     found = over_the_batch(loss)
-    if found is None or found[1]._whole is not None:
+    if found is None or found[1]._whole is not None or loss.label_smoothing > 0:
         return None
     factor, one = found
     bare = copy.copy(one)
