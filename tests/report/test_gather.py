@@ -24,6 +24,7 @@ from noisewise.data import Dataset
 from noisewise.errors import InputError
 from noisewise.report import report
 from noisewise.report._gather import gather
+from noisewise.report._render import _unfinished
 from noisewise.train import Run
 
 LOSSES = ["ce", "mae", "nce"]
@@ -93,6 +94,36 @@ def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(tmp_path: Path)
     for rate in (0.1, 0.01):
         fit("linear", "digits", epochs=1, optimiser=f"sgd(lr={rate})", folder=tmp_path / str(rate), device="cpu")
     assert len(facts_of(tmp_path)["groups"]) == 2
+
+
+def test_runs_go_by_one_name_in_the_tables_and_charts_and_an_average_says_what_it_left_out(tmp_path: Path) -> None:
+    for rate, seed in ((0.1, 0), (0.1, 1), (0.01, 0)):
+        fit("linear", "digits", epochs=2, optimiser=f"sgd(lr={rate})", seed=seed, folder=tmp_path / f"{rate}-{seed}", device="cpu")
+    cut, untrained = tmp_path / "0.1-1", tmp_path / "0.01-0"
+    (cut / "status.json").write_text(json.dumps({"state": "interrupted", "reason": None, "epoch": 1, "step": 12}))
+    (cut / "metrics.jsonl").write_text((cut / "metrics.jsonl").read_text().splitlines()[0] + "\n")
+    (untrained / "metrics.jsonl").unlink()
+    facts = facts_of(tmp_path)
+    slow, fast = "ce, optimiser=sgd(lr=0.01)", "ce, optimiser=sgd(lr=0.1)"
+    assert [run["loss"] for run in facts["runs"]] == [group["loss"] for group in facts["groups"] for _ in group["seeds"]] + [fast]
+    shown = facts["tasks"][0]["dynamics"]["data"]
+    assert {line["name"] for line in shown} == {fast}, "the line has the table's name, though the other run has no line"
+    assert [list(line["x"]) for line in shown if line["xaxis"] == "x"] == [[12, 24]], "one that was cut off does not cut the line"
+    assert [_unfinished(group, facts["runs"]) for group in facts["groups"]] == ["", "1 of 2 runs not finished"]
+    assert facts["groups"][0]["loss"] == slow
+
+
+def test_a_loss_looks_the_same_in_the_curves_and_the_dynamics(tmp_path: Path) -> None:
+    for place, loss in enumerate(("nce", "mae", "ce")):  # the first has no curve
+        fit("linear", "digits", loss=loss, epochs=1, folder=tmp_path / f"{place}-{loss}", device="cpu")
+    task = facts_of(tmp_path)["tasks"][0]
+    looks = {line["name"]: (line["line"]["color"], line["line"]["dash"]) for line in task["dynamics"]["data"]}
+    curves = {
+        line["name"].partition(":")[0]: (line["line"]["color"], line["line"]["dash"])
+        for line in task["curves"]["data"]
+        if "dash" in line.get("line", {})
+    }
+    assert curves == {loss: looks[loss] for loss in ("ce", "mae")} and len(set(looks.values())) == 3
 
 
 def test_every_figure_is_one_plotly_accepts(facts) -> None:
@@ -202,7 +233,7 @@ def test_a_run_of_an_older_version_shows_what_it_has(copied: Path) -> None:
     (folder / "provenance.json").unlink()
     facts = facts_of(copied)
     run = the_run(facts, folder)
-    assert run["measures"]["final"] == 0.5 and run["loss"] == "a_loss_of_old(q=1)"
+    assert run["measures"]["final"] == 0.5 and run["loss"] == "a_loss_of_old(q=1), a_setting_of_old=1"
     assert "a_loss_of_old" in " ".join(run["notes"])
 
 

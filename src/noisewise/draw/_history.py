@@ -91,18 +91,23 @@ class History:
 
 
 def history(runs: Sequence[Dynamics]) -> History:
-    """Put runs together: those that differ in nothing but the seed become one line.
+    """Put runs together: those that differ in nothing but the seed become one line."""
+    return History(task_of([run.record.settings for run in runs]), lines(by_label(runs)))
+
+
+def lines(labelled: Mapping[str, Sequence[Dynamics]]) -> tuple[Trained, ...]:
+    """One line for the runs under each label.
 
     Seeds are joined at the iterations they share. What a run does not hold, for want of true labels or of a finished epoch, is
     absent. A loss keeps its colour whether it has lines yet or not.
     """
-    lines = []
-    for place, (label, seeds) in enumerate(by_label(runs).items()):
+    found = []
+    for place, (label, seeds) in enumerate(labelled.items()):
         read = {name: [_over_steps(run, measure.read(run)) for run in seeds] for name, measure in MEASURES.items()}
-        courses = {name: found for name, curves in read.items() if (found := course(curves)) is not None}
+        courses = {name: joined for name, curves in read.items() if (joined := course(curves)) is not None}
         if courses:
-            lines.append(Trained(label, *look(place), len(seeds), courses))
-    return History(task_of([run.record.settings for run in runs]), tuple(lines))
+            found.append(Trained(label, *look(place), len(seeds), courses))
+    return tuple(found)
 
 
 def by_label(runs: Sequence[Dynamics]) -> dict[str, list[Dynamics]]:

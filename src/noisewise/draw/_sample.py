@@ -81,8 +81,14 @@ class Picture:
         return low - 0.03 * (high - low), high + 0.05 * (high - low)
 
 
-def sample(specs: Sequence[str], classes: int) -> Picture:
-    """Work out a picture of the losses the specs name."""
+def sample(specs: Sequence[str], classes: int, places: Sequence[int] | None = None) -> Picture:
+    """Work out a picture of the losses the specs name.
+
+    Args:
+        specs: of the losses.
+        classes: how many there are.
+        places: of the losses among those they are shown with, which decide their looks; by default their places in this picture.
+    """
     low = min(-10.0, expected_margin(classes) - 4)
     if not specs:
         raise InputError('There is nothing to draw. Give at least one loss, like "ce" or "imae(T=8)".')
@@ -97,7 +103,10 @@ def sample(specs: Sequence[str], classes: int) -> Picture:
     return Picture(
         d=d.numpy(),
         p=d.sigmoid().numpy(),
-        lines=tuple(_line(spec, place, loss, d, classes) for place, (spec, loss) in enumerate(zip(specs, drawable, strict=True))),
+        lines=tuple(
+            _line(spec, place, loss, d, classes)
+            for place, spec, loss in zip(range(len(specs)) if places is None else places, specs, drawable, strict=True)
+        ),
         classes=classes,
         start_d=_histogram(margins.numpy(), low, 10.0),
         start_p=_histogram(margins.sigmoid().numpy(), 0.0, 1.0),

@@ -15,7 +15,7 @@ from typing import Any
 import noisewise
 from noisewise.data._own import is_official
 from noisewise.draw._film import Film
-from noisewise.draw._history import by_label, history
+from noisewise.draw._history import History, by_label, lines
 from noisewise.draw._page import figure as curves_figure
 from noisewise.draw._plotly import Figure
 from noisewise.draw._sample import sample
@@ -81,8 +81,8 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell 
         facts["groups"] += _groups(number, by_loss, standings[-1])
         facts["tasks"].append(_task(names[number], by_loss, first, judge, frames, data))
         facts["verdict"] += [*verdict(number, names[number], standings[-1]), *has_gained(number, by_loss), *_doubts(number, judge)]
-    order = list(tasks)
-    facts["runs"] = [_run(run, order.index(run.task)) for run in runs]
+    labels = {run.folder: (number, label) for number, by_loss in enumerate(groups) for label, same in by_loss.items() for run in same}
+    facts["runs"] = [_run(run, *labels[run.folder]) for run in runs]
     facts["verdict"] = [*_overall(standings), *facts["verdict"], *_left_out(runs, broken)]
     return facts
 
@@ -189,7 +189,7 @@ def _task(
     runs = [run for same in by_loss.values() for run in same]
     curves, note = _curves(list(first.values()))
     films = {f"{label}, seed {run.seed}": run.film(frames) for label, run in first.items()}
-    told = [run.compared for run in runs if run.attempt(partial(_has_a_course, run))]
+    told = {label: [run.compared for run in _counted(same) if run.attempt(partial(_has_a_course, run))] for label, same in by_loss.items()}
     return {
         "name": name,
         "data": runs[0].task[0],
@@ -198,7 +198,7 @@ def _task(
         "corrections": before_and_after(by_loss),
         "curves": curves,
         "curves_note": note,
-        "dynamics": dynamics_figure(history(told)) if told else None,
+        "dynamics": dynamics_figure(History(name, lines(told))),
         "films": [_film(label, film) for label, film in films.items() if film is not None],
         "doubt": judge.attempt(lambda: doubt(judge, data)),
     }
@@ -206,18 +206,23 @@ def _task(
 
 def _has_a_course(run: Reading) -> bool:
     """Whether a run has anything to draw over its iterations; one whose record is damaged must not cost the others theirs."""
-    return bool(history([run.dynamics]).lines)
+    return bool(lines({run.called: [run.dynamics]}))
 
 
 def _curves(runs: Sequence[Reading]) -> tuple[Figure | None, str | None]:
     """The emphasis of the losses that have a curve, and a word on the others."""
     drawn = [run for run in runs if isinstance(run.known_loss, MarginLoss) and not run.known_loss.couples]
     others = dict.fromkeys(run.loss for run in runs if run not in drawn)
-    note = f"No curve for {', '.join(others)}: its pull is not a function of p alone." if others else None
+    whose = "its" if len(others) == 1 else "their"
+    note = f"No curve for {', '.join(others)}: {whose} pull is not a function of p alone." if others else None
     classes = next((len(run.classes) for run in runs if len(run.classes) > 1), None)
     if not drawn or classes is None:
         return None, note
-    return curves_figure(sample(list(dict.fromkeys(run.loss for run in drawn)), classes)), note
+    places: dict[str, int] = {}
+    for place, run in enumerate(runs):
+        if run in drawn:
+            places.setdefault(run.loss, place)  # where its first line stands in the dynamics, so that it looks the same in both
+    return curves_figure(sample(list(places), classes, list(places.values()))), note
 
 
 def _film(label: str, film: Film) -> FilmFacts:
@@ -259,13 +264,13 @@ def _left_out(runs: Sequence[Reading], broken: Sequence[Any]) -> Iterator[Senten
         yield {"tone": "warning", "text": f"{number} could not be read; the reasons stand under “How it was run”.", "task": None}
 
 
-def _run(run: Reading, task: int) -> RunFacts:
+def _run(run: Reading, task: int, label: str) -> RunFacts:
     record = run.dynamics.record
     provenance: Mapping[str, Any] = run.attempt(lambda: record.provenance) or {}
     data, model, noise = run.task
     return {
         "task": task,
-        "loss": run.called,
+        "loss": label,
         "noise": noise,
         "model": model,
         "data": data,
