@@ -130,6 +130,15 @@ def test_the_matrix_counts_the_doubtful_labels_from_given_to_suggested(digits_ru
     assert found.matrix.sum() - found.matrix.trace() == found.count == found.is_issue.sum() > 0
 
 
+def test_a_run_that_learned_little_is_said_to_be_no_judge(digits_run, tmp_path):
+    assert audit(digits_run).caution is None
+    run = fit("linear", "digits", noise="symmetric(0.4)", epochs=3, folder=tmp_path, device="cpu")
+    found, record = audit(run), run.dynamics.record
+    contradicted = np.count_nonzero(record.predictions(3, "clean") != record.given)
+    assert found.interval[1] < record.wrong.sum(), "the count of doubtful labels claims too little here"
+    assert f"another class for {contradicted:,} of 1,437 labels" in found.caution
+
+
 def test_a_run_finds_its_own_label_issues(digits_run):
     for score in ("combined", "area_under_margin"):
         np.testing.assert_array_equal(digits_run.find_label_issues(score=score).quality, audit(digits_run, score=score).quality)

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, load_digits
 from typer.testing import CliRunner
 
 from noisewise.audit import audit
@@ -53,6 +53,17 @@ def test_a_run_is_audited_and_listed(run, tmp_path):
     rows = rows_of(tmp_path / "issues.csv")
     assert [int(row["index"]) for row in rows] == found.order.tolist()
     assert sum(row["is_label_issue"] == "True" for row in rows) == found.is_issue.sum()
+
+
+def test_a_run_that_learned_little_is_said_to_be_no_judge_on_the_terminal_and_the_page(tmp_path):
+    inputs, labels = load_digits(return_X_y=True)
+    table(tmp_path / "digits.csv", inputs, labels, [*(f"x{place}" for place in range(64)), "label"])
+    asked = ("--epochs", 1, "--loss", "mae", "--run", tmp_path / "run", "-o", tmp_path / "issues.csv")
+    done = noisewise("audit", tmp_path / "digits.csv", *asked)
+    caution = audit(tmp_path / "run").caution
+    assert done.exit_code == 0 and f"noisewise: {caution}" in done.stderr
+    assert caution in (tmp_path / "issues.html").read_text(encoding="utf-8")
+    assert json.loads(noisewise("audit", tmp_path / "run", "--json").stdout)["caution"] == caution
 
 
 def test_json_says_the_same_in_plain_data(run):

@@ -33,6 +33,7 @@ COLUMNS = (
 )
 _MOMENTS = 20  # of an emphasis history
 _ROWS = 1 << 16  # made at a time
+_FAR_MORE = 2.0  # of a sound run, what it does not predict in the end and what may be wrong are about as many
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -103,6 +104,21 @@ class Audit:
         like wrong labels, it claims too much.
         """
         return float(1 - self.quality[self.is_issue].mean()) if self.count else float("nan")
+
+    @property
+    def caution(self) -> str | None:
+        """Why the run is no judge of its labels, in a sentence; None where it is one.
+
+        A model that learned little contradicts most labels, and in few epochs none of them is outvoted: the count of doubtful labels
+        is small then, whatever the labels are.
+        """
+        contradicted = int(np.count_nonzero(self.seen & (self.predicted != self.given)))
+        if contradicted <= _FAR_MORE * max(1.0, self.interval[1]):
+            return None
+        return (
+            f"In the end the run predicts another class for {contradicted:,} of {len(self):,} labels, far more than look wrong: it learned "
+            "too little, or in too few epochs, to tell wrong labels from its own mistakes. Train longer, or with another loss."
+        )
 
     @cached_property
     def matrix(self) -> Whole:

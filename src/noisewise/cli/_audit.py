@@ -124,6 +124,7 @@ def _summary(found: Audit) -> dict[str, Any]:
         "doubtful": found.count,
         "expected_precision": found.expected_precision if found.count else None,
         "interval": list(found.interval),
+        "caution": found.caution,
         "worst": [{name: row[name] for name in ("id", "label_quality", "given_label", "suggested_label")} for row in found.table(_SHOWN)],
     }
 
@@ -139,6 +140,8 @@ def _show(found: Audit) -> None:
     Console().print(table, highlight=False)
     chance = f", with a mean chance of {percent(found.expected_precision)} to be wrong" if found.count else ""
     print(f"{found.count:,} of {len(found):,} labels are doubtful{chance}; between {low:,.0f} and {high:,.0f} may be wrong.")
+    if found.caution is not None:
+        say(found.caution)
 
 
 @app.command()

@@ -238,6 +238,8 @@ def _film(label: str, film: Film) -> FilmFacts:
 def _doubts(number: int, judge: Reading) -> Iterator[Sentence]:
     if judge.audit is not None:
         yield {"tone": "plain", "text": f"{summary(judge, judge.audit)}.", "task": number}
+        if judge.audit.caution is not None:
+            yield {"tone": "warning", "text": judge.audit.caution, "task": number}
 
 
 def _overall(standings: Sequence[Sequence[Standing]]) -> Iterator[Sentence]:
