@@ -39,13 +39,17 @@ def test_one_seed_is_no_proof() -> None:
     one, two = standing("ce", seeds=1, final=(0.80, None)), standing("mae", seeds=1, final=(0.99, None))
     assert not is_tie([one, two])
     assert sentences(one, two)[0].endswith("With one seed each, a small lead may be chance.")
+    three = standing("gce", seeds=3, final=(0.999, 0.0001))
+    assert sentences(two, three)[0].endswith("With one seed of mae, a small lead may be chance.")
 
 
 def test_without_a_test_set_held_out_examples_decide_and_without_these_nobody() -> None:
     one, two = standing("ce", held_out=(0.5, 0.01)), standing("mae", held_out=(0.4, 0.01))
     assert winner([one, two]) is one and "held-out" in sentences(one, two)[0]
     assert winner([standing("ce"), standing("mae")]) is None
-    assert "nothing was tested" in sentences(standing("ce"), standing("mae"))[0]
+    assert sentences(standing("ce"), standing("mae"))[0].startswith("On digits, nothing was tested")
+    assert "to know which loss won" in sentences(standing("ce"), standing("mae"))[0]
+    assert "won" not in sentences(standing("ce"))[0]
 
 
 def test_a_loss_alone_is_not_said_to_win() -> None:

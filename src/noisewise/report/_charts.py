@@ -58,7 +58,8 @@ def _add_panel(layout: dict[str, Any], panel: str, row: int, column: int, rows: 
         "anchor": f"x{panel}",
         "rangemode": "normal" if name in _HIGH else "tozero",
         "tickformat": ".0%" if measure.is_share else "",
-        "autorangeoptions": {"clipmax": 1.05} if measure.is_share else {},  # room around a lone evaluation would go up to 150 %
+        # Room around a lone evaluation would go from −100 to 150 %.
+        "autorangeoptions": {"clipmin": 0, "clipmax": 1.05} if measure.is_share else {},
     }
     layout["meta"]["panels"].append([f"xaxis{panel}", f"yaxis{panel}"])
     layout["annotations"].append(

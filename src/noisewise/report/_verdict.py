@@ -78,7 +78,8 @@ def verdict(task: int, name: str, standings: Sequence[Standing]) -> Iterator[Sen
 
     best = winner(standings)
     if best is None:
-        yield say("plain", f"On {name} nothing was tested: give a test set, or hold a share out with validation, to know which loss won.")
+        unknown = "which loss won" if len(standings) > 1 else "how well it predicts"
+        yield say("plain", f"On {name}, nothing was tested: give a test set, or hold a share out with validation, to know {unknown}.")
     else:
         yield say("good", _won(best, standings, name))
     yield from (say("plain", text) for text in _memorised(best, standings))
@@ -100,7 +101,9 @@ def _won(best: Standing, standings: Sequence[Standing], name: str) -> str:
         return f"On {name}, {level} are level{why}."
     points = round(100 * top.mean, 1) - round(100 * below.mean, 1)  # of the numbers as they are shown
     lead = f"{points:.1f} points above {second.loss} ({_percent(below)})"
-    chance = "" if top.deviation is not None and below.deviation is not None else " With one seed each, a small lead may be chance."
+    alone = [one.loss for one, spread in ((best, top), (second, below)) if spread.deviation is None]
+    few = "each" if len(alone) == 2 else "".join(f"of {loss}" for loss in alone)
+    chance = f" With one seed {few}, a small lead may be chance." if alone else ""
     return f"On {name}, {best.loss} won: {_percent(top)} {measured}{over}, {lead}.{chance}"
 
 
