@@ -62,7 +62,10 @@ def test_a_run_that_learned_little_is_said_to_be_no_judge_on_the_terminal_and_th
     done = noisewise("audit", tmp_path / "digits.csv", *asked)
     caution = audit(tmp_path / "run").caution
     assert done.exit_code == 0 and f"noisewise: {caution}" in done.stderr
-    assert caution in (tmp_path / "issues.html").read_text(encoding="utf-8")
+    page = (tmp_path / "issues.html").read_text(encoding="utf-8")
+    assert "<h1>Which labels look wrong</h1>" in page and 0 < page.find("labels (0.0 %) look wrong") < page.find(caution) < page.find(
+        "was tested"
+    )
     assert json.loads(noisewise("audit", tmp_path / "run", "--json").stdout)["caution"] == caution
 
 

@@ -73,7 +73,7 @@ def audit(
     found = find(source if run is None else run, score=score)
     written = [] if target is None else [found.write(target)]
     if run is not None and page is not None:
-        written.append(report(run.path, page, data=run.data))
+        written.append(report(run.path, page, data=run.data, title="Which labels look wrong"))
     if as_json:
         print_json(_summary(found) | {"written": list(map(str, written))})
         return

@@ -80,7 +80,10 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell 
         judge = _judge(first, standings[-1])
         facts["groups"] += _groups(number, by_loss, standings[-1])
         facts["tasks"].append(_task(names[number], by_loss, first, judge, frames, data))
-        facts["verdict"] += [*verdict(number, names[number], standings[-1]), *has_gained(number, by_loss), *_doubts(number, judge)]
+        said = [*verdict(number, names[number], standings[-1]), *has_gained(number, by_loss)]
+        doubts = list(_doubts(number, judge))
+        # Where nothing was tested, what is known comes first: which labels look wrong.
+        facts["verdict"] += [*doubts, *said] if winner(standings[-1]) is None else [*said, *doubts]
     labels = {run.folder: (number, label) for number, by_loss in enumerate(groups) for label, same in by_loss.items() for run in same}
     facts["runs"] = [_run(run, *labels[run.folder]) for run in runs]
     facts["verdict"] = [*_overall(standings), *facts["verdict"], *_left_out(runs, broken)]
