@@ -160,6 +160,17 @@ def test_doubtful_examples_are_shown_as_the_pictures_the_run_saw(facts) -> None:
     np.testing.assert_allclose(np.sum(true["shares"], axis=1), 1)
 
 
+def test_a_heat_map_of_some_classes_says_of_how_many(tmp_path: Path) -> None:
+    inputs, labels = torch.randn(300, 4), torch.arange(300) % 30
+    data = Dataset(inputs, labels, tuple(f"class {place}" for place in range(30)), name="thirty")
+    run = fit("linear", data, noise="symmetric(0.4)", epochs=1, folder=tmp_path / "run", device="cpu")
+    shown = gather([run.path], title="t", data=data)["tasks"][0]["doubt"]["matrices"]
+    assert [len(matrix["names"]) for matrix in shown] == [20, 20]
+    assert [matrix["title"] for matrix in shown] == [
+        f"{title}, the 20 of 30 classes that are mixed up most" for title in ("Estimated", "True")
+    ]
+
+
 def test_other_data_than_the_run_saw_are_not_shown(runs: Path) -> None:
     other = Dataset(torch.zeros(2000, 1, 8, 8), torch.zeros(2000, dtype=torch.long), tuple("0123456789"), name="other")
     shown = gather([next(runs.glob("none-ce-seed0"))], title="t", data=other)["tasks"][0]["doubt"]

@@ -94,9 +94,10 @@ def _matrices(run: Reading, found: Audit) -> list[Matrix]:
     moved = sum(table + table.T for table in tables.values())
     np.fill_diagonal(moved, 0)
     shown = np.sort(np.argsort(-moved.sum(1), kind="stable")[:_CLASSES])
+    which = f", the {len(shown)} of {number} classes that are mixed up most" if len(shown) < number else ""
     return [
         {
-            "title": title,
+            "title": f"{title}{which}",
             "names": [run.classes[place] for place in shown],
             "shares": (table / np.maximum(table.sum(1, keepdims=True), 1))[np.ix_(shown, shown)].tolist(),
             "counts": table[np.ix_(shown, shown)].round().astype(int).tolist(),

@@ -147,7 +147,7 @@ def _sparkline(margins: Sequence[float | None]) -> dict[str, Any] | None:
     Example:
         >>> drawn = _sparkline([-1.0, None, 1.0, 3.0])
         >>> drawn["strokes"], drawn["zero"], drawn["words"]
-        (['2.0,30.0', '79.3,16.0 118.0,2.0'], 23.0, 'margin from −1.00 to 3.00 over 4 epochs')
+        (['2.0,30.0', '79.3,16.0 118.0,2.0'], 23.0, 'margin from −1.00 to 3.00 in training')
     """
     known = [margin for margin in margins if _is_known(margin)]
     if not known:
@@ -171,5 +171,5 @@ def _sparkline(margins: Sequence[float | None]) -> dict[str, Any] | None:
         "zero": round(up(0.0), 1),
         "strokes": [" ".join(stroke) for stroke in strokes if stroke],
         "end": strokes[-1][-1].split(",") if strokes[-1] else None,
-        "words": f"margin from {_number(known[0], '')} to {_number(known[-1], '')} over {len(margins)} epochs",
+        "words": f"margin from {_number(known[0], '')} to {_number(known[-1], '')} in training",  # not every epoch is among them
     }
