@@ -249,6 +249,7 @@ def _doubt(examples: int, random: np.random.Generator) -> Doubt:
     return {
         "intro": f"imae(T=8.0) doubts 571 of 1,437 labels; these {examples} most.",
         "note": None,
+        "steps": [{"words": "List them:", "command": "noisewise audit runs/ce -o issues.csv"}],
         "examples": shown,
         "matrices": [
             {"title": title, "names": names, "shares": shares.tolist(), "counts": counts.tolist()} for title in ("Estimated", "True")

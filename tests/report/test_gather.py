@@ -171,6 +171,14 @@ def test_a_heat_map_of_some_classes_says_of_how_many(tmp_path: Path) -> None:
     ]
 
 
+def test_what_can_be_done_about_doubtful_labels_is_a_command_that_does_it(facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = next(task["doubt"] for task in facts["tasks"] if task["noise"] == "symmetric(0.4)")
+    for step in shown["steps"]:
+        subprocess.run([sys.executable, "-m", *shlex.split(step["command"])], check=True, capture_output=True)
+    assert {file.name for file in tmp_path.iterdir()} == {"issues.csv", "review.html"}
+
+
 def test_other_data_than_the_run_saw_are_not_shown(runs: Path) -> None:
     other = Dataset(torch.zeros(2000, 1, 8, 8), torch.zeros(2000, dtype=torch.long), tuple("0123456789"), name="other")
     shown = gather([next(runs.glob("none-ce-seed0"))], title="t", data=other)["tasks"][0]["doubt"]

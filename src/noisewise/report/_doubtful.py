@@ -6,6 +6,7 @@ they are the very ones it was trained on. This module must not know how doubt is
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from noisewise.audit._examples import features, picture
 from noisewise.correct._origin import examples_of
 from noisewise.data import Dataset
 from noisewise.errors import InputError
-from noisewise.report._facts import Doubt, Example, Matrix
+from noisewise.report._facts import Doubt, Example, Matrix, Step
 from noisewise.report._read import Reading
 
 SHOWN = 60
@@ -40,6 +41,7 @@ def doubt(run: Reading, data: Any) -> Doubt | None:
     return {
         "intro": f"{summary(run, found)}. The {len(worst)} most doubtful:",
         "note": note,
+        "steps": _steps(run) if found.count else [],
         "examples": _cards(run, found, worst, examples),
         "matrices": _matrices(run, found),
     }
@@ -51,6 +53,15 @@ def summary(run: Reading, found: Audit) -> str:
     words = f"{found.count:,} of {run.number:,} labels ({share:.1f} %) look wrong, judged by the margins under {run.called}"
     wrong = run.dynamics.record.wrong
     return words if wrong is None else f"{words}; {int(wrong.sum()):,} are known to be wrong"
+
+
+def _steps(run: Reading) -> list[Step]:
+    """What can be done about them."""
+    folder = shlex.quote(str(run.folder))
+    return [
+        {"words": "List every label, the most doubtful first:", "command": f"noisewise audit {folder} -o issues.csv"},
+        {"words": "Accept or reject the suggestions one by one:", "command": f"noisewise correct {folder} --review review.html"},
+    ]
 
 
 def _examples(run: Reading, data: Any, worst: NDArray[Any]) -> tuple[Dataset | None, str | None]:

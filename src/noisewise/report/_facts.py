@@ -118,11 +118,19 @@ class Matrix(TypedDict):
     counts: list[list[int]]
 
 
+class Step(TypedDict):
+    """Something a reader may want to do next, and the command that does it."""
+
+    words: str
+    command: str
+
+
 class Doubt(TypedDict):
     """The labels of a task that look wrong."""
 
     intro: str
     note: str | None
+    steps: list[Step]
     examples: list[Example]
     matrices: list[Matrix]
 
