@@ -1,6 +1,7 @@
 """The review page in a real browser: accept, reject, undo, export, and decisions that survive a reload."""
 
 import json
+import shlex
 import shutil
 
 import numpy as np
@@ -70,11 +71,32 @@ def test_decisions_survive_a_reload(opened):
     opened.keyboard.press("a")
     opened.keyboard.press("r")
     opened.reload()
-    assert progress(opened) == "Suggestion 1 of 10. 2 decided: 1 accepted, 1 rejected."
-    assert opened.text_content("#decision") == "Accepted."
+    assert progress(opened) == "Suggestion 3 of 10. 2 decided: 1 accepted, 1 rejected.", "it goes on where it was left"
+    opened.keyboard.press("ArrowLeft")
+    assert opened.text_content("#decision") == "Rejected: the given label stays."
     opened.keyboard.press("u")
     opened.reload()
-    assert progress(opened) == "Suggestion 1 of 10. 1 decided: 1 accepted, 0 rejected."
+    assert progress(opened) == "Suggestion 2 of 10. 1 decided: 1 accepted, 0 rejected."
+
+
+def test_a_key_held_down_decides_on_one_suggestion_and_the_last_decision_is_said_to_be_the_last(opened):
+    for _ in range(5):  # without a release between them these are repeats
+        opened.keyboard.down("a")
+    opened.keyboard.up("a")
+    assert progress(opened) == "Suggestion 2 of 10. 1 decided: 1 accepted, 0 rejected."
+    for _ in range(9):
+        opened.keyboard.press("r")
+    assert progress(opened) == "Suggestion 10 of 10. 10 decided: 1 accepted, 9 rejected. That is all: export them."
+
+
+def test_it_says_how_many_labels_it_leaves_out_and_which_command_takes_the_decisions(opened, digits_run, tmp_path):
+    found = audit(digits_run)
+    assert f"the 10 most doubtful of the {found.count:,} labels that look wrong" in opened.text_content("main")
+    command = shlex.split(opened.text_content("pre"))
+    opened.keyboard.press("a")
+    path = exported(opened, "#export-json", tmp_path)
+    assert command == ["noisewise", "correct", str(digits_run.path), "--decisions", path.name]
+    assert "These are all" in review(found, tmp_path / "all.html", limit=found.count).read_text(encoding="utf-8")
 
 
 def test_a_card_shows_the_example_its_labels_and_its_history(opened, digits_run):

@@ -12,6 +12,7 @@ import html
 import json
 import os
 import re
+import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def review(found: Audit, output: str | os.PathLike[str] = "review.html", *, limi
     if not len(doubtful):
         raise InputError(f"There is nothing to review: no label of {str(found.dynamics.folder)!r} is doubtful.")
     examples = _examples(found, data, doubtful)
-    page = _page(found, {"run": str(found.dynamics.folder), "key": _key(found, doubtful), "cards": _cards(found, doubtful, examples)})
+    page = _page(found, {"key": _key(found, doubtful), "cards": _cards(found, doubtful, examples)})
     with written_output(target) as part:
         part.write_text(page, encoding="utf-8")
     return target
@@ -93,10 +94,15 @@ def _page(found: Audit, content: dict[str, Any]) -> str:
     script = _beside("noisewise.correct", "review.js")
     style = _beside("noisewise.report", "page.css") + _beside("noisewise.correct", "review.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    shown = len(content["cards"])
+    every = f"These are all {shown:,} labels that look wrong."
+    some = f"These are the {shown:,} most doubtful of the {found.count:,} labels that look wrong; --limit {found.count} shows all."
     parts = {
         "POLICY": f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'",
         "TITLE": html.escape(f"Review of {Path(found.dynamics.folder).name}"),
         "STYLE": style,
+        "SHOWN": every if shown == found.count else some,
+        "COMMAND": html.escape(f"noisewise correct {shlex.quote(str(found.dynamics.folder))} --decisions decisions.json"),
         "CONTENT": json.dumps(content, ensure_ascii=False).replace("<", "\\u003c"),
         "SCRIPT": script,
     }

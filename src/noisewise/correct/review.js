@@ -3,8 +3,8 @@
 const content = JSON.parse(document.getElementById("content").textContent);
 const at = (id) => document.getElementById(id);
 const cards = content.cards;
-let place = 0;
 let made = load();
+let place = Math.max(0, cards.findIndex((card) => !decisionOn(card))); // where the last visit ended
 
 function load() {
   try {
@@ -48,15 +48,16 @@ function move(step) {
 }
 
 function percent(share) {
-  return `${Math.round(100 * share)} %`;
+  return share > 0.99 ? "> 99 %" : `${Math.round(100 * share)} %`;
 }
 
 function show() {
   const card = cards[place];
   const decision = decisionOn(card);
   const accepted = made.filter((one) => one.decision === "accept").length;
-  at("progress").textContent =
-    `Suggestion ${place + 1} of ${cards.length}. ${made.length} decided: ${accepted} accepted, ${made.length - accepted} rejected.`;
+  const counts = `${made.length} decided: ${accepted} accepted, ${made.length - accepted} rejected.`;
+  const done = made.length === cards.length ? " That is all: export them." : "";
+  at("progress").textContent = `Suggestion ${place + 1} of ${cards.length}. ${counts}${done}`;
   at("card").dataset.decision = decision || "";
   at("name").textContent = card.id;
   at("given").textContent = card.given;
@@ -126,6 +127,7 @@ document.addEventListener("keydown", (event) => {
   const action = keys[event.key] || keys[event.key.toLowerCase()];
   if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
+  if (event.repeat && action !== "back" && action !== "next") return; // a key held down decides on one card, not on all
   actions[action]();
 });
 show();
