@@ -103,6 +103,22 @@ def test_charts_out_of_view_are_drawn_only_when_they_come_into_view(visit):
     assert page.locator("#dynamics [data-task='1'] .main-svg").count() == 0
 
 
+def test_every_chart_is_on_paper_as_on_white_though_none_was_scrolled_to(visit):
+    page = visit(written(), color_scheme="dark").page
+    plots = "[...document.querySelectorAll('.plot')].filter((plot) => plot.clientWidth)"
+    page.evaluate(
+        "addEventListener('beforeprint', () => { window.paper = PLOTS.map((plot) => [plot._fullLayout?.width, plot._fullLayout?.font.color]); })".replace(
+            "PLOTS", plots
+        )
+    )
+    page.pdf()
+    assert page.evaluate("window.paper.length") == page.evaluate(f"{plots}.length") > 2
+    for width, ink in page.evaluate("window.paper"):
+        assert width == 680 and contrast(ink, "rgb(255, 255, 255)") > 7
+    on_screen = page.evaluate(f"{plots}.map((plot) => [plot._fullLayout.width === plot.clientWidth, plot._fullLayout.font.color])")
+    assert all(fits and contrast(ink, "rgb(255, 255, 255)") < 2 for fits, ink in on_screen)
+
+
 def test_numbers_are_sorted_as_numbers_with_missing_ones_last(visit):
     facts = sample(tasks=1, losses=4, seeds=2, examples=1, frames=2)
     for run, snr in zip(facts["runs"], [9.5, None, 10.25, 0.5, 0.45, -1.0, 1e-7, None], strict=True):

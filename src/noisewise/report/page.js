@@ -126,8 +126,7 @@ function fitted({ data, layout }, width) {
   return result;
 }
 
-function draw(plot) {
-  const width = plot.clientWidth;
+function draw(plot, width = plot.clientWidth) {
   const figure = figures.get(plot)();
   drawn.set(plot, `${width} ${theme()}`);
   const data = theme() === "dark" ? recoloured(figure.data) : structuredClone(figure.data);
@@ -154,6 +153,25 @@ const seen = new IntersectionObserver((entries) => {
 function drawWhenSeen(plot, figure) {
   figures.set(plot, figure);
   seen.observe(plot);
+}
+
+/* Paper is white, narrower than a screen, and has no scrolling to draw charts by. */
+const PAPER = 680;
+let onScreen;
+
+function print() {
+  onScreen = page.dataset.theme ?? "system";
+  page.dataset.theme = "light";
+  for (const plot of figures.keys()) {
+    if (!plot.clientWidth) continue; // of a task that is not picked
+    if (!drawn.has(plot)) figures.get(plot).ready?.();
+    draw(plot, PAPER);
+  }
+}
+
+function printed() {
+  page.dataset.theme = onScreen;
+  for (const plot of drawn.keys()) redraw(plot);
 }
 
 const held = (within) => JSON.parse(one("script", within).textContent);
@@ -393,6 +411,8 @@ async function copy(button) {
 function start() {
   one("#theme").addEventListener("click", toggleTheme);
   systemIsDark.addEventListener("change", followTheme);
+  addEventListener("beforeprint", print);
+  addEventListener("afterprint", printed);
   followTheme();
   every("table.results").forEach(sortable);
   every("input[name=view]").forEach((choice) => choice.addEventListener("change", filterRows));
