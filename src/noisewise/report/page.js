@@ -156,7 +156,7 @@ function drawWhenSeen(plot, figure) {
 }
 
 /* Paper is white, narrower than a screen, and has no scrolling to draw charts by. */
-const PAPER = 680;
+const PAPER = 640;
 let onScreen;
 
 function print() {
