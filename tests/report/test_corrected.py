@@ -175,6 +175,15 @@ def test_of_many_classes_those_that_changed_most_are_shown(tmp_path: Path) -> No
     assert sorted(one["away"] + one["into"] for one in correction["classes"]) == sorted(moved.values())[-20:]
 
 
+def test_a_curve_has_the_look_of_the_line_on_the_labels_as_they_were_given(runs: Path, tmp_path: Path) -> None:
+    for place, name in enumerate(("seed0-corrected", "seed0")):
+        shutil.copytree(runs / name, tmp_path / f"{place}")
+    task = facts_of(tmp_path)["tasks"][0]
+    looks = {line["name"]: line["line"]["color"] for line in task["dynamics"]["data"]}
+    assert {line["line"]["color"] for line in task["curves"]["data"] if "color" in line.get("line", {})} == {looks["ce"]}
+    assert looks["ce"] != looks["ce, relabelled"]
+
+
 def test_doubtful_labels_are_judged_by_a_run_on_the_labels_as_they_were_given(runs: Path) -> None:
     facts = facts_of(runs)
     wrong = np.load(runs / "seed0/labels/given.npy") != np.load(runs / "seed0/labels/true.npy")

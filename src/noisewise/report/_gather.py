@@ -221,10 +221,11 @@ def _curves(runs: Sequence[Reading]) -> tuple[Figure | None, str | None]:
     classes = next((len(run.classes) for run in runs if len(run.classes) > 1), None)
     if not drawn or classes is None:
         return None, note
+    # A curve looks as the line of its loss does in the dynamics: that on the labels as they were given, where there are several.
     places: dict[str, int] = {}
-    for place, run in enumerate(runs):
+    for place, run in sorted(enumerate(runs), key=lambda one: one[1].origin is not None):
         if run in drawn:
-            places.setdefault(run.loss, place)  # where its first line stands in the dynamics, so that it looks the same in both
+            places.setdefault(run.loss, place)
     return curves_figure(sample(list(places), classes, list(places.values()))), note
 
 
