@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 
 import noisewise
 from noisewise import InputError, draw
+from noisewise.audit import audit
 from noisewise.cli import app
+from noisewise.correct import correct, retrain
 from noisewise.draw._film import _edges, film
 from noisewise.draw._history import MEASURES, history
 from noisewise.dynamics import Dynamics, find_runs
@@ -238,6 +240,15 @@ def test_the_figure_of_dynamics_names_what_it_shows(trained: Path, tmp_path: Pat
     for measure in ("test", "clean_subset", "noisy_subset", "alpha", "clean_emphasis", "noisy_emphasis"):
         assert MEASURES[measure].title in words
     assert all(loss in words for loss in ("ce", "imae(T=8)", "iterations"))
+
+
+@pytest.mark.parametrize("figure", [draw.dynamics, draw.margins])
+def test_runs_on_labels_corrected_in_other_ways_are_no_seeds_of_one_another(tmp_path: Path, figure: Any) -> None:
+    run = noisewise.fit("mlp", "digits", noise="symmetric(0.4)", epochs=6, folder=tmp_path / "runs/first", device="cpu")
+    for policy in ("relabel", "prune"):
+        retrain(run, correct(audit(run), policy), folder=tmp_path / "runs" / policy)
+    words = _words(figure(tmp_path / "runs", tmp_path / "x.svg"))
+    assert "digits, mlp, symmetric(0.4)" in words and "ce, relabelled" in words and "ce, pruned" in words and "seed" not in words
 
 
 def test_the_figure_of_margins_names_what_it_shows(trained: Path, tmp_path: Path) -> None:

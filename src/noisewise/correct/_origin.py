@@ -152,6 +152,16 @@ def read_origin(folder: Path) -> Origin | None:
         ) from None
 
 
+def as_compared(run: Dynamics) -> Dynamics:
+    """A run under the settings it is compared by and the name it has among others: itself, unless its labels were corrected."""
+    origin = read_origin(Path(run.folder))
+    if origin is None:
+        return run
+    twin = Dynamics(run.folder)
+    twin.record.settings.update(origin.settings, loss=origin.name(str(twin.record.settings["loss"])))
+    return twin
+
+
 def read_changes(folder: Path, origin: Origin, classes: Collection[str]) -> Correction:
     """The list of changes a run was trained with, after a check that it is this one.
 

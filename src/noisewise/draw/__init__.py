@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
+from noisewise.correct._origin import as_compared
 from noisewise.draw._film import film
 from noisewise.draw._history import by_label, history, task_of
 from noisewise.draw._sample import sample
@@ -72,7 +73,7 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
     from noisewise.draw._figure import write_dynamics
 
     file = check_figure(output)
-    found = history(_read(runs))
+    found = history([as_compared(run) for run in _read(runs)])
     if not found.lines:
         raise InputError("There is nothing to draw: none of the runs has finished an epoch. Wait for one, or give other runs.")
     write_dynamics(found, file)
@@ -98,10 +99,10 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
     file = check_figure(output)
     if epochs is not None and not 1 <= len(epochs) <= _MOST_COLUMNS:
         raise must("epochs", "margins", f"1 to {_MOST_COLUMNS} epochs", epochs)
-    given = _read(runs)
+    given = [as_compared(run) for run in _read(runs)]
     rows = []
     for label, seeds in by_label(given).items():
-        run = seeds[0]
+        run = Dynamics(seeds[0].folder)  # under its own settings, which say how its loss pulls
         if run.record.epochs():
             seed = f", seed {run.record.settings.get('seed')}" if len(seeds) > 1 else ""
             rows.append((f"{label}{seed}", film(run, frames=_telling(run.record.epochs()) if epochs is None else epochs)))

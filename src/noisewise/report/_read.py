@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from noisewise.audit import Audit, audit
-from noisewise.correct._origin import Origin, digest, read_origin
+from noisewise.correct._origin import Origin, as_compared, digest, read_origin
 from noisewise.draw._film import Film, film
 from noisewise.dynamics import Dynamics, underfitting
 from noisewise.errors import InputError
@@ -88,11 +88,7 @@ class Reading:
     @cached_property
     def compared(self) -> Dynamics:
         """The same run under the settings it is compared by and the name it has among others."""
-        if self.origin is None:
-            return self.dynamics
-        twin = Dynamics(self.folder)
-        twin.record.settings.update(self.settings, loss=self.called)
-        return twin
+        return self.dynamics if self.origin is None else as_compared(self.dynamics)
 
     @cached_property
     def state(self) -> str:
