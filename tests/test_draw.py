@@ -89,3 +89,10 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: 
     with pytest.raises(InputError, match=r"needs matplotlib. Run pip install 'noisewise\[figures\]'"):
         draw.curves(["ce"], tmp_path / "a.png")
     assert draw.curves(["ce"], tmp_path / "a.html").exists(), "a page needs no library"
+
+
+def test_on_a_phone_the_page_is_scrolled_instead_of_pressed_together(browser, tmp_path):
+    page = browser.new_page(viewport={"width": 400, "height": 800})
+    page.goto(draw.curves(["ce", "mae"], tmp_path / "curves.html").as_uri())
+    assert page.evaluate("document.getElementById('figure')._fullLayout.width") >= 800
+    page.close()

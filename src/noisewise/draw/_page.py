@@ -22,6 +22,7 @@ _PAGE = """<!DOCTYPE html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>{title}</title>
+<style>#figure {{ min-width: 820px; }}</style>
 <div id="figure"></div>
 <script>{bundle}</script>
 <script>
