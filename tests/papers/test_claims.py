@@ -94,6 +94,12 @@ def test_the_noise_whose_pairs_snr_does_not_order_is_named() -> None:
     assert "ten of fifteen pairs" in _claim("Snr orders robustness").said
 
 
+@pytest.mark.parametrize("words", ["CE memorises", "Scaling repairs MAE", "The curriculum paper's own numbers"])
+def test_the_committed_results_show_it(words: str) -> None:
+    (claim,) = (claim for claim in CLAIMS if claim.words == words)
+    assert claim.verdict(results()) == "held"
+
+
 def test_snr_need_not_order_every_pair() -> None:
     part = _claim("Snr orders robustness").parts[0]
     snr = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]

@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from noisewise.cli._app import AsJson, app, print_json, resumable, say, spoken_warnings
+from noisewise.cli._app import AsJson, app, flag, print_json, resumable, say, spoken_warnings
 from noisewise.cli._compare import shown
 from noisewise.errors import InputError, must
 
@@ -71,7 +71,7 @@ def reproduce(
         return
     asked = papers.get(recipe)
     if show:
-        _check_alone(only=only, seeds=seeds, quick=quick, output=output, jobs=jobs)
+        _check_shown_alone(only=only, seeds=seeds, quick=quick, output=output, jobs=jobs)
         if not asked.cells:
             raise InputError(f"The option --show shows numbers, and {asked.id} has none. " + (asked.nothing or "Draw it without --show."))
         found = papers.results(*held or ())
@@ -95,9 +95,9 @@ def reproduce(
     _tell(done, quick, as_json)
 
 
-def _check_alone(**options: object) -> None:
+def _check_shown_alone(**options: object) -> None:
     """Refuse options that train beside --show, which does not."""
-    given = [f"--{name}" for name, value in options.items() if value]
+    given = [flag(name) for name, value in options.items() if value]
     if given:
         raise must("show", "reproduce", "given without options for training", " ".join(given))
 

@@ -103,11 +103,15 @@ def lines(labelled: Mapping[str, Sequence[Dynamics]]) -> tuple[Trained, ...]:
     """
     found = []
     for place, (label, seeds) in enumerate(labelled.items()):
-        read = {name: [_over_steps(run, measure.read(run)) for run in seeds] for name, measure in MEASURES.items()}
-        courses = {name: joined for name, curves in read.items() if (joined := course(curves)) is not None}
-        if courses:
-            found.append(Trained(label, *look(place), len(seeds), courses))
-    return tuple(found)
+        curves = {name: [_over_steps(run, measure.read(run)) for run in seeds] for name, measure in MEASURES.items()}
+        found.append(line(place, label, len(seeds), curves))
+    return tuple(one for one in found if one.courses)
+
+
+def line(place: int, label: str, runs: int, curves: Mapping[str, Sequence[Mapping[int, float]]]) -> Trained:
+    """The line at a place among others, of so many runs, from what each of them measured by iteration."""
+    courses = {name: joined for name, seeds in curves.items() if (joined := course(seeds)) is not None}
+    return Trained(label, *look(place), runs, courses)
 
 
 def by_label(runs: Sequence[Dynamics]) -> dict[str, list[Dynamics]]:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from noisewise import draw, train
-from noisewise.draw._history import MEASURES, History, Trained, course, labels, task_of
-from noisewise.draw._look import look
+from noisewise.draw._history import MEASURES, History, labels, line, task_of
 from noisewise.papers._recipes import Recipe
 from noisewise.papers._results import Outcome, Results
 
@@ -57,8 +56,8 @@ def _history(recipe: Recipe, found: Results) -> History:
     settings = [outcomes[0].settings for outcomes in came]
     lines = []
     for place, (label, outcomes) in enumerate(zip(labels(settings), came, strict=True)):
-        courses = {name: line for name in _shown(outcomes[0]) if (line := course([_over_steps(one, name) for one in outcomes])) is not None}
-        lines.append(Trained(label, *look(place), len(outcomes), courses))
+        curves = {name: [_over_steps(one, name) for one in outcomes] for name in _shown(outcomes[0])}
+        lines.append(line(place, label, len(outcomes), curves))
     return History(task_of(settings), tuple(lines))
 
 
