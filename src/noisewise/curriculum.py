@@ -12,7 +12,6 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -38,8 +37,7 @@ def expected_margin(classes: int, std: float = 1.0) -> float:
     Reference:
         A curriculum view of robust loss functions, section 5.1 and appendix C.
     """
-    if isinstance(classes, bool) or not isinstance(classes, int | np.integer) or classes < 2:
-        raise must("classes", "expected_margin", "a whole number in [2, inf)", classes)
+    classes = _several(classes, "expected_margin")
     if classes == 2:
         return 0.0  # one score less another of the same distribution; the approximation is for more of them
     return -math.log(classes - 1) - std**2 / 2 + math.expm1(std**2) / (2 * (classes - 1))
@@ -96,10 +94,13 @@ def _expected(value: Any) -> float | None:
 
 
 def _classes(value: Any) -> int | None:
-    if value is None:
-        return None
+    return None if value is None else _several(value, "a curriculum")
+
+
+def _several(value: Any, owner: str) -> int:
+    """A number of classes, two at least."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 2:
-        raise must("classes", "a curriculum", "a whole number in [2, inf)", value)
+        raise must("classes", owner, "a whole number in [2, inf)", value)
     return int(value)
 
 
