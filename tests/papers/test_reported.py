@@ -11,7 +11,7 @@ from noisewise.papers import available, get, reported
 RUN: dict[str, Any] = {
     "data": "cifar10",
     "model": "resnet20",
-    "loss": "0.5*imae(T=8, normalise='batch')",
+    "loss": "0.00390625*imae(T=8, normalise='batch')",
     "noise": "symmetric(0.4)",
     "steps": 100_000,
     "batch_size": 128,
@@ -37,7 +37,7 @@ def test_a_run_of_the_recipe_finds_its_numbers() -> None:
 @pytest.mark.parametrize(
     "spelt",
     [
-        {"loss": ".5 * imae(8, normalise='batch')", "noise": "symmetric( .4 )", "model": "resnet20()"},
+        {"loss": ".00390625 * imae(8, normalise='batch')", "noise": "symmetric( .4 )", "model": "resnet20()"},
         {"optimiser": "sgd(0.1)", "schedule": "multistep([32000, 48000], factor=.1)", "augment": "crop + flip"},
         {"seed": 7, "device": "cpu", "precision": "float32", "evaluate_every": 9, "checkpoint_every": 3, "clean_pass": False},
         {"clip": None, "epochs": None},
@@ -68,7 +68,7 @@ def test_other_data_model_loss_or_noise_has_no_numbers(other: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("other", "differs"),
     [
-        ({"loss": "0.5*imae(T=8, saturation=0, normalise='batch')"}, ("saturation",)),
+        ({"loss": "0.00390625*imae(T=8, saturation=0, normalise='batch')"}, ("saturation",)),
         ({"loss": "imae(T=8)"}, ("size",)),
         ({"loss": "imae(T=8, normalise='batch')"}, ("size",)),
         ({"loss": "normalised(imae(T=8, saturation=5e-9))"}, ("saturation", "size")),

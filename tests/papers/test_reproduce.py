@@ -177,7 +177,7 @@ def test_differences_that_want_an_explanation_are_marked() -> None:
         (
             "imae/table6",
             {"only": "loss=gce"},
-            "No run of imae/table6 has loss=gce. Among its runs, loss is ce, mae, 0.5*imae(T=0.5, normalise='batch'), 0.5*imae(T=8, ",
+            "No run of imae/table6 has loss=gce. Among its runs, loss is ce, mae, 0.5*imae(T=0.5, normalise='batch'), ",
         ),
         ("imae/table6", {"only": "lose=ce"}, "There is no setting named 'lose'. Did you mean 'loss'"),
         (
