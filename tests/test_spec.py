@@ -35,6 +35,8 @@ def test_numpy_numbers_are_numbers():
     assert repr(GCE(q=0.5, ignore_index=np.int64(255)) * np.float32(0.25)) == "0.25*gce(q=0.5, ignore_index=255)"
     assert repr(noisewise.curriculum.Scaled("mae", 2, classes=np.int64(10))) == "scaled(mae, 2.0, classes=10)"
     assert noisewise.curriculum.expected_margin(np.int64(10)) == noisewise.curriculum.expected_margin(10)
+    data = noisewise.data.from_arrays([[0.0], [1.0], [2.0]], [0, 1, 1])
+    assert len(list(noisewise.data.batches(data, np.int64(2), shuffle=False))) == 2
 
 
 MISTAKES = {

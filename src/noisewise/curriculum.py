@@ -8,7 +8,6 @@ stand in specs like any other: ``"scaled(mae, tau=2)"``, ``"normalised(gr(beta=1
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,7 +20,7 @@ from noisewise.losses import get
 from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss
 from noisewise.losses._normalising import NORMALISATIONS, Normalising
 from noisewise.margin import emphasis, margin
-from noisewise.spec import real, setting
+from noisewise.spec import real, setting, whole
 
 
 def expected_margin(classes: int, std: float = 1.0) -> float:
@@ -37,7 +36,7 @@ def expected_margin(classes: int, std: float = 1.0) -> float:
     Reference:
         A curriculum view of robust loss functions, section 5.1 and appendix C.
     """
-    classes = _several(classes, "expected_margin")
+    classes = whole("classes", "expected_margin", classes, 2)
     if classes == 2:
         return 0.0  # one score less another of the same distribution; the approximation is for more of them
     return -math.log(classes - 1) - std**2 / 2 + math.expm1(std**2) / (2 * (classes - 1))
@@ -94,14 +93,7 @@ def _expected(value: Any) -> float | None:
 
 
 def _classes(value: Any) -> int | None:
-    return None if value is None else _several(value, "a curriculum")
-
-
-def _several(value: Any, owner: str) -> int:
-    """A number of classes, two at least."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 2:
-        raise must("classes", owner, "a whole number in [2, inf)", value)
-    return int(value)
+    return None if value is None else whole("classes", "a curriculum", value, 2)
 
 
 class _Moved(MarginLoss):

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from noisewise.data import Augmentation, ImageFiles, augmentations, batches, read
 from noisewise.errors import InputError, must
+from noisewise.spec import whole
 from noisewise.train import Run
 
 _PRINTED = (1, 5, 20)
@@ -99,8 +100,7 @@ class Retrieval:
 
     def cmc(self, places: int) -> float:
         """The share of queries with a right answer in the first few places."""
-        if isinstance(places, bool) or not isinstance(places, int) or places < 1:
-            raise must("places", "cmc", "a whole number in [1, inf)", places)
+        whole("places", "cmc", places, 1)
         return float((self.first[self.first > 0] <= places).double().mean())
 
     def summary(self) -> dict[str, float]:

@@ -38,6 +38,19 @@ def real(value: Any) -> float:
         return math.nan
 
 
+def whole(parameter: str, owner: str, value: Any, least: int | None = None) -> int:
+    """A whole number that is not below the least, Python's or numpy's, or the one error sentence.
+
+    Example:
+        >>> whole("jobs", "compare", 2.0, 1)
+        Traceback (most recent call last):
+        noisewise.errors.InputError: The 'jobs' parameter of compare must be a whole number in [1, inf). Got 2.0 instead.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or (least is not None and value < least):
+        raise must(parameter, owner, "a whole number" + ("" if least is None else f" in [{least}, inf)"), value)
+    return int(value)
+
+
 @dataclass(frozen=True)
 class Interval:
     """A range of numbers, written as in a paper: ``(0, 1]``.

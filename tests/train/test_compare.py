@@ -186,7 +186,7 @@ def test_seeds_may_be_an_array():
         ({"loss": "ce"}, "needs a list for loss. Got 'ce'"),
         ({"loss": []}, "The 'loss' parameter of compare must be a list of one or more. Got [] instead."),
         ({"loss": ["ce"], "seed": 3}, "needs a list for seed. Got 3; write [3]."),
-        ({"loss": ["ce"], "jobs": -1}, "The 'jobs' parameter of compare must be a whole number in [1, inf), or None. Got -1 instead."),
+        ({"loss": ["ce"], "jobs": -1}, "The 'jobs' parameter of compare must be a whole number in [1, inf). Got -1 instead."),
         ({"loss": ["ce"], "jobs": 0}, "The 'jobs' parameter of compare must be a whole number"),
         ({"loss": ["ce"], "jobs": 1.5}, "The 'jobs' parameter of compare must be a whole number"),
         ({"loss": ["ce"], "jobs": True}, "The 'jobs' parameter of compare must be a whole number"),

@@ -23,6 +23,7 @@ from noisewise.audit._issues import Flags, Floats, Whole, draw_line
 from noisewise.audit._table import write_rows
 from noisewise.dynamics import Dynamics
 from noisewise.errors import must
+from noisewise.spec import whole
 
 if TYPE_CHECKING:
     from noisewise.train import Run
@@ -166,9 +167,8 @@ class Audit:
         Args:
             limit: how many; by default all.
         """
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise must("limit", "table", "a whole number in [0, inf), or None for all", limit)
-        return list(self._rows(self.order[:limit]))
+        number = None if limit is None else whole("limit", "table", limit, 0)
+        return list(self._rows(self.order[:number]))
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write all examples to a file, the most doubtful first.

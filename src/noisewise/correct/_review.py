@@ -23,8 +23,9 @@ from noisewise.audit import Audit
 from noisewise.audit._examples import features, picture
 from noisewise.correct._origin import examples_of
 from noisewise.data import Dataset
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError
 from noisewise.output import check_output, written_output
+from noisewise.spec import whole
 
 _SIDE = 160  # of a picture, in pixels
 _MOMENTS = 60  # of a history of margins
@@ -44,8 +45,7 @@ def review(found: Audit, output: str | os.PathLike[str] = "review.html", *, limi
         The file. `read_decisions` reads what it exports, and `correct` applies that.
     """
     target = check_output(output, "review", [".html"])
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise must("limit", "review", "a whole number in [1, inf)", limit)
+    limit = whole("limit", "review", limit, 1)
     doubtful = found.order[found.is_issue[found.order]][:limit]
     if not len(doubtful):
         raise InputError(f"There is nothing to review: no label of {str(found.dynamics.folder)!r} is doubtful.")

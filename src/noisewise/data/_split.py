@@ -6,6 +6,7 @@ import torch
 
 from noisewise.data._dataset import Dataset
 from noisewise.errors import must
+from noisewise.spec import real
 
 
 def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
@@ -25,7 +26,7 @@ def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
         >>> [part.labels.tolist() for part in split(data, 0.5, seed=0)]
         [[0, 0, 0, 0, 1], [0, 0, 0, 0, 1]]
     """
-    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
+    if not 0 < real(fraction) < 1:
         raise must("fraction", "split", "in (0, 1)", fraction)
     if not 1 <= round(fraction * len(data)) < len(data):
         raise must("fraction", "split", f"one that leaves neither part of {len(data)} examples empty", fraction)

@@ -29,6 +29,7 @@ from noisewise.data import _decoder
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles, decode
 from noisewise.errors import InputError, must
+from noisewise.spec import whole
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,7 @@ class Stream(Dataset):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, value in {"workers": self.workers, "prefetch": self.prefetch}.items():
-            if value < 0:
-                raise must(name, "Stream", "a whole number in [0, inf)", value)
+            whole(name, "Stream", value, 0)
 
     @classmethod
     def of(cls, files: ImageFiles, size: tuple[int, int], *, workers: int | None = None, prefetch: int = 2) -> Stream:
@@ -222,8 +222,7 @@ def batches(
         [[0, 1], [2, 3], [4]]
     """
     for name, value, lowest in (("batch_size", batch_size, 1), ("seed", seed, 0), ("epoch", epoch, 0), ("group", group, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-            raise must(name, "batches", f"a whole number in [{lowest}, inf)", value)
+        whole(name, "batches", value, lowest)
     if drop_last and batch_size > len(data):
         raise must("batch_size", "batches", f"at most the number of examples, {len(data)}, when the last batch is dropped", batch_size)
     positions = order(data.labels, seed, epoch, group) if shuffle else torch.arange(len(data))

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from noisewise import curve
-from noisewise.curriculum import Scaled, Shifted, expected_margin, simulated_margins
+from noisewise.curriculum import Scaled, Shifted, simulated_margins
 from noisewise.dynamics._slope import emphasis_among
 from noisewise.errors import must
 from noisewise.losses import Loss, MarginLoss, get
 from noisewise.losses._base import CONTRACT
 from noisewise.losses.ce import CE
 from noisewise.margin import emphasis
+from noisewise.spec import whole
 
 _SAMPLES = 4096
 _LARGEST = 1 << 20  # scores drawn at once: examples times classes
@@ -62,7 +63,7 @@ def underfitting(loss: Loss | str, classes: int, *, std: float = 1.0, margins: A
         A curriculum view of robust loss functions, section 5.1.
     """
     loss = get(loss)
-    expected_margin(classes, std)  # refuses what is no number of classes
+    whole("classes", "underfitting", classes, 2)
     if margins is None:
         d = simulated_margins(classes, std, samples=_drawn(classes))
     else:

@@ -21,6 +21,7 @@ from noisewise.exact import at_least_float
 from noisewise.kernels._spelling import spell, taken
 from noisewise.kernels._switch import usable
 from noisewise.losses import Loss
+from noisewise.spec import real
 
 CHUNK_BYTES = 448 * 2**20
 """Scores held at once; with what the products need besides it stays within 512 MiB."""
@@ -114,7 +115,7 @@ def _check(
         raise InputError("linear_loss takes weights of examples and classes as constants. Got one that requires a gradient; detach it.")
     if loss.couples:
         raise InputError(f"linear_loss goes through a batch in parts, so it takes no loss that couples its examples. Got {loss!r}.")
-    if isinstance(skip, bool) or not isinstance(skip, int | float) or not 0 <= skip < float("inf"):
+    if not 0 <= real(skip) < torch.inf:
         raise must("skip", "linear_loss", "in [0, inf)", skip)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import math
-import numbers
 import operator
 import os
 from collections.abc import Iterable, Sequence
@@ -26,7 +25,7 @@ from noisewise.errors import InputError, must
 from noisewise.exact import applied, at_least_float, going_forward, margin_of
 from noisewise.margin import margins
 from noisewise.potential import Potential
-from noisewise.spec import Named, Registry, real, setting
+from noisewise.spec import Named, Registry, real, setting, whole
 
 registry: Registry[Loss] = Registry("loss")
 
@@ -46,10 +45,8 @@ def _class_weight(value: Any) -> Tensor | None:
     return tensor
 
 
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise must("ignore_index", "a loss", "a whole number", value)
-    return int(value)
+def _ignored(value: Any) -> int:
+    return whole("ignore_index", "a loss", value)
 
 
 class Loss(Named, nn.Module, registry=registry):
@@ -65,7 +62,7 @@ class Loss(Named, nn.Module, registry=registry):
     examples: ClassVar[tuple[str, ...]] = ()
 
     weight: Tensor | None = setting(default=None, check=_class_weight, kw_only=True)
-    ignore_index: int = setting(default=-100, check=_whole, kw_only=True)
+    ignore_index: int = setting(default=-100, check=_ignored, kw_only=True)
     reduction: str = setting(default="mean", choices=("mean", "sum", "none"), kw_only=True)
     label_smoothing: float = setting(default=0.0, bounds="[0, 1]", kw_only=True)
 

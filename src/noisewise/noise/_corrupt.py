@@ -15,6 +15,7 @@ from torch import Tensor
 from noisewise.errors import must
 from noisewise.noise._rule import Examples, Flags, Noise, registry
 from noisewise.noise._stream import Stream
+from noisewise.spec import whole
 from noisewise.transition import as_labels, counted
 
 
@@ -84,15 +85,14 @@ def corrupt(
     rule = registry.get(noise)
     if not isinstance(rule, Noise):
         raise must("noise", "corrupt", 'a noise or its spec, like "symmetric(0.4)"', noise)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise must("seed", "corrupt", "a whole number", seed)
+    seed = whole("seed", "corrupt", seed)
     examples = _examples(labels, num_classes, inputs, superclasses, human or {}, other_inputs)
     for part in rule.parts:
         part.check(examples)
     true = examples.labels
     matrices = []
     for position, part in enumerate(rule.parts):
-        examples, matrix = part.corrupt(examples, Stream(int(seed), f"{position}/{part!r}"))
+        examples, matrix = part.corrupt(examples, Stream(seed, f"{position}/{part!r}"))
         matrices.append(matrix)
     known = [matrix for matrix in matrices if matrix is not None]
     mask = (examples.labels != true) | examples.replaced
@@ -102,9 +102,9 @@ def corrupt(
         mask=torch.from_numpy(mask).to(device),
         asked=torch.from_numpy(functools.reduce(np.matmul, known)) if len(known) == len(matrices) else None,
         realised=counted(true, examples.labels, examples.num_classes),
-        digest=_digest(examples, mask, repr(rule), int(seed)),
+        digest=_digest(examples, mask, repr(rule), seed),
         noise=repr(rule),
-        seed=int(seed),
+        seed=seed,
         inputs=examples.inputs if examples.replaced.any() else None,
     )
 
@@ -120,14 +120,13 @@ def _examples(
     groups = None if superclasses is None else as_labels(superclasses, what="superclasses", owner="corrupt").numpy()
     if num_classes is None:
         num_classes = int(as_labels(labels, owner="corrupt").max()) + 1 if groups is None else len(groups)
-    if isinstance(num_classes, bool) or not isinstance(num_classes, int | np.integer) or num_classes < 2:
-        raise must("num_classes", "corrupt", "a whole number of at least 2", num_classes)
+    num_classes = whole("num_classes", "corrupt", num_classes, 2)
     if groups is not None and len(groups) != num_classes:
         raise must("superclasses", "corrupt", f"one for each of the {num_classes} classes", f"{len(groups)} of them")
-    true = as_labels(labels, owner="corrupt", num_classes=int(num_classes)).numpy()
+    true = as_labels(labels, owner="corrupt", num_classes=num_classes).numpy()
     if inputs is not None and (not isinstance(inputs, Tensor) or inputs.shape[:1] != true.shape):
         raise must("inputs", "corrupt", f"a tensor of one input for each of the {len(true)} labels", getattr(inputs, "shape", inputs))
-    return Examples(true, int(num_classes), inputs, np.zeros(len(true), dtype=bool), groups, human, other_inputs)
+    return Examples(true, num_classes, inputs, np.zeros(len(true), dtype=bool), groups, human, other_inputs)
 
 
 def _digest(examples: Examples, mask: Flags, noise: str, seed: int) -> str:

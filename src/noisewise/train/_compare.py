@@ -23,6 +23,7 @@ import torch.multiprocessing as multiprocessing
 from noisewise.errors import InputError, must
 from noisewise.losses import Loss
 from noisewise.noise import Noise
+from noisewise.spec import whole
 from noisewise.train._fit import Watch, train
 from noisewise.train._folder import RunFolder, in_a_name, mark_ended
 from noisewise.train._mps import gpu_for_many
@@ -119,8 +120,8 @@ def compare(
 
 def check_jobs(jobs: int | None, owner: str) -> None:
     """Refuse a number of runs at a time that is none."""
-    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
-        raise must("jobs", owner, "a whole number in [1, inf), or None", jobs)
+    if jobs is not None:
+        whole("jobs", owner, jobs, 1)
 
 
 def train_all(

@@ -8,14 +8,13 @@ any length. This module must not know what the learning rate is, nor who applies
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from noisewise.errors import must
-from noisewise.spec import Named, Registry, setting
+from noisewise.spec import Named, Registry, real, setting, whole
 
 registry: Registry[Schedule] = Registry("schedule")
 
@@ -24,7 +23,7 @@ _LENGTH = "a whole number of steps in [1, inf), or a share of the run in (0, 1)"
 
 def _length(value: Any, parameter: str, owner: str) -> float:
     """Accept a number of steps or a share of the run."""
-    number = float(value) if not isinstance(value, bool) and isinstance(value, numbers.Real) else math.nan
+    number = real(value)
     if 0 < number < 1:
         return number
     if math.isfinite(number) and number >= 1 and number == int(number):
@@ -70,8 +69,7 @@ class Schedule(Named, registry=registry):
             >>> Constant(warmup=4).factors(6)
             tensor([0.2500, 0.5000, 0.7500, 1.0000, 1.0000, 1.0000], dtype=torch.float64)
         """
-        if isinstance(total_steps, bool) or not isinstance(total_steps, int) or total_steps < 1:
-            raise must("total_steps", type(self).__name__, "a whole number in [1, inf)", total_steps)
+        total_steps = whole("total_steps", type(self).__name__, total_steps, 1)
         step = torch.arange(total_steps, dtype=torch.float64)
         rising = max(_in_steps(self.warmup, total_steps), 1)
         return self.shape(step, total_steps) * ((step + 1) / rising).clamp(max=1)

@@ -18,7 +18,7 @@ from noisewise.data import augmentations
 from noisewise.data._own import OPTIONS
 from noisewise.errors import InputError, must, unknown
 from noisewise.noise import registry as noises
-from noisewise.spec import Interval, Named, Registry
+from noisewise.spec import Interval, Named, Registry, real, whole
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._processes import own_gpu
 from noisewise.train._schedules import registry as schedules
@@ -130,10 +130,8 @@ class Settings:
     def _check(self) -> None:
         for name, least in _WHOLE.items():
             value = getattr(self, name)
-            if value is None and name in _OPTIONAL:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise must(name, "a run", f"a whole number in [{least}, inf)", value)
+            if value is not None or name not in _OPTIONAL:
+                whole(name, "a run", value, least)
         for name in _YES_OR_NO:
             if not isinstance(getattr(self, name), bool):
                 raise must(name, "a run", "true or false", getattr(self, name))
@@ -142,9 +140,7 @@ class Settings:
                 raise must(name, "a run", "one of " + ", ".join(map(repr, choices)), getattr(self, name))
         for name, bounds in _BOUNDS.items():
             value = getattr(self, name)
-            if value is None and name in _OPTIONAL:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or value not in bounds:
+            if not (value is None and name in _OPTIONAL) and real(value) not in bounds:
                 raise must(name, "a run", f"in {bounds}", value)
         if (self.epochs is None) == (self.steps is None):
             raise InputError(f"A run needs either epochs or steps. Got epochs={self.epochs}, steps={self.steps}.")
