@@ -83,17 +83,11 @@ def measured_margin(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) 
     return total / number
 
 
-def _expected(value: Any) -> float | None:
-    if value is None:
-        return None
+def _expected(value: Any) -> float:
     expected = real(value)
     if not math.isfinite(expected) or expected == 0:
         raise must("expected", "a curriculum", "a finite margin other than 0 (E[Δ] before training)", value)
     return expected
-
-
-def _classes(value: Any) -> int | None:
-    return None if value is None else whole("classes", "a curriculum", value, 2)
 
 
 class _Moved(MarginLoss):
@@ -102,7 +96,7 @@ class _Moved(MarginLoss):
     loss: MarginLoss = setting(check=inner_margin_loss)
     tau: float = setting(bounds="(-inf, inf)")
     expected: float | None = setting(default=None, check=_expected, kw_only=True)
-    classes: int | None = setting(default=None, check=_classes, kw_only=True)
+    classes: int | None = setting(default=None, bounds="[2, inf)", whole=True, kw_only=True)
 
     def start(self, classes: int | None) -> float:
         """|E[Δ]|: how far below zero margins are before training."""

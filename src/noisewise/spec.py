@@ -102,7 +102,9 @@ class Setting:
         return "given"
 
     def accept(self, name: str, owner: str, value: Any) -> Any:
-        """Return the value in its proper type, or raise the one error sentence."""
+        """Return the value in its proper type, or raise the one error sentence; a setting that is None by default may be None."""
+        if value is None and self.default is None:
+            return None
         if self.check is not None:
             return self.check(value)
         if self.choices:
@@ -128,7 +130,8 @@ def setting(
     """Declare a hyper-parameter in a class body, with its bounds.
 
     Args:
-        default: the value when none is given; leave it out to make the hyper-parameter required.
+        default: the value when none is given; leave it out to make the hyper-parameter required. Where it is None, None is accepted
+            besides what the rest says.
         bounds: an interval such as ``"(0, 1]"``.
         choices: the words it may be.
         whole: whether it must be a whole number.

@@ -106,16 +106,6 @@ def _uniform(like: Tensor, shape: tuple[int, ...], low: float, high: float, gene
     return torch.empty(shape, device=like.device).uniform_(low, high, generator=generator)
 
 
-def _optional_size(value: Any) -> int | None:
-    return None if value is None else _size(value)
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise must("size", "an augmentation", "a whole number of pixels in [1, inf)", value)
-    return value
-
-
 class Crop(Augmentation, name="crop"):
     """Cut a square, or the image's own size, at a random place of the image padded with zeros.
 
@@ -132,7 +122,7 @@ class Crop(Augmentation, name="crop"):
     """
 
     padding: int = setting(default=4, bounds="[0, inf)", whole=True)
-    size: int | None = setting(default=None, check=_optional_size, kw_only=True)
+    size: int | None = setting(default=None, bounds="[1, inf)", whole=True, kw_only=True)
 
     def _shape(self, images: Tensor) -> tuple[int, int]:
         height, width = images.shape[2:]
@@ -165,7 +155,7 @@ class CentreCrop(Augmentation, name="centre_crop"):
 
     random: ClassVar[bool] = False
 
-    size: int = setting(check=_size)
+    size: int = setting(bounds="[1, inf)", whole=True)
 
     def apply(self, images: Tensor, *drawn: Tensor) -> Tensor:
         height, width = images.shape[2:]
@@ -266,7 +256,7 @@ class ResizedCrop(Augmentation, name="resized_crop"):
 
     tries: ClassVar[int] = 10
 
-    size: int = setting(default=224, check=_size)
+    size: int = setting(default=224, bounds="[1, inf)", whole=True)
     scale: tuple[float, float] = setting(default=(0.08, 1.0), check=_range("scale", 0, 1))
     ratio: tuple[float, float] = setting(default=(3 / 4, 4 / 3), check=_range("ratio", 0, 1000))
 

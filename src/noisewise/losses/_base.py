@@ -33,9 +33,7 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # kernels on the CPU, 
 CONTRACT = ("weight", "ignore_index", "reduction", "label_smoothing")
 
 
-def _class_weight(value: Any) -> Tensor | None:
-    if value is None:
-        return None
+def _class_weight(value: Any) -> Tensor:
     try:
         tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.get_default_dtype())
     except (TypeError, ValueError, RuntimeError):

@@ -10,9 +10,7 @@ from noisewise.losses._base import Loss, MarginLoss, inner_loss
 from noisewise.spec import setting
 
 
-def _positive_weight(value: Any) -> tuple[float, ...] | None:
-    if value is None:
-        return None
+def _positive_weight(value: Any) -> tuple[float, ...]:
     try:
         return tuple(torch.as_tensor(value, dtype=torch.float64).reshape(-1).tolist())
     except (TypeError, ValueError, RuntimeError):

@@ -8,9 +8,7 @@ from noisewise.losses._every_class import OverEveryClass, log_probabilities
 from noisewise.spec import setting
 
 
-def _prior(value: Any) -> tuple[float, ...] | None:
-    if value is None:
-        return None
+def _prior(value: Any) -> tuple[float, ...]:
     try:
         prior = torch.as_tensor(value, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):

@@ -49,12 +49,6 @@ def _text(parameter: str, owner: str) -> Callable[[Any], str]:
     return check
 
 
-def _text_or_none(parameter: str, owner: str) -> Callable[[Any], str | None]:
-    """A check that takes a string, a path or None."""
-    check = _text(parameter, owner)
-    return lambda value: None if value is None else check(value)
-
-
 class Logger(Named, registry=registry):
     """Takes a run's settings and numbers elsewhere: `start` once, `log` often, `finish` once.
 
@@ -138,7 +132,7 @@ class TensorBoard(Logger, name="tensorboard"):
         tensorboard(folder='runs/first')
     """
 
-    folder: str | None = setting(default=None, check=_text_or_none("folder", "TensorBoard"))
+    folder: str | None = setting(default=None, check=_text("folder", "TensorBoard"))
 
     def open(self, settings: dict[str, Any]) -> None:
         self._writer = self._library("torch.utils.tensorboard", "tensorboard").SummaryWriter(self.folder)
@@ -166,7 +160,7 @@ class MLflow(Logger, name="mlflow"):
         mlflow(uri='sqlite:///runs.db', experiment='noisewise')
     """
 
-    uri: str | None = setting(default=None, check=_text_or_none("uri", "MLflow"))
+    uri: str | None = setting(default=None, check=_text("uri", "MLflow"))
     experiment: str = setting(default="noisewise", check=_text("experiment", "MLflow"))
 
     def open(self, settings: dict[str, Any]) -> None:
