@@ -162,7 +162,7 @@ def test_a_loss_that_needs_the_whole_batch_is_not_given_parts(tmp_path, loss):
 
 @pytest.mark.parametrize("weight", [(1.0, 2.0), (1.0, 2.0, 3.0, 4.0)])
 def test_a_weight_that_fits_no_class_is_refused(tmp_path, weight):
-    with pytest.raises(InputError, match=rf"must be one number for each of the 3 classes. Got {len(weight)} instead"):
+    with pytest.raises(InputError, match=rf"must be one number for each of the 3 classes. Got \({len(weight)},\) instead"):
         fit("mlp", clusters(), loss=f"ce(weight={weight})", folder=tmp_path / "run", **QUICK)
 
 

@@ -99,8 +99,7 @@ def _check(
     classes = weight.shape[0]
     if bias is not None and bias.shape != (classes,):
         raise must("bias", "linear_loss", f"one number for each of the {classes} classes", tuple(bias.shape))
-    if loss.weight is not None and loss.weight.shape[0] != classes:
-        raise must("weight", type(loss).__name__, f"one number for each of the {classes} classes", tuple(loss.weight.shape))
+    loss.check_weight(classes)
     if target.shape != hidden.shape[:-1]:
         wanted = f"shaped like hidden without its last dimension, {tuple(hidden.shape[:-1])}"
         raise must("target", "linear_loss", wanted, tuple(target.shape))

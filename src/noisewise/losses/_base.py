@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from noisewise.checks import check_labels, check_scores, check_some
+from noisewise.checks import check_labels, check_scores, check_some, class_dim
 from noisewise.errors import InputError, must
 from noisewise.exact import applied, at_least_float, going_forward, margin_of
 from noisewise.margin import margins
@@ -29,7 +29,7 @@ from noisewise.spec import Named, Registry, real, setting, whole
 
 registry: Registry[Loss] = Registry("loss")
 
-_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # kernels on the CPU, for their tests
+_INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") not in ("0", "")  # kernels on the CPU, for their tests
 CONTRACT = ("weight", "ignore_index", "reduction", "label_smoothing")
 
 
@@ -123,8 +123,7 @@ class Loss(Named, nn.Module, registry=registry):
             some_ignored = False
         else:
             some_ignored = check_labels(scores, target, name, self.ignore_index)
-        if self.weight is not None and self.weight.shape[0] != scores.shape[scores.dim() > 1]:
-            raise must("weight", name, f"one number for each of the {scores.shape[scores.dim() > 1]} classes", tuple(self.weight.shape))
+        self.check_weight(scores.shape[class_dim(scores)])
         if not soft and common is None and scores.numel() and (scores.is_cuda or _INTERPRETED):
             from noisewise.kernels import fused  # not on a machine without a GPU
 
@@ -141,11 +140,12 @@ class Loss(Named, nn.Module, registry=registry):
             rows, counted = self._expected(scores, target, common), None
         else:
             rows, counted = self._labelled(scores, target.long(), some_ignored, common)
-        if sample_weight is not None:
-            spread = self._spread(sample_weight, rows)
-            rows = rows * spread
-            counted = spread.expand_as(rows) if counted is None else counted * spread
-        return self._reduce(rows, counted, single).to(result_type)
+        return self._reduce(*self._weighted(rows, counted, sample_weight), single).to(result_type)
+
+    def check_weight(self, classes: int) -> None:
+        """Refuse a weight that does not have one number for each of so many classes."""
+        if self.weight is not None and len(self.weight) != classes:
+            raise must("weight", type(self).__name__, f"one number for each of the {classes} classes", tuple(self.weight.shape))
 
     def _check_probabilities(self, scores: Tensor, target: Tensor) -> None:
         name = type(self).__name__
@@ -189,8 +189,15 @@ class Loss(Named, nn.Module, registry=registry):
         if common is not None:
             values = values + common.unsqueeze(1)
         if self.weight is not None:
-            probabilities = probabilities * self.weight.to(values.dtype).view(1, -1, *[1] * (values.dim() - 2))
+            probabilities = probabilities * along_classes(self.weight.to(values.dtype), values)
         return torch.where(probabilities == 0, 0.0, probabilities * values).sum(1)
+
+    def _weighted(self, rows: Tensor, counted: Tensor | None, sample_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The losses of examples that weigh differently, and how much each counts in a mean."""
+        if sample_weight is None:
+            return rows, counted
+        spread = self._spread(sample_weight, rows)
+        return rows * spread, spread.expand_as(rows) if counted is None else counted * spread
 
     def _spread(self, sample_weight: Tensor, rows: Tensor) -> Tensor:
         given = torch.as_tensor(sample_weight, dtype=rows.dtype, device=rows.device)
@@ -406,6 +413,11 @@ class MarginCombination(Combination, MarginLoss):
 
     per_class = MarginLoss.per_class
     per_example = MarginLoss.per_example
+
+
+def along_classes(numbers: Tensor, like: Tensor) -> Tensor:
+    """One number per class, so that it broadcasts over what has its classes in dimension 1."""
+    return numbers.view(1, -1, *[1] * (like.dim() - 2))
 
 
 def _total(values: Iterable[Tensor]) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor
 from noisewise.checks import check_floating, check_some
 from noisewise.errors import InputError, must
 from noisewise.exact import at_least_float, can_look
-from noisewise.losses._base import Loss, MarginLoss, inner_loss
+from noisewise.losses._base import Loss, MarginLoss, along_classes, inner_loss
 from noisewise.spec import setting
 
 
@@ -53,9 +53,8 @@ class Binary(Loss, name="binary"):
             sample_weight: a factor per example, shaped (N,) or like the target.
         """
         self._check(scores, target)
-        result_type = torch.float32 if torch.is_autocast_enabled(scores.device.type) else scores.dtype
-        if result_type.itemsize < scores.dtype.itemsize:
-            result_type = scores.dtype
+        wide = torch.is_autocast_enabled(scores.device.type)
+        result_type = torch.promote_types(scores.dtype, torch.float32) if wide else scores.dtype
         scores = at_least_float(scores)
         kept = None if target.is_floating_point() or target.dtype == torch.bool else target != self.ignore_index
         share = (target if kept is None else target.masked_fill(~kept, 0)).to(scores.dtype)
@@ -70,10 +69,7 @@ class Binary(Loss, name="binary"):
         counted = None
         if kept is not None:
             rows, counted = rows.masked_fill(~kept, 0.0), kept.to(rows.dtype)
-        if sample_weight is not None:
-            spread = self._spread(sample_weight, rows)
-            rows, counted = rows * spread, spread.expand_as(rows) if counted is None else counted * spread
-        return self._reduce(rows, counted, single=False).to(result_type)
+        return self._reduce(*self._weighted(rows, counted, sample_weight), single=False).to(result_type)
 
     def _check(self, scores: Tensor, target: Tensor) -> None:
         check_floating(scores, "Binary")
@@ -106,4 +102,4 @@ class Binary(Loss, name="binary"):
         labels = scores.shape[1] if scores.dim() > 1 else 1
         if factors.numel() not in (1, labels):
             raise must(what, "Binary", f"one number, or one for each of the {labels} labels", tuple(factors.tolist()))
-        return factors.view(1, -1, *[1] * (scores.dim() - 2)) if scores.dim() > 1 else factors
+        return along_classes(factors, scores) if scores.dim() > 1 else factors

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from noisewise.errors import must
+from noisewise.losses._base import along_classes
 from noisewise.losses._every_class import OverEveryClass, log_probabilities
 from noisewise.spec import setting
 
@@ -48,5 +49,5 @@ class CR(OverEveryClass, name="cr"):
             return own + self.beta * log_p.mean(1, keepdim=True)
         if len(self.prior) != scores.shape[1]:
             raise must("prior", "CR", f"one probability for each of the {scores.shape[1]} classes", f"{len(self.prior)} of them")
-        prior = torch.tensor(self.prior, dtype=log_p.dtype, device=log_p.device).view(1, -1, *[1] * (log_p.dim() - 2))
-        return own + self.beta * (prior * log_p).sum(1, keepdim=True)
+        prior = torch.tensor(self.prior, dtype=log_p.dtype, device=log_p.device)
+        return own + self.beta * (along_classes(prior, log_p) * log_p).sum(1, keepdim=True)

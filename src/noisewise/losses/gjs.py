@@ -4,11 +4,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from noisewise.checks import check_scores
+from noisewise.checks import check_scores, class_dim
 from noisewise.errors import InputError
 from noisewise.exact import at_least_float
 from noisewise.losses.js import JS
-from noisewise.spec import setting
 
 
 class GJS(JS, name="gjs"):
@@ -34,8 +33,6 @@ class GJS(JS, name="gjs"):
 
     examples = ("gjs(pi=0.5)", "gjs(pi=0.3)")
 
-    pi: float = setting(default=0.5, bounds="(0, 1)")
-
     def forward(self, scores: Tensor | Sequence[Tensor], target: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
         if isinstance(scores, Tensor):
             return super().forward(scores, target, sample_weight=sample_weight)
@@ -43,7 +40,7 @@ class GJS(JS, name="gjs"):
             check_scores(view, "GJS")
         if not scores or len({view.shape for view in scores}) != 1:
             raise InputError(f"The views given to GJS must be scores of one shape. Got {[tuple(view.shape) for view in scores]}.")
-        dim = 1 if scores[0].dim() > 1 else 0
+        dim = class_dim(scores[0])
         views = torch.stack([at_least_float(view).log_softmax(dim) for view in scores])
         mean = views.logsumexp(0) - math.log(len(scores))
         gap = torch.where(views == -torch.inf, 0.0, views.exp() * (views - mean)).sum(dim + 1).mean(0)

@@ -29,7 +29,6 @@ class TruncatedGCE(GCE, name="truncated_gce"):
 
     examples = ("truncated_gce(q=0.7, kappa=0.5)", "truncated_gce(q=0.3, kappa=0.1)")
 
-    q: float = setting(default=0.7, bounds="(0, 1]")
     kappa: float = setting(default=0.5, bounds="(0, 1)")
 
     def value(self, d: Tensor) -> Tensor:

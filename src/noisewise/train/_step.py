@@ -19,7 +19,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from noisewise.data import Augmentation, Dataset
-from noisewise.errors import must
 from noisewise.exact import margin_of
 from noisewise.kernels import loss_and_gradient
 from noisewise.kernels._switch import usable
@@ -93,8 +92,7 @@ class Step:
         weight, kept = self.loss.weight, (self.data.labels != self.loss.ignore_index).double()
         if weight is None:
             return kept
-        if len(weight) != len(self.data.classes):
-            raise must("weight", type(self.loss).__name__, f"one number for each of the {len(self.data.classes)} classes", len(weight))
+        self.loss.check_weight(len(self.data.classes))
         return kept * weight.double()[self.data.labels]
 
     def __call__(self, index: Tensor, inputs: Tensor | None = None, whole: int | None = None) -> None:
