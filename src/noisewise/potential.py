@@ -15,9 +15,8 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from torch import Tensor
 
+from noisewise.arrays import Floats
 from noisewise.errors import InputError
-
-Array = NDArray[np.float64]
 
 _NODES = 10
 HOME = 2.0**-5  # the cell around 0, where V is 0: small enough never to be halved, so that V is exact relative to itself
@@ -33,7 +32,7 @@ _TO_CHEBYSHEV = np.linalg.inv(chebyshev.chebvander(_POINTS, _NODES - 1))
 _TO_POWERS = np.stack([np.pad(chebyshev.cheb2poly(row), (0, _NODES))[:_NODES] for row in np.eye(_NODES)])
 
 
-def _fit(emphasis: Callable[[Tensor], Tensor], low: Array, high: Array) -> tuple[Array, Array, Array]:
+def _fit(emphasis: Callable[[Tensor], Tensor], low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
     """Chebyshev coefficients of the emphasis in each cell, the worst error at points not fitted, the largest value."""
     middle, half = (low + high)[:, None] / 2, (high - low)[:, None] / 2
     where = np.concatenate([_POINTS, _PROBES])
@@ -50,12 +49,12 @@ def _fit(emphasis: Callable[[Tensor], Tensor], low: Array, high: Array) -> tuple
     return fitted, error, np.abs(values).max(1)
 
 
-def _cells(emphasis: Callable[[Tensor], Tensor]) -> tuple[Array, Array, Array]:
+def _cells(emphasis: Callable[[Tensor], Tensor]) -> tuple[Floats, Floats, Floats]:
     """Cells from −reach to reach, halved until the emphasis is a polynomial in each of them."""
     outward = HOME * 2.0 ** np.arange(np.log2(REACH / HOME) + 1)
     low = np.concatenate([-outward[:0:-1], [-HOME], outward[:-1]])
     high = np.concatenate([-outward[-2::-1], [HOME], outward[1:]])
-    done: list[tuple[Array, Array, Array]] = []
+    done: list[tuple[Floats, Floats, Floats]] = []
     for _ in range(_SPLITS):
         fitted, error, size = _fit(emphasis, low, high)
         split = error > _PRECISION * (size + 1e-3 * size.max(initial=0.0) / (high - low)) + 1e-300
@@ -115,7 +114,7 @@ class Potential:
         self._placed: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor, Tensor | None]] = {}
 
     @staticmethod
-    def _anchor(integral: Array, zeros: Array, home: int) -> None:
+    def _anchor(integral: Floats, zeros: Floats, home: int) -> None:
         """Choose each cell's constant so that the pieces join and V(0) = 0."""
         signs = (-1.0) ** np.arange(_NODES + 1)
         rises, falls = integral.sum(1), integral @ signs
@@ -157,7 +156,7 @@ def _place(margin: Tensor) -> Tensor:
     return (margin / (margin.abs() + 4) + 1) * (_BINS / 2 - 1)
 
 
-def _first_cells(edges: Array) -> NDArray[np.int64] | None:
+def _first_cells(edges: Floats) -> NDArray[np.int64] | None:
     """The first cell of every bin, or None where a bin holds more than one edge (an emphasis with a kink)."""
     bins = _place(torch.from_numpy(edges)).long().numpy()
     return None if len(np.unique(bins)) < len(bins) else np.searchsorted(bins, np.arange(_BINS), side="left")

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.arrays import Floats
 from noisewise.dynamics import Dynamics, Record
 from noisewise.errors import InputError
 
-Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Places = NDArray[np.int32]
 

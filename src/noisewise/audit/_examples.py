@@ -15,15 +15,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from noisewise.arrays import Whole
 from noisewise.data import Dataset, Stream, read
 from noisewise.dynamics import Record
 from noisewise.errors import InputError
 from noisewise.train._sources import recorded_sources
 
-Whole = NDArray[np.int64]
 Names = TypeVar("Names", Whole, list[str])
 
 _VALUES = 8  # of a row of features

@@ -9,14 +9,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise.arrays import Flags, Floats
 from noisewise.dynamics import split_estimate
-
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-
 
 _LEAST = 1e-3  # keeps the order of the labels that nearly surely belong to the upper group
 

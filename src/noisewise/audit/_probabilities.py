@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.audit._issues import Flags, Floats, Whole, draw_line
+from noisewise.arrays import Flags, Floats, Whole
+from noisewise.audit._issues import draw_line
 from noisewise.audit._table import write_rows
 from noisewise.data._column import Column, encode
 from noisewise.errors import InputError, must

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise.arrays import Floats
 from noisewise.audit._evidence import Evidence
 from noisewise.dynamics import Dynamics
 from noisewise.errors import unknown
-
-Floats = NDArray[np.float64]
 
 
 def combined(dynamics: Dynamics, evidence: Evidence) -> Floats:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from noisewise.arrays import Flags, Floats, Whole
 from noisewise.audit import Audit, audit
 from noisewise.audit._table import write_rows
-from noisewise.correct._policies import Flags, Floats, Policy, Whole, policies
+from noisewise.correct._policies import Policy, policies
 from noisewise.data import Dataset
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError, must

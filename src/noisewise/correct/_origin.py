@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from noisewise.arrays import Whole
 from noisewise.audit._examples import examples_of as examples_as_given
 from noisewise.audit._examples import matching, numbers_of, rows_of
 from noisewise.correct._correction import Correction
-from noisewise.correct._policies import Whole, policies
+from noisewise.correct._policies import policies
 from noisewise.data import Dataset
 from noisewise.dynamics import Dynamics, Record
 from noisewise.errors import InputError

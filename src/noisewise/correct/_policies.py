@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise.arrays import Flags, Floats, Whole
 from noisewise.spec import Named, Registry, setting
-
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class Outcome(NamedTuple):

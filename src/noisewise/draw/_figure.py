@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from noisewise.arrays import Floats
 from noisewise.draw._film import Film
 from noisewise.draw._history import MEASURES, Course, History, Trained
 from noisewise.draw._paper import INK, add_legend, dashes, figure_in, wrapped
-from noisewise.draw._sample import Array, Line, Picture, Shape
+from noisewise.draw._sample import Line, Picture, Shape
 
 _BEHIND = "#C9CED6"
 _GROUPS: dict[str, dict[str, Any]] = {
@@ -64,7 +65,7 @@ def _start(axes: Any, start: Shape) -> None:
     axes.stairs(0.55 * start.heights, start.edges, fill=True, color=_BEHIND, alpha=0.6, zorder=0, transform=axes.get_xaxis_transform())
 
 
-def _emphasis(axes: Any, picture: Picture, where: Array) -> None:
+def _emphasis(axes: Any, picture: Picture, where: Floats) -> None:
     for line in picture.lines:
         axes.plot(where, line.emphasis, **_stroke(line))
     for line in picture.lines:

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.arrays import Floats
 from noisewise.draw._thin import thinned
 from noisewise.dynamics import Dynamics
 from noisewise.errors import must
-
-Array = NDArray[np.float64]
 
 _SEEN = (0.001, 0.999)  # the few margins beyond are counted in the end bins, where they cannot flatten the rest
 _WIDTHS = (1.0, 2.0, 2.5, 5.0)
@@ -37,13 +36,13 @@ class Film:
     """
 
     loss: str
-    edges: Array
+    edges: Floats
     epochs: tuple[int, ...]
     counts: dict[str, NDArray[np.int64]]
-    margins: Array
-    emphasis: Array | None
+    margins: Floats
+    emphasis: Floats | None
 
-    def emphasis_in(self, frame: int) -> Array | None:
+    def emphasis_in(self, frame: int) -> Floats | None:
         """The emphasis of a frame at `margins`."""
         return None if self.emphasis is None else self.emphasis[frame if len(self.emphasis) > 1 else 0]
 
@@ -88,7 +87,7 @@ def _edges(low: float, high: float, bins: int) -> list[float]:
     return [width * place for place in range(first, last + 1)]
 
 
-def _emphasis(run: Dynamics, epochs: Sequence[int], margins: Array) -> Array | None:
+def _emphasis(run: Dynamics, epochs: Sequence[int], margins: Floats) -> Floats | None:
     curves = [run.emphasis_curve(epoch, margins) for epoch in epochs]
     known = [one for one in curves if one is not None]
     if not known:

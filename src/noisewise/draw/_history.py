@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.arrays import Floats
 from noisewise.draw._look import look
 from noisewise.draw._thin import thinned
 from noisewise.dynamics import Dynamics
-
-Array = NDArray[np.float64]
 
 _MOST_POINTS = 200
 _TASK = ("data", "model", "noise")
@@ -56,9 +55,9 @@ class Course:
     """A measure over the iterations: mean over seeds, and one sample standard deviation below and above (None for one seed)."""
 
     steps: NDArray[np.int64]
-    mean: Array
-    low: Array | None
-    high: Array | None
+    mean: Floats
+    low: Floats | None
+    high: Floats | None
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from noisewise.arrays import Floats
 from noisewise.draw._plotly import Figure, as_json, as_text, bundle
-from noisewise.draw._sample import Array, Line, Picture, Shape
+from noisewise.draw._sample import Line, Picture, Shape
 from noisewise.output import written_output
 
 _TITLE = "How hard a loss pulls"
@@ -77,7 +78,7 @@ def _start(picture: Picture, start: Shape, panel: int) -> dict[str, Any]:
     }
 
 
-def _stroke(line: Line, where: Array, panel: int, row: int) -> dict[str, Any]:
+def _stroke(line: Line, where: Floats, panel: int, row: int) -> dict[str, Any]:
     shown, said = (line.emphasis, "emphasis %{y:.3g}, gradient norm %{customdata:.3g}") if row == 0 else (line.value, "loss %{y:.3g}")
     return {
         "x": where,

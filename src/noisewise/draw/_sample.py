@@ -8,17 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from noisewise import curve
+from noisewise.arrays import Floats
 from noisewise.curriculum import expected_margin, simulated_margins
 from noisewise.draw._look import look
 from noisewise.dynamics._slope import emphasis_among
 from noisewise.errors import InputError
 from noisewise.losses import MarginLoss, get
-
-Array = NDArray[np.float64]
 
 _VISIBLE = 0.01  # the least p whose loss value must fit the panel: −log p has no end
 
@@ -33,8 +31,8 @@ class Line:
     label: str
     colour: str
     dash: str
-    emphasis: Array
-    value: Array
+    emphasis: Floats
+    value: Floats
     focus: float
     peak: float
     spread: float
@@ -54,16 +52,16 @@ class Line:
 class Shape:
     """A histogram brought to height 1."""
 
-    edges: Array
-    heights: Array
+    edges: Floats
+    heights: Floats
 
 
 @dataclass(frozen=True)
 class Picture:
     """Losses at margins `d`, where p = sigmoid(d), and the margins before training."""
 
-    d: Array
-    p: Array
+    d: Floats
+    p: Floats
     lines: tuple[Line, ...]
     classes: int
     start_d: Shape
@@ -131,6 +129,6 @@ def _line(spec: str, place: int, loss: MarginLoss, d: Tensor, classes: int) -> L
     )
 
 
-def _histogram(values: Array, low: float, high: float) -> Shape:
+def _histogram(values: Floats, low: float, high: float) -> Shape:
     counts, edges = np.histogram(values, bins=100, range=(low, high))
     return Shape(edges, counts / max(1, counts.max()))

@@ -17,10 +17,11 @@ import numpy as np
 import torch
 
 from noisewise import curve
+from noisewise.arrays import Flags, Floats, Whole
 from noisewise.batching import number_of_batches
 from noisewise.curriculum import Scheduled, advance
 from noisewise.dynamics._estimate import Estimate, split_estimate
-from noisewise.dynamics._record import Flags, Floats, Halves, Record, Whole
+from noisewise.dynamics._record import Halves, Record
 from noisewise.dynamics._slope import emphasis_among
 from noisewise.errors import InputError, must
 from noisewise.losses import MarginLoss, get

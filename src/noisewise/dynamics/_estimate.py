@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from noisewise.arrays import Floats
 from noisewise.errors import must
-
-Floats = NDArray[np.float64]
 
 _GROUPS = 8192  # sorted values are taken together into so many groups of equal number: EM then costs the same for any number
 _VARIANCE = 1e-6  # the least variance of a component, as a share of that of all values: one value alone must not win

@@ -18,12 +18,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.arrays import Flags, Whole
 from noisewise.errors import InputError, must
 
-Floats = NDArray[np.float64]
 Halves = NDArray[np.float16]
-Whole = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 FORMAT = 1
 _SOURCES = ("training", "clean")

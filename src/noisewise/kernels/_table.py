@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-Array = NDArray[np.float64]
+from noisewise.arrays import Floats
 
 CELLS = 15 * 128
 TOLERANCE = 1e-6
@@ -50,6 +49,6 @@ def tabulate(function: Callable[[Tensor], Tensor]) -> tuple[Tensor, float]:
     return torch.cat(tables), worst / TOLERANCE
 
 
-def _called(function: Callable[[Tensor], Tensor], margins: Array) -> Array:
+def _called(function: Callable[[Tensor], Tensor], margins: Floats) -> Floats:
     with torch.no_grad():
         return function(torch.from_numpy(margins)).numpy()

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from noisewise.arrays import Floats
 from noisewise.errors import InputError, must, unknown
 from noisewise.noise._rule import ClassNoise, DirectedNoise, Examples, Noise, onto
-from noisewise.noise._stream import Floats, Stream
+from noisewise.noise._stream import Stream
 from noisewise.spec import setting
 
 CLASS_MAPS: Mapping[str, Mapping[int, int]] = {

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from noisewise.arrays import Floats, Whole
 from noisewise.errors import InputError, must, unknown
-from noisewise.noise._rule import Examples, Flipping, Noise, Whole, cumulative
-from noisewise.noise._stream import Floats, Stream, normal_quantile
+from noisewise.noise._rule import Examples, Flipping, Noise, cumulative
+from noisewise.noise._stream import Stream, normal_quantile
 from noisewise.spec import setting
 from noisewise.transition import as_labels
 

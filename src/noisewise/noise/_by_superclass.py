@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from noisewise.arrays import Floats, Whole
 from noisewise.errors import must
-from noisewise.noise._rule import DirectedNoise, Examples, Whole, onto
-from noisewise.noise._stream import Floats, Stream
+from noisewise.noise._rule import DirectedNoise, Examples, onto
+from noisewise.noise._stream import Stream
 
 CIFAR100_SUPERCLASSES: tuple[int, ...] = (
     *(4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11),

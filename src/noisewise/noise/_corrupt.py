@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from noisewise.arrays import Flags
 from noisewise.errors import must
-from noisewise.noise._rule import Examples, Flags, Noise, registry
+from noisewise.noise._rule import Examples, Noise, registry
 from noisewise.noise._stream import Stream
 from noisewise.spec import whole
 from noisewise.transition import as_labels, counted

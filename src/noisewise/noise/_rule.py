@@ -11,15 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
+from noisewise.arrays import Flags, Floats, Whole
 from noisewise.errors import must
-from noisewise.noise._stream import Floats, Stream
+from noisewise.noise._stream import Stream
 from noisewise.spec import Named, Registry, setting
-
-Whole = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 registry: Registry[Noise] = Registry("noise")
 

@@ -12,9 +12,8 @@ import math
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from noisewise.arrays import Floats
 
 
 class Stream:
