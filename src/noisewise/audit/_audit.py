@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from noisewise.arrays import Flags, Floats, Whole
 from noisewise.audit import _scores
-from noisewise.audit._evidence import codes, emphasis_of_margins, gather
+from noisewise.audit._evidence import emphasis_of_margins, gather
 from noisewise.audit._examples import names_of, numbers_of
 from noisewise.audit._issues import draw_line
 from noisewise.audit._table import write_rows
 from noisewise.dynamics import Dynamics
+from noisewise.dynamics._record import codes
 from noisewise.errors import must
 from noisewise.spec import whole
 

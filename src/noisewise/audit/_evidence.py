@@ -7,13 +7,14 @@ examples, classes and epochs. This module counts and adds; it must not know what
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.arrays import Floats
 from noisewise.dynamics import Dynamics, Record
+from noisewise.dynamics._record import MARGINS, codes
 from noisewise.errors import InputError
 
 Singles = NDArray[np.float32]
@@ -24,9 +25,8 @@ _TRUST = 2.0  # a label is innocent until proven wrong: it starts with the votes
 _FEWEST = 0.02  # the share of wrong labels that is reckoned with at least
 _LEAST = 1e-9  # epochs that tell nothing still rank the labels that no other epoch tells apart
 
-# Margins are stored in half precision, which has 65536 values: a function of the margin is looked up, not computed.
-MARGINS: NDArray[np.float64] = np.nan_to_num(np.arange(1 << 16).astype("<u2").view("<f2").astype(np.float64), posinf=65504, neginf=-65504)
-_PROBABILITIES: Singles = (1 / (1 + np.exp(-np.clip(MARGINS, -700, 700)))).astype(np.float32)
+_NUMBERS: Floats = np.nan_to_num(MARGINS)  # what is worked out for an example that was not seen is multiplied by 0
+_PROBABILITIES: Singles = (1 / (1 + np.exp(-np.clip(_NUMBERS, -700, 700)))).astype(np.float32)
 
 
 class Evidence(NamedTuple):
@@ -131,15 +131,10 @@ def _votes(record: Record, weights: Mapping[int, float], pulls: Mapping[int, Sin
 def emphasis_of_margins(dynamics: Dynamics, epoch: int) -> Singles | None:
     """The emphasis in an epoch of every margin half precision has; None for a loss that is not of the margin alone."""
     try:
-        found = dynamics.emphasis_curve(epoch, MARGINS)
+        found = dynamics.emphasis_curve(epoch, _NUMBERS)
     except InputError:  # a loss that only the machine of the run knows; its votes can be counted all the same
         return None
     return None if found is None else found.astype(np.float32)
-
-
-def codes(margins: NDArray[Any]) -> NDArray[np.uint16]:
-    """Where each margin stands among `MARGINS`."""
-    return np.ascontiguousarray(margins, dtype="<f2").view("<u2")
 
 
 def _block(record: Record, rows: slice, weights: Mapping[int, float], pulls: Mapping[int, Singles | None]) -> Evidence:
@@ -158,7 +153,7 @@ def _block(record: Record, rows: slice, weights: Mapping[int, float], pulls: Map
         belief += counted * _PROBABILITIES[where]
         probability += seen * _PROBABILITIES[where]
         emphasis += np.nan if pull is None else seen * pull[where]
-        final[seen], last[seen] = MARGINS[where[seen]], predicted[seen]
+        final[seen], last[seen] = _NUMBERS[where[seen]], predicted[seen]
     for epoch in record.epochs("clean")[-1:]:
         final, last = record.margins(epoch, "clean")[rows].astype(np.float32), record.predictions(epoch, "clean")[rows].astype(np.int32)
     own = votes[here, given].astype(np.float64)

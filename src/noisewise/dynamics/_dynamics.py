@@ -21,18 +21,16 @@ from noisewise.arrays import Flags, Floats, Whole
 from noisewise.batching import number_of_batches
 from noisewise.curriculum import Scheduled, advance
 from noisewise.dynamics._estimate import Estimate, split_estimate
-from noisewise.dynamics._record import Halves, Record
+from noisewise.dynamics._record import LARGEST, MARGINS, Halves, Record, codes
 from noisewise.dynamics._slope import emphasis_among
 from noisewise.errors import InputError, must
 from noisewise.losses import MarginLoss, get
 
 Curve = dict[int, float]
 
-# Margins are stored in half precision, which has 65536 values: counting them once gives every histogram and every mean, exactly.
-_LARGEST = float(np.finfo(np.float16).max)
-_CODES: Floats = np.clip(np.arange(1 << 16).astype("<u2").view("<f2").astype(np.float64), -_LARGEST, _LARGEST)
-_NUMBERS: Flags = ~np.isnan(_CODES)
-_MARGINS: Floats = _CODES[_NUMBERS]
+# How often each of them occurs gives every histogram and every mean, exactly.
+_NUMBERS: Flags = ~np.isnan(MARGINS)
+_MARGINS: Floats = MARGINS[_NUMBERS]
 
 
 @dataclass(frozen=True)
@@ -355,7 +353,7 @@ class Dynamics:
             first_fit[fits & (first_fit < 0)] = epoch
             fitted = np.where(seen, fits, fitted)
             known = ~np.isnan(margins)
-            total += np.where(known, np.clip(margins, -_LARGEST, _LARGEST), 0)
+            total += np.where(known, np.clip(margins, -LARGEST, LARGEST), 0)
             epochs += known
         return _History(forgetting, first_fit, np.where(epochs > 0, total / np.maximum(epochs, 1), np.nan))
 
@@ -408,7 +406,7 @@ class Dynamics:
 
 def _counts(margins: Halves) -> Whole:
     """How often each of `_MARGINS` occurs; NaN is left out."""
-    return np.bincount(np.ascontiguousarray(margins, dtype="<f2").view("<u2"), minlength=1 << 16)[_NUMBERS]
+    return np.bincount(codes(margins), minlength=len(MARGINS))[_NUMBERS]
 
 
 def _tally(right: Flags, seen: Flags) -> _Tally:

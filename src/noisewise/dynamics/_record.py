@@ -18,13 +18,22 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.arrays import Flags, Whole
+from noisewise.arrays import Flags, Floats, Whole
 from noisewise.errors import InputError, must
 
 Halves = NDArray[np.float16]
 
 FORMAT = 1
+LARGEST = float(np.finfo(np.float16).max)
+MARGINS: Floats = np.clip(np.arange(1 << 16).astype("<u2").view("<f2").astype(np.float64), -LARGEST, LARGEST)
+"""All that half precision has, in which margins are stored: a function of the margin is looked up, and margins are counted."""
+
 _SOURCES = ("training", "clean")
+
+
+def codes(margins: NDArray[Any]) -> NDArray[np.uint16]:
+    """Where each margin stands among `MARGINS`."""
+    return np.ascontiguousarray(margins, dtype="<f2").view("<u2")
 
 
 class Epoch(NamedTuple):
