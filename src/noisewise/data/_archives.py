@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import lzma
-import os
 import shutil
 import tarfile
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from noisewise.errors import InputError
+from noisewise.output import written_whole
 
 LIMIT = 4 << 30
 _CHUNK = 1 << 20
@@ -55,15 +55,11 @@ def gunzip(archive: Path, target: Path, *, limit: int = LIMIT) -> None:
     Raises:
         InputError: the file is damaged, truncated or too large.
     """
-    temporary = target.with_name(f".{target.name}-{os.getpid()}")
     try:
-        with gzip.open(archive) as content:
-            _copy(content, temporary, limit, archive)
-        temporary.replace(target)
+        with written_whole(target) as part, gzip.open(archive) as content:
+            _copy(content, part, limit, archive)
     except _DAMAGE as error:
         raise InputError(f"The file {str(archive)!r} is truncated or damaged: {error}. Fetch it again.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:

@@ -16,6 +16,26 @@ from noisewise.errors import InputError
 from noisewise.noise import Corruption, Noise, corrupt
 
 
+def check_examples(name: str, number: int, each: str, labels: Tensor, classes: int, columns: Mapping[str, Tensor | None]) -> None:
+    """Refuse labels and other columns that do not have one whole number for each example, and labels of no class."""
+    for what, values in {"labels": labels, **columns}.items():
+        if values is not None and (values.shape != (number,) or values.dtype != torch.int64):
+            raise InputError(
+                f"The {what} of {name} must be int64 shaped ({number},), one for each {each}. "
+                f"Got {values.dtype} shaped {tuple(values.shape)} instead."
+            )
+    if number and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise InputError(
+            f"The labels of {name} must be from 0 to {classes - 1}, one of its {classes} classes. "
+            f"Got {int(labels.min())} to {int(labels.max())} instead."
+        )
+
+
+def positions_of(which: Tensor) -> Tensor:
+    """Positions as they are, or where a mask is true."""
+    return which.nonzero().squeeze(1) if which.dtype == torch.bool else which
+
+
 @dataclass(frozen=True, repr=False)
 class Dataset:
     """Examples and their labels.
@@ -53,21 +73,12 @@ class Dataset:
         number = len(self.inputs)
         if self.index is None:
             object.__setattr__(self, "index", torch.arange(number, device=self.labels.device))
-        for what, labels in {"labels": self.labels, "true_labels": self.true_labels, "index": self.index, **self.human}.items():
-            if labels is not None and (labels.shape != (number,) or labels.dtype != torch.int64):
-                raise InputError(
-                    f"The {what} of {self.name} must be int64 shaped ({number},), one for each input. "
-                    f"Got {labels.dtype} shaped {tuple(labels.shape)} instead."
-                )
+        columns = {"true_labels": self.true_labels, "index": self.index, **self.human}
+        check_examples(self.name, number, "input", self.labels, len(self.classes), columns)
         if self.features is not None and self.inputs.shape[1:] != (len(self.features),):
             raise InputError(
                 f"The inputs of {self.name} must have a column for each of its {len(self.features)} features. "
                 f"Got inputs shaped {tuple(self.inputs.shape)}; give features=None with inputs of another kind."
-            )
-        if number and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
-            raise InputError(
-                f"The labels of {self.name} must be from 0 to {len(self.classes) - 1}, one of its {len(self.classes)} classes. "
-                f"Got {int(self.labels.min())} to {int(self.labels.max())} instead."
             )
 
     def __len__(self) -> int:
@@ -123,7 +134,7 @@ class Dataset:
 
     def take(self, which: Tensor) -> Dataset:
         """The examples at the given positions (or where a mask is true), everything else kept."""
-        positions = which.nonzero().squeeze(1) if which.dtype == torch.bool else which
+        positions = positions_of(which)
         assert self.index is not None
         return replace(
             self,

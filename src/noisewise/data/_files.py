@@ -6,19 +6,36 @@ which data set the files belong to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.data._dataset import Dataset
+from noisewise.data._dataset import Dataset, check_examples, positions_of
 from noisewise.data._decoder import to_rgb
 from noisewise.errors import InputError
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 _MEMORY = 32 << 30
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[Image.Image]:
+    """An image file, open; what is wrong with it is said in one sentence."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            yield image
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(f"The image {str(path)!r} cannot be read: {error}. Replace the file or leave it out of the list.") from error
 
 
 def decode(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
@@ -31,13 +48,8 @@ def decode(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
     Returns:
         uint8 (3, height, width).
     """
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            rgb = to_rgb(image, size)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"The image {str(path)!r} cannot be read: {error}. Replace the file or leave it out of the list.") from error
+    with opened(path) as image:
+        rgb = to_rgb(image, size)
     return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous()
 
 
@@ -64,18 +76,8 @@ class ImageFiles:
     name: str = "images"
 
     def __post_init__(self) -> None:
-        number = len(self.paths)
-        for what, values in {"labels": self.labels, "true_labels": self.true_labels, **self.groups}.items():
-            if values is not None and (values.shape != (number,) or values.dtype != torch.int64):
-                raise InputError(
-                    f"The {what} of {self.name} must be int64 shaped ({number},), one for each file. "
-                    f"Got {values.dtype} shaped {tuple(values.shape)} instead."
-                )
-        if number and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
-            raise InputError(
-                f"The labels of {self.name} must be from 0 to {len(self.classes) - 1}, one of its {len(self.classes)} classes. "
-                f"Got {int(self.labels.min())} to {int(self.labels.max())} instead."
-            )
+        columns = {"true_labels": self.true_labels, **self.groups}
+        check_examples(self.name, len(self), "file", self.labels, len(self.classes), columns)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -85,7 +87,7 @@ class ImageFiles:
 
     def take(self, which: Tensor) -> ImageFiles:
         """The files at the given positions (or where a mask is true), everything else kept."""
-        positions = which.nonzero().squeeze(1) if which.dtype == torch.bool else which
+        positions = positions_of(which)
         chosen = positions.tolist()
         return replace(
             self,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from noisewise.data._column import Column, encode
 from noisewise.data._dataset import Dataset
-from noisewise.data._files import ImageFiles
+from noisewise.data._files import ImageFiles, opened
 from noisewise.data._stream import Stream
 from noisewise.errors import InputError, must
 
@@ -100,10 +100,5 @@ def _common_size(files: ImageFiles) -> tuple[int, int]:
 
 
 def _stated_size(path: str) -> tuple[int, int]:
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            return image.height, image.width
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"The image {path!r} cannot be read: {error}. Replace the file or leave it out.") from error
+    with opened(path) as image:
+        return image.height, image.width

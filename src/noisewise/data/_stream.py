@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from noisewise.data import _decoder
-from noisewise.data._dataset import Dataset
+from noisewise.data._dataset import Dataset, positions_of
 from noisewise.data._files import ImageFiles, decode
 from noisewise.errors import InputError, must
 from noisewise.spec import whole
@@ -103,7 +103,7 @@ class Stream(Dataset):
         return self.inputs.shape[2], self.inputs.shape[3]
 
     def take(self, which: Tensor) -> Stream:
-        positions = which.nonzero().squeeze(1) if which.dtype == torch.bool else which
+        positions = positions_of(which)
         taken = super().take(positions)
         assert isinstance(taken, Stream)
         return replace(taken, paths=tuple(self.paths[position] for position in positions.tolist()))
