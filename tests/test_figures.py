@@ -365,7 +365,7 @@ def test_the_commands_write_the_files_they_name(trained: Path, tmp_path: Path) -
         (["margins", "nowhere", "-o", "a.svg"], "There is no run in 'nowhere'"),
         (
             ["margins", "nowhere", "--epochs", "1;2", "-o", "a.svg"],
-            "whole numbers with commas between them, like 1,10,100. Got '1;2' instead",
+            "whole numbers, such as 0,1,2. Got '1;2' instead",
         ),
         (["curves"], "Missing argument 'LOSS...'."),
         (["curves", "ce", "--classes", "many"], "Invalid value for '--classes'"),

@@ -296,6 +296,6 @@ def test_what_correct_cannot_do_is_said_and_changes_nothing(run, tmp_path):
     assert "must be given together with --review" in refused("correct", run, "--limit", 5)
     assert "cannot be read" in refused("correct", run, "--undo")
     assert "cannot be read" in refused("correct", run, "--decisions", tmp_path / "none.json")
-    assert "must be given together with label" in refused("correct", run, "--label", "kind")
+    assert "must be given together with --label" in refused("correct", run, "--label", "kind")
     assert "There is no run in" in refused("correct", tmp_path / "nowhere")
     assert sorted(run.rglob("*")) == before

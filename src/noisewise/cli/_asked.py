@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from rich.markup import escape
 
+from noisewise.cli._app import flag
 from noisewise.data import read
 from noisewise.data._own import is_official
 from noisewise.errors import InputError, must, unknown
@@ -32,18 +33,14 @@ _ENTRY = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)$", re.MULTILINE)
 
 _IN_WORDS = {str: "text", int: "a whole number"}
 
-_READING: dict[str, tuple[Any, str, str]] = {
-    "test": (str, "--test", "What to test on: a path, or a data set's name; an official data set brings its own."),
-    "label": (str, "--label", "The column of labels."),
-    "true_label": (str, "--true-label", "The column of labels known to be right."),
-    "id": (str, "--id", "The column that names every example."),
-    "image": (str, "--image", "The column of image paths."),
-    "features": (
-        list[str],
-        "--feature",
-        "A column of numbers to learn from; may be repeated. By default all that have a name and no other part.",
-    ),
-    "size": (int, "--size", "The side to resize images to."),
+_READING: dict[str, tuple[Any, str]] = {
+    "test": (str, "What to test on: a path, or a data set's name; an official data set brings its own."),
+    "label": (str, "The column of labels."),
+    "true_label": (str, "The column of labels known to be right."),
+    "id": (str, "The column that names every example."),
+    "image": (str, "The column of image paths."),
+    "features": (list[str], "A column of numbers to learn from; may be repeated. By default all that have a name and no other part."),
+    "size": (int, "The side to resize images to."),
 }
 
 
@@ -80,17 +77,17 @@ def _setting_options(several: tuple[str, ...]) -> list[inspect.Parameter]:
         if field.name in several:
             kind, meaning = list[kind], f"{meaning.rstrip('.')}; may be repeated."  # type: ignore[valid-type]
         shown = f" Default: {field.default}." if isinstance(field.default, str | int | float) else ""
-        made.append(_option(field.name, kind, None, (meaning[:1].upper() + meaning[1:]).replace("`", "") + shown, "Settings"))
+        made.append(_option(field.name, kind, [], (meaning[:1].upper() + meaning[1:]).replace("`", "") + shown, "Settings"))
     return made
 
 
 def _reading_options(names: Iterable[str]) -> list[inspect.Parameter]:
-    return [_option(name, kind, flag, meaning, "Your own data") for name in names for kind, flag, meaning in [_READING[name]]]
+    return [_option(name, kind, [flag(name)], meaning, "Your own data") for name in names for kind, meaning in [_READING[name]]]
 
 
-def _option(name: str, kind: Any, flag: str | None, meaning: str, panel: str) -> inspect.Parameter:
-    """An option that is None unless it is given, so that what was given can be told from defaults."""
-    option = typer.Option(*filter(None, [flag]), help=escape(meaning), rich_help_panel=panel, show_default=False)
+def _option(name: str, kind: Any, flags: list[str], meaning: str, panel: str) -> inspect.Parameter:
+    """An option that is None unless it is given, so that what was given can be told from defaults; typer finds flags if there are none."""
+    option = typer.Option(*flags, help=escape(meaning), rich_help_panel=panel, show_default=False)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
@@ -111,7 +108,7 @@ class Asked:
     @classmethod
     def of(cls, given: Mapping[str, Any], config: Path | None) -> Asked:
         """Put the options together with the file, which they override."""
-        options = {name: value for name, value in given.items() if value not in (None, [])}
+        options = only_given(given)
         written = {} if config is None else _read(config, given)
         if options.keys() & {"epochs", "steps"}:  # two ways to say how long: a new word on one unsays the other
             written = {name: value for name, value in written.items() if name not in ("epochs", "steps")}
@@ -137,13 +134,34 @@ def _read(config: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         written = tomllib.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"The settings file {str(config)!r} cannot be read ({error}). Give a TOML file.") from None
-    kinds = {**get_type_hints(Settings), **{name: kind for name, (kind, _, _) in _READING.items()}}
+    kinds = {**get_type_hints(Settings), **{name: kind for name, (kind, _) in _READING.items()}}
     for name, value in written.items():
         if name not in known:
             raise unknown("setting", name, known)
         if kinds[name] in _IN_WORDS and not all(isinstance(one, kinds[name]) for one in as_list(value)):
             raise must(name, str(config), _IN_WORDS[kinds[name]], value)
     return written | {"features": as_list(written["features"])} if "features" in written else written
+
+
+def only_given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value not in (None, [])}
+
+
+def read_for(command: str, data: str | None, options: Mapping[str, Any]) -> Any:
+    """The data set that runs were trained on, if one is named."""
+    given = only_given(options)
+    if data is None and given:
+        raise must("--data", command, f"given together with {', '.join(map(flag, given))}", None)
+    return None if data is None else read(data, **given)
+
+
+def whole_numbers(text: str, parameter: str, command: str) -> list[int]:
+    """Numbers with commas between them."""
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise must(parameter, command, "whole numbers, such as 0,1,2", text) from None
 
 
 def as_list(value: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from noisewise.cli._app import AsJson, app, flag, percent, print_json, resumable, say, spoken_warnings
-from noisewise.cli._asked import with_reading
+from noisewise.cli._asked import only_given, read_for, with_reading
 from noisewise.errors import InputError, must
 from noisewise.output import check_output, check_replacing
 
@@ -63,7 +63,7 @@ def audit(
     named(score)
     own = not (Path(source) / "settings.json").is_file()
     training = {"model": model, "embeddings": embeddings or None, "loss": loss, "epochs": epochs, "run": run_folder}
-    given = [flag(name) for name, value in (training | reading).items() if value not in (None, [])]
+    given = list(map(flag, only_given(training | reading)))
     if given and not own:
         raise InputError(f"{source!r} is a run, which is audited as it is. Got {', '.join(given)}; leave that out.")
     target = _LIST if output is None and own else output
@@ -109,7 +109,7 @@ def _train(
         )
     if embeddings and model is not None:
         raise must("--model", "audit", "left out where the data are --embeddings", model)
-    data = read(source, **{name: value for name, value in reading.items() if value not in (None, [])})
+    data = read(source, **only_given(reading))
     images = data.inputs.ndim == 4
     chosen = model or ("linear" if embeddings else "resnet20" if images else "mlp")
     loss = loss or (_LOSS if underfitting(_LOSS, len(data.classes)) is None else "ce")
@@ -189,7 +189,7 @@ def correct(
     target = run / "corrected.csv" if output is None else output
     if not undo:
         _check_replacing(target, review, data or str(run))
-    source = _read(data, reading)
+    source = read_for("correct", data, reading)
     if undo:
         _undo(run, target)
     elif review is not None:
@@ -219,15 +219,6 @@ def _check_alone(**asked: bool) -> None:
     for first, second in (("undo", "review"), ("undo", "retrain"), ("undo", "decisions"), ("review", "retrain"), ("review", "decisions")):
         if asked[first] and asked[second]:
             raise InputError(f"Correct does one thing at a time. Got --{first} and --{second}; give one of them.")
-
-
-def _read(data: str | None, reading: dict[str, Any]) -> Any:
-    from noisewise.data import read
-
-    given = {name: value for name, value in reading.items() if value not in (None, [])}
-    if data is None and given:
-        raise must("--data", "correct", f"given together with {', '.join(given)}", None)
-    return None if data is None else read(data, **given)
 
 
 def _undo(run: Path, target: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from noisewise.cli._app import OneSentence, app
-from noisewise.errors import must
+from noisewise.cli._asked import whole_numbers
 
 _group = typer.Typer(cls=OneSentence, no_args_is_help=True, help="Draw losses and runs, for papers and slides.")
 app.add_typer(_group, name="figure")
@@ -48,11 +48,5 @@ def _margins(
     """Draw the margins of clean and noisy examples at some epochs of runs, and how hard the loss pulls there."""
     from noisewise import draw
 
-    print(f"Wrote {draw.margins(runs, output, epochs=None if epochs is None else _numbers(epochs))}")
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise must("epochs", "figure margins", "whole numbers with commas between them, like 1,10,100", text) from None
+    chosen = None if epochs is None else whole_numbers(epochs, "epochs", "figure margins")
+    print(f"Wrote {draw.margins(runs, output, epochs=chosen)}")

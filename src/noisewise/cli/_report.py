@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from noisewise.cli._app import app
-from noisewise.cli._asked import with_reading
+from noisewise.cli._asked import read_for, with_reading
 
 
 @app.command()
@@ -27,18 +27,7 @@ def report(
     **reading: Any,
 ) -> None:
     """Show what each loss did: one page that opens offline, from any number of runs."""
-    print(f"Wrote {write(runs, output, title=title, data=_read(data, reading))}")
-
-
-def _read(data: str | None, reading: dict[str, Any]) -> Any:
-    """The data set, if options of its reader were given; else its name or path, or None."""
-    from noisewise.data import read
-    from noisewise.errors import must
-
-    given = {name: value for name, value in reading.items() if value not in (None, [])}
-    if data is None and given:
-        raise must("--data", "report", f"given together with {', '.join(given)}", None)
-    return read(data, **given) if data is not None and given else data
+    print(f"Wrote {write(runs, output, title=title, data=read_for('report', data, reading))}")
 
 
 def write(runs: list[Path], output: Path, **options: Any) -> Path:

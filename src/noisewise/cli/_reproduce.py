@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from noisewise.cli._app import AsJson, app, flag, print_json, resumable, say, spoken_warnings
+from noisewise.cli._asked import whole_numbers
 from noisewise.cli._compare import shown
 from noisewise.errors import InputError, must
 
@@ -80,7 +81,7 @@ def reproduce(
     plan = papers.plan(
         asked,
         only=only,
-        seeds=_seeds(seeds),
+        seeds=None if seeds is None else whole_numbers(seeds, "seeds", "reproduce"),
         quick=quick,
         output=output or Path("reproduced-quick" if quick else "reproduced"),
         held=papers.results(*held) if held else None,
@@ -109,15 +110,6 @@ def _tell(done: Reproduction, quick: bool, as_json: bool) -> None:
     _show(done, quick)
     if quick and done.runs:
         say("this was a quick try: a few examples and steps. Its numbers say nothing about the paper's.")
-
-
-def _seeds(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise must("seeds", "reproduce", "whole numbers, such as 0,1,2", text) from None
 
 
 def _list(as_json: bool) -> None:
