@@ -12,10 +12,9 @@ from short_runs import QUICK, SETTINGS
 
 from noisewise import InputError, fit
 from noisewise.audit import audit, find_label_issues
-from noisewise.audit._examples import examples_of
+from noisewise.audit._examples import examples_as_given
 from noisewise.correct import Correction, correct, read_decisions, retrain, review
-from noisewise.correct._origin import examples_of as origin_examples_of
-from noisewise.correct._origin import read_origin
+from noisewise.correct._origin import examples_of, read_origin
 from noisewise.data import load
 from registry import SEPARATE, build
 from test_dynamics import write_run
@@ -188,30 +187,30 @@ def test_a_file_of_something_else_is_refused(found, tmp_path):
 
 
 def test_examples_that_are_not_the_run_s_are_refused(found, digits_run):
-    examples = examples_of(digits_run.dynamics.record)
+    examples = examples_as_given(digits_run.dynamics.record)
     np.testing.assert_array_equal(examples.labels, found.given)
     other = replace(examples, labels=(examples.labels + 1) % 10)
     with pytest.raises(InputError, match="are not those of the run"):
-        examples_of(digits_run.dynamics.record, other)
+        examples_as_given(digits_run.dynamics.record, other)
     with pytest.raises(InputError, match="are not those that were corrected"):
         correct(found).apply(other)
 
 
 def test_examples_are_found_by_their_number_whatever_their_order(found, digits_run):
-    record, ordered = digits_run.dynamics.record, examples_of(digits_run.dynamics.record)
+    record, ordered = digits_run.dynamics.record, examples_as_given(digits_run.dynamics.record)
     shuffled = load("digits").take(torch.randperm(1437, generator=torch.Generator().manual_seed(0)))
     with pytest.raises(InputError, match="are not those of the run"):
-        examples_of(record, shuffled)  # the noise falls on other examples
+        examples_as_given(record, shuffled)  # the noise falls on other examples
     given = replace(record, folder=record.folder)
     given.settings["noise"] = "none"
     noisy = load("digits").corrupted("symmetric(0.4)").take(shuffled.index)
-    assert torch.equal(examples_of(given, noisy).inputs, ordered.inputs)
-    few = examples_of(record, places=[7, 3])
+    assert torch.equal(examples_as_given(given, noisy).inputs, ordered.inputs)
+    few = examples_as_given(record, places=[7, 3])
     assert torch.equal(few.inputs, ordered.inputs[[7, 3]]) and few.labels.tolist() == found.given[[7, 3]].tolist()
 
 
 def test_what_cannot_be_a_data_set_is_refused(found, digits_run):
-    examples = examples_of(digits_run.dynamics.record)
+    examples = examples_as_given(digits_run.dynamics.record)
     with pytest.raises(InputError, match=r"one label per example, and .* were softened"):
         correct(found, "soften").apply(examples)
     nobody = replace(correct(found, "prune"), kept=np.zeros(len(found), dtype=bool))
@@ -258,12 +257,12 @@ def test_the_examples_of_a_retrained_run_are_found_in_the_data_of_the_first(digi
     again = retrain(digits_run.path, correct(found, policy), folder=tmp_path / "again", epochs=2)
     digits, record, few = load("digits"), again.dynamics.record, [700, 3]
     for data in (None, "digits", again.data):
-        examples = origin_examples_of(record, data)
+        examples = examples_of(record, data)
         assert torch.equal(examples.inputs, digits.inputs[examples.index]) and len(examples) == len(record.given)
         np.testing.assert_array_equal(examples.labels, record.given)
-        np.testing.assert_array_equal(origin_examples_of(record, data, places=few).index, examples.index[few])
+        np.testing.assert_array_equal(examples_of(record, data, places=few).index, examples.index[few])
     with pytest.raises(InputError, match="are not those of the run"):
-        origin_examples_of(record, digits.take(torch.arange(1436, -1, -1)))
+        examples_of(record, digits.take(torch.arange(1436, -1, -1)))
 
 
 @pytest.mark.parametrize("otherwise", [{"seed": 5}, {"noise": "symmetric(0.1)"}, {"seed": 5, "validation": 0.2}])
@@ -273,19 +272,19 @@ def test_the_examples_are_found_whatever_the_second_training_did_otherwise(digit
     digits = load("digits")
     for run in (again, twice):
         record = run.dynamics.record
-        for examples in (origin_examples_of(record), origin_examples_of(record, digits)):
+        for examples in (examples_of(record), examples_of(record, digits)):
             assert torch.equal(examples.inputs, digits.inputs[np.load(run.path / "labels/index.npy")])
             np.testing.assert_array_equal(examples.labels, record.given)
         with pytest.raises(InputError, match="are not those of the run"):
-            origin_examples_of(record, digits.take(torch.arange(1436, -1, -1)))
+            examples_of(record, digits.take(torch.arange(1436, -1, -1)))
     (twice.path / "labels/first.npy").unlink()
     with pytest.raises(InputError, match=r"first\.npy' cannot be read .* Copy the run folder again"):
-        origin_examples_of(twice.dynamics.record, "digits")
+        examples_of(twice.dynamics.record, "digits")
     written = json.loads((twice.path / "correction.json").read_text())
     (twice.path / "correction.json").write_text(json.dumps({name: value for name, value in written.items() if name != "source"}))
     assert read_origin(twice.path).steps == tuple(written["steps"]), "a run from before the source was written is read all the same"
     with pytest.raises(InputError, match="are not those of the run"):
-        origin_examples_of(twice.dynamics.record, "digits")
+        examples_of(twice.dynamics.record, "digits")
 
 
 @pytest.mark.parametrize("policy", ["relabel", "prune"])

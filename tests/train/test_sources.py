@@ -17,9 +17,9 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 from noisewise import InputError, fit
-from noisewise.audit._examples import examples_of
+from noisewise.audit._examples import examples_as_given
 from noisewise.cli import app
-from noisewise.correct._origin import examples_of as corrected_examples_of
+from noisewise.correct._origin import examples_of
 from noisewise.data import read
 from noisewise.report._repeat import repeat
 from noisewise.train import Run
@@ -111,7 +111,7 @@ def test_a_run_on_own_data_knows_where_they_are(tables: Path, name: str, monkeyp
     assert _train(f"{name}.csv", "--test", "swapped.csv", "-o", "run").exit_code == 0
     monkeypatch.chdir("/")
     record = Run(tables / "run").dynamics.record
-    assert torch.equal(examples_of(record).inputs, read(tables / "good.csv", **READING).inputs)
+    assert torch.equal(examples_as_given(record).inputs, read(tables / "good.csv", **READING).inputs)
     words = shlex.split(repeat(record.settings, tables / "again", record.provenance))
     subprocess.run([sys.executable, "-m", *words], check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert Run(tables / "again").provenance["data"] == record.provenance["data"]
@@ -136,7 +136,7 @@ def test_a_run_from_before_sources_were_written_is_read_by_the_name_of_its_data(
     del written["sources"]
     (tmp_path / "run/provenance.json").write_text(json.dumps(written))
     record = Run(tmp_path / "run").dynamics.record
-    assert torch.equal(examples_of(record).inputs, read("digits").inputs)
+    assert torch.equal(examples_as_given(record).inputs, read("digits").inputs)
     assert repeat(record.settings, Path("run"), record.provenance).startswith("noisewise train --data digits --model linear ")
     assert fit("linear", "digits", epochs=1, folder=tmp_path / "run", device="cpu").state == "finished"
 
@@ -154,7 +154,7 @@ def test_a_run_on_own_data_is_trained_again_and_tested_as_before(tables: Path) -
     kept = Run(tables / "run-corrected").dynamics.record
     whole = read("good.csv", **READING)
     places = np.load(tables / "run-corrected/labels/index.npy")
-    assert len(places) < len(whole) and torch.equal(corrected_examples_of(kept).inputs, whole.inputs[torch.from_numpy(places)])
+    assert len(places) < len(whole) and torch.equal(examples_of(kept).inputs, whole.inputs[torch.from_numpy(places)])
 
 
 def test_training_again_checks_everything_before_it_writes_labels(tables: Path) -> None:

@@ -49,7 +49,7 @@ def _one_each(found: Names, path: Path, record: Record) -> Names:
     return found
 
 
-def examples_of(record: Record, data: Any = None, *, places: Any = None) -> Dataset:
+def examples_as_given(record: Record, data: Any = None, *, places: Any = None) -> Dataset:
     """The examples of a run in the order of its record, with the labels it was trained on.
 
     Args:

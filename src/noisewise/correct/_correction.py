@@ -25,7 +25,7 @@ from noisewise.errors import InputError, must
 from noisewise.train import Run
 
 COLUMNS = ("index", "id", "given_label", "label", "share", "change")
-_CHANGED = {"relabel": "relabelled", "prune": "left out", "soften": "softened"}
+CHANGED = {"relabel": "relabelled", "prune": "left out", "soften": "softened"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,7 +56,7 @@ class Correction:
         return len(self.given)
 
     def __repr__(self) -> str:
-        changes = ", ".join(f"{number:,} {_CHANGED[kind]}" for kind, number in self.changes.items())
+        changes = ", ".join(f"{number:,} {CHANGED[kind]}" for kind, number in self.changes.items())
         return f"Correction({len(self):,} labels: {changes or 'none changed'})"
 
     @property

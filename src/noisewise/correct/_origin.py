@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from noisewise.arrays import Whole
-from noisewise.audit._examples import examples_of as examples_as_given
-from noisewise.audit._examples import matching, numbers_of, rows_of
+from noisewise.audit._examples import examples_as_given, matching, numbers_of, rows_of
 from noisewise.correct._correction import Correction
 from noisewise.correct._policies import policies
 from noisewise.data import Dataset

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from noisewise.correct._correction import CHANGED
 from noisewise.correct._origin import Origin, read_changes
 from noisewise.dynamics import Spread, over_seeds
 from noisewise.report._facts import Average, BeforeAfter, ClassChange, CorrectionFacts, Sentence
-from noisewise.report._read import Reading
+from noisewise.report._read import Reading, counted
 
 _CLASSES = 20  # more make no small table: those that changed most are shown
-_CHANGED = {"relabel": "relabelled", "prune": "left out"}
 _OUTCOMES = {1: ("good", "gained"), -1: ("warning", "lost"), 0: ("plain", "neither gained nor lost")}
 
 
@@ -40,10 +40,10 @@ def has_gained(task: int, by_label: Mapping[str, Sequence[Reading]]) -> Iterator
 
 
 def _corrected(by_label: Mapping[str, Sequence[Reading]]) -> Iterator[tuple[str, Sequence[Reading]]]:
-    """The runs on corrected labels, the finished ones where there are any."""
+    """The runs on corrected labels that averages are over."""
     for label, runs in by_label.items():
         if runs[0].origin is not None:
-            yield label, [run for run in runs if run.state == "finished"] or runs
+            yield label, counted(runs)
 
 
 def _origin(run: Reading) -> Origin:
@@ -74,10 +74,11 @@ def _measures(runs: Sequence[Reading]) -> Iterator[BeforeAfter]:
 
 
 def _compared(title: str, before: Sequence[float | None], after: Sequence[float | None]) -> BeforeAfter:
-    return {"title": title, "before": _average(over_seeds(before)), "after": _average(over_seeds(after))}
+    return {"title": title, "before": average(over_seeds(before)), "after": average(over_seeds(after))}
 
 
-def _average(spread: Spread | None) -> Average | None:
+def average(spread: Spread | None) -> Average | None:
+    """Mean and deviation as a page has them."""
     return None if spread is None else {"mean": spread.mean, "deviation": spread.deviation}
 
 
@@ -146,7 +147,7 @@ def _changes(runs: Sequence[Reading]) -> str:
     if not total:
         return f"none{labels} changed"
     return " and ".join(
-        f"{number:,}{'' if place else labels} {_CHANGED[kind]}" for place, (kind, number) in enumerate(sorted(total.items()))
+        f"{number:,}{'' if place else labels} {CHANGED[kind]}" for place, (kind, number) in enumerate(sorted(total.items()))
     )
 
 

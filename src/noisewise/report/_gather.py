@@ -25,10 +25,10 @@ from noisewise.errors import InputError
 from noisewise.losses import MarginLoss
 from noisewise.papers import reported
 from noisewise.report._charts import dynamics_figure
-from noisewise.report._corrected import before_and_after, has_gained
+from noisewise.report._corrected import average, before_and_after, has_gained
 from noisewise.report._doubtful import doubt, summary
 from noisewise.report._facts import Broken, Facts, FilmFacts, Group, Measure, Reported, RunFacts, Sentence, TaskFacts
-from noisewise.report._read import MEASURES, Reading
+from noisewise.report._read import MEASURES, Reading, counted
 from noisewise.report._repeat import repeat
 from noisewise.report._verdict import Standing, is_tie, verdict, winner
 
@@ -76,7 +76,7 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell 
     for number, by_loss in enumerate(groups):
         tell(f"drawing task {number + 1} of {len(groups)}")
         standings.append([_standing(label, same) for label, same in by_loss.items()])
-        first = {label: _counted(same)[0] for label, same in by_loss.items()}
+        first = {label: counted(same)[0] for label, same in by_loss.items()}
         judge = _judge(first, standings[-1])
         facts["groups"] += _groups(number, by_loss, standings[-1])
         facts["tasks"].append(_task(names[number], by_loss, first, judge, frames, data))
@@ -138,16 +138,11 @@ def _by_label(runs: Sequence[Reading]) -> dict[str, list[Reading]]:
     return {label: [readings[Path(one.folder)] for one in same] for label, same in by_label([run.compared for run in runs]).items()}
 
 
-def _counted(runs: Sequence[Reading]) -> list[Reading]:
-    """The runs an average is over: the finished ones, or all if none is."""
-    return [run for run in runs if run.state == "finished"] or list(runs)
-
-
 def _standing(label: str, runs: Sequence[Reading]) -> Standing:
-    counted = _counted(runs)
-    measures = {name: over_seeds(run.measures[name] for run in counted) for name, *_ in MEASURES}
+    averaged = counted(runs)
+    measures = {name: over_seeds(run.measures[name] for run in averaged) for name, *_ in MEASURES}
     failed = tuple(run.notes[0] for run in runs if run.state == "failed")
-    return Standing(label, len(counted), measures, runs[0].starved, failed, corrected=runs[0].origin is not None)
+    return Standing(label, len(averaged), measures, runs[0].starved, failed, corrected=runs[0].origin is not None)
 
 
 def _groups(number: int, by_loss: Mapping[str, Sequence[Reading]], standings: Sequence[Standing]) -> Iterator[Group]:
@@ -156,11 +151,8 @@ def _groups(number: int, by_loss: Mapping[str, Sequence[Reading]], standings: Se
         yield {
             "task": number,
             "loss": standing.loss,
-            "seeds": [run.seed for run in _counted(same)],
-            "measures": {
-                name: None if (spread := standing.measures[name]) is None else {"mean": spread.mean, "deviation": spread.deviation}
-                for name, *_ in MEASURES
-            },
+            "seeds": [run.seed for run in counted(same)],
+            "measures": {name: average(standing.measures[name]) for name, *_ in MEASURES},
             "reported": _reported(same[0]),
             "winner": len(standings) > 1 and standing is best,
         }
@@ -192,7 +184,7 @@ def _task(
     runs = [run for same in by_loss.values() for run in same]
     curves, note = _curves(list(first.values()))
     films = {f"{label}, seed {run.seed}": run.film(frames) for label, run in first.items()}
-    told = {label: [run.compared for run in _counted(same) if run.attempt(partial(_has_a_course, run))] for label, same in by_loss.items()}
+    told = {label: [run.compared for run in counted(same) if run.attempt(partial(_has_a_course, run))] for label, same in by_loss.items()}
     return {
         "name": name,
         "data": runs[0].task[0],

@@ -6,7 +6,7 @@ A run may be unfinished, damaged, from another version or another machine. This 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -158,3 +158,8 @@ class Reading:
     def note(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
+
+
+def counted(runs: Sequence[Reading]) -> list[Reading]:
+    """The runs an average is over: the finished ones, or all if none is."""
+    return [run for run in runs if run.state == "finished"] or list(runs)
