@@ -8,7 +8,6 @@ the test split. Its numbers show what the losses do; they do not rank them.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from noisewise.dynamics import Dynamics
-from noisewise.errors import InputError, must
+from noisewise.output import make_folder
+from noisewise.spec import whole
 from noisewise.train import Run, compare
 
 # IMAE and GR are brought to cross-entropy's largest emphasis, 1, so that one learning rate suits all five.
@@ -66,11 +66,8 @@ class Result:
 
 def check(folder: Path, seed: int) -> None:
     """Refuse a folder that cannot be written and a seed that is none, before any training."""
-    if not 0 <= seed < 2**63:
-        raise must("seed", "demo", "a whole number in [0, 2**63)", seed)
-    existing = next(place for place in (folder.resolve(), *folder.resolve().parents) if place.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise InputError(f"The folder {str(folder)!r} cannot be written. Give another one.")
+    whole("seed", "demo", seed, 0)
+    make_folder(folder)
 
 
 def run(folder: Path, *, seed: int = 0, watch: Callable[[Any], None] | None = None) -> list[Result]:
