@@ -156,7 +156,7 @@ def test_a_loop_that_is_cut_short_can_be_read_up_to_its_last_epoch(tmp_path):
 
 @pytest.mark.parametrize(
     ("error", "state", "reason"),
-    [(KeyboardInterrupt(), "interrupted", "stopped by the user"), (RuntimeError("no memory"), "failed", "no memory")],
+    [(KeyboardInterrupt(), "interrupted", "stopped by the user"), (RuntimeError("no memory"), "failed", "RuntimeError: no memory")],
 )
 def test_a_block_says_how_it_ended(tmp_path, error, state, reason):
     with pytest.raises(type(error)), Recorder(tmp_path / "run", [0, 1], loss="ce") as recorder:

@@ -29,7 +29,7 @@ from noisewise.batching import cut, number_of_batches
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
 from noisewise.dynamics import underfitting
 from noisewise.errors import InputError, must
-from noisewise.train._folder import RunFolder, in_a_name
+from noisewise.train._folder import RunFolder, ending, in_a_name
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
@@ -201,8 +201,7 @@ class _Training:
         classes = len(sources.train.classes)
         self.loss = losses.get(settings.loss)
         self.scheduled = any(isinstance(part, curriculum.Scheduled) for part in self.loss.modules())
-        normalise = Normalise.of(sources.train.inputs) if settings.normalise and not sources.train.inputs.is_meta else None
-        self.normalise = normalise or (_fixed_scale(sources.train) if settings.normalise else None)
+        self.normalise = _scale_of(sources.train) if settings.normalise else None
         self.data = sources.to(self.device)
         torch.manual_seed(_seed(settings.seed, "weights"))
         self.from_seed = isinstance(model, str)
@@ -304,7 +303,7 @@ class _Training:
                     self._epochs()
                     state = "finished"
                 except BaseException as error:
-                    state, reason = _ending(error)
+                    state, reason = ending(error)
                     with suppress(InputError):  # a disk that is full has no room for this either
                         self._status(state, reason)
                     raise
@@ -488,19 +487,12 @@ class _Training:
                 what(logger)
 
 
-def _ending(error: BaseException) -> tuple[str, str]:
-    """How a run ended that did not finish, and why."""
-    if not isinstance(error, Exception):
-        return "interrupted", "stopped by the user"
-    return "failed", str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-
-
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
-def _fixed_scale(data: Dataset) -> Normalise:
-    """Streams are not gone over before training: their images are scaled by ImageNet's numbers."""
-    if data.inputs.shape[1] != 3:
-        return Normalise((0.5,) * data.inputs.shape[1], (0.25,) * data.inputs.shape[1])
-    return Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+def _scale_of(data: Dataset) -> Normalise:
+    """What brings inputs to mean 0 and variance 1; streams are not gone over before training, and have ImageNet's numbers."""
+    if isinstance(data, Stream):
+        return Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    return Normalise.of(data.inputs)

@@ -59,6 +59,13 @@ def in_a_name(spec: str) -> str:
     return f"{words[: _LONGEST_WORDS - 9]}_{hashlib.sha256(spec.encode()).hexdigest()[:8]}"
 
 
+def ending(error: BaseException) -> tuple[str, str]:
+    """How a run ended that did not finish, and why."""
+    if not isinstance(error, Exception):
+        return "interrupted", "stopped by the user"
+    return "failed", str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+
+
 def mark_ended(folder: RunFolder, state: str, reason: str) -> None:
     """Say of a run that was under way, and cannot say so itself, how it ended; one that another call trains is left alone."""
     if folder.exists():

@@ -21,7 +21,7 @@ from noisewise.data import from_arrays
 from noisewise.errors import InputError, must
 from noisewise.kernels import Pass, loss_and_gradient
 from noisewise.losses import Loss
-from noisewise.train._folder import RunFolder
+from noisewise.train._folder import RunFolder, ending
 from noisewise.train._run import Run, is_ours
 from noisewise.train._settings import Settings
 from noisewise.train._sources import Sources, provenance
@@ -223,13 +223,11 @@ class Recorder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._ended:
             return
-        if error is None:
-            try:
-                self.finish()
-            except InputError as unfinished:
-                self._end("failed", str(unfinished))
-                raise
-        elif isinstance(error, KeyboardInterrupt):
-            self._end("interrupted", "stopped by the user")
-        else:
-            self._end("failed", str(error) or repr(error))
+        if error is not None:
+            self._end(*ending(error))
+            return
+        try:
+            self.finish()
+        except InputError as unfinished:
+            self._end(*ending(unfinished))
+            raise
