@@ -51,6 +51,16 @@ def whole(parameter: str, owner: str, value: Any, least: int | None = None) -> i
     return int(value)
 
 
+def name_of(spec: str) -> str:
+    """The name that a spec of one thing begins with, whether or not anything has it.
+
+    Example:
+        >>> name_of("imae(T=8)")
+        'imae'
+    """
+    return spec.partition("(")[0].strip()
+
+
 @dataclass(frozen=True)
 class Interval:
     """A range of numbers, written as in a paper: ``(0, 1]``.

@@ -23,6 +23,7 @@ from noisewise.data._official import Official, OfficialFiles
 from noisewise.data._official import registry as official
 from noisewise.data._table import TABLE_SUFFIXES, from_table, is_table
 from noisewise.errors import InputError, must, unknown
+from noisewise.spec import name_of
 
 
 def read(source: Any, **options: Any) -> Dataset:
@@ -68,7 +69,7 @@ def read(source: Any, **options: Any) -> Dataset:
 
 def is_official(text: str) -> bool:
     """Whether text names an official data set, whatever its settings."""
-    return text.partition("(")[0].strip() in official
+    return name_of(text) in official
 
 
 def _in_plain_data(given: Any) -> Any:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from noisewise.errors import must
-from noisewise.spec import Named, Registry, setting
+from noisewise.spec import Named, Registry, name_of, setting
 
 registry: Registry[Classifier] = Registry("model")
 
@@ -168,7 +168,7 @@ def get(spec: str | Classifier, *, shape: Sequence[int] | None = None, **kwargs:
         mlp(10, 64, hidden=(128, 64))
     """
     if shape is not None and isinstance(spec, str):
-        factory = registry[spec.partition("(")[0].strip()]
+        factory = registry[name_of(spec)]
         if isinstance(factory, type) and issubclass(factory, Classifier):
             kwargs = {**factory.settings_for(shape), **kwargs}
     return registry.get(spec, **kwargs)

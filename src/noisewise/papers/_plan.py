@@ -23,6 +23,7 @@ from noisewise.papers._recipes import SETTINGS, Recipe
 from noisewise.papers._reported import core
 from noisewise.papers._results import Results
 from noisewise.papers._retrieved import METRICS as RETRIEVAL
+from noisewise.spec import name_of
 from noisewise.train._compare import Task
 from noisewise.train._compare import plan as plan_tasks
 
@@ -146,7 +147,7 @@ def _needed(recipe: Recipe, runs: Sequence[Mapping[str, Any]]) -> list[Mapping[s
 
 def _gains(model: str) -> bool:
     """Whether compiling makes a network faster here."""
-    return torch.cuda.is_available() and model.partition("(")[0] in _WIDE
+    return torch.cuda.is_available() and name_of(model) in _WIDE
 
 
 def _task(settings: Mapping[str, Any], seed: int, folder: Path) -> Task:
@@ -200,4 +201,4 @@ def _is(name: str, wanted: str, value: Any) -> bool:
         return wanted == str(held) or _as_number(wanted) == held
     if name == "loss":
         held, asked = core(held), core(asked)
-    return bool(held == asked or held.partition("(")[0] == wanted)
+    return bool(held == asked or name_of(held) == wanted)

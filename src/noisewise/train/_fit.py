@@ -29,6 +29,7 @@ from noisewise.batching import cut, number_of_batches
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
 from noisewise.dynamics import underfitting
 from noisewise.errors import InputError, must
+from noisewise.spec import name_of
 from noisewise.train._folder import RunFolder, ending, in_a_name
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
@@ -134,7 +135,7 @@ def _repeatable() -> Iterator[None]:
 def _name(settings: Settings, origin: dict[str, Any]) -> str:
     """A folder name that the same settings on the same data have again."""
     content = json.dumps([settings.as_json(), origin["data"], *filter(None, [origin["model"]])], sort_keys=True)
-    data, model, *specs = (part.partition("(")[0] for part in (Path(settings.data).stem, settings.model, settings.loss, settings.noise))
+    data, model, *specs = (name_of(part) for part in (Path(settings.data).stem, settings.model, settings.loss, settings.noise))
     words = "-".join([data, model, *map(in_a_name, specs)])
     return f"{words}-seed{settings.seed}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 

@@ -18,7 +18,7 @@ from noisewise.data import augmentations
 from noisewise.data._own import OPTIONS
 from noisewise.errors import InputError, must, unknown
 from noisewise.noise import registry as noises
-from noisewise.spec import Interval, Named, Registry, real, whole
+from noisewise.spec import Interval, Named, Registry, name_of, real, whole
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._processes import own_gpu
 from noisewise.train._schedules import registry as schedules
@@ -223,4 +223,4 @@ def _kinds(thing: Any) -> list[type]:
 
 def check_model(spec: str) -> None:
     """Refuse a model spec that names no model, before any data are read."""
-    models.registry[spec.partition("(")[0].strip()]
+    models.registry[name_of(spec)]
