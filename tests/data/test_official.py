@@ -72,6 +72,12 @@ def write_cifar100(root: Path, form: str, fine: list[int]) -> np.ndarray:
     return images
 
 
+def test_cifar100_has_one_set_of_superclasses_by_name_and_by_number() -> None:
+    groups = list(_cifar.CIFAR100_GROUPS.values())
+    named = {name: [name in group for group in groups].index(True) for name in _cifar.CIFAR100_CLASSES}
+    assert tuple(named.values()) == _cifar.CIFAR100_COARSE
+
+
 def write_human(root: Path, name: str, labels: dict[str, np.ndarray]) -> None:
     (root / "CIFAR-N").mkdir(exist_ok=True)
     torch.save(labels, root / "CIFAR-N" / name)

@@ -21,11 +21,12 @@ from noisewise.data._pickles import load_pickle, load_torch_pickle
 from noisewise.data._sources import ArchiveSite, FileSite, NpmPackage, PipPackage
 from noisewise.data._store import Holding
 from noisewise.errors import InputError
+from noisewise.noise import CIFAR100_SUPERCLASSES as CIFAR100_COARSE
 from noisewise.spec import setting
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
-CIFAR100_SUPERCLASSES = {
+CIFAR100_GROUPS = {
     "aquatic_mammals": ("beaver", "dolphin", "otter", "seal", "whale"),
     "fish": ("aquarium_fish", "flatfish", "ray", "shark", "trout"),
     "flowers": ("orchid", "poppy", "rose", "sunflower", "tulip"),
@@ -47,10 +48,8 @@ CIFAR100_SUPERCLASSES = {
     "vehicles_1": ("bicycle", "bus", "motorcycle", "pickup_truck", "train"),
     "vehicles_2": ("lawn_mower", "rocket", "streetcar", "tank", "tractor"),
 }
-CIFAR100_CLASSES = tuple(sorted(name for members in CIFAR100_SUPERCLASSES.values() for name in members))
-_COARSE = {name: number for number, members in enumerate(CIFAR100_SUPERCLASSES.values()) for name in members}
-CIFAR100_COARSE = tuple(_COARSE[name] for name in CIFAR100_CLASSES)
-VEHICLES = CIFAR100_SUPERCLASSES["vehicles_1"] + CIFAR100_SUPERCLASSES["vehicles_2"]
+CIFAR100_CLASSES = tuple(sorted(name for members in CIFAR100_GROUPS.values() for name in members))
+VEHICLES = CIFAR100_GROUPS["vehicles_1"] + CIFAR100_GROUPS["vehicles_2"]
 
 _BINARY_10 = "cifar-10-batches-bin"
 _PYTHON_10 = "cifar-10-batches-py"
@@ -226,7 +225,7 @@ class CIFAR100(Official, name="cifar100"):
     def read(self, root: Path, split: str) -> Dataset:
         images, coarse, fine = self._both(root, split)
         if self.labels == "coarse":
-            return Dataset(images, coarse, tuple(CIFAR100_SUPERCLASSES), true_labels=coarse.clone(), name=repr(self))
+            return Dataset(images, coarse, tuple(CIFAR100_GROUPS), true_labels=coarse.clone(), name=repr(self))
         human = _read_human(root, _HUMAN_100, _HUMAN_KEYS_100, fine) if split == "train" else {}
         return Dataset(images, fine, CIFAR100_CLASSES, true_labels=fine.clone(), superclasses=CIFAR100_COARSE, human=human, name=repr(self))
 
@@ -285,7 +284,7 @@ class Vehicles10(Official, name="vehicles10"):
         number[[CIFAR100_CLASSES.index(name) for name in VEHICLES]] = torch.arange(len(VEHICLES))
         kept = whole.take(number[whole.labels] >= 0)
         labels = number[kept.labels]
-        superclasses = tuple(int(name in CIFAR100_SUPERCLASSES["vehicles_2"]) for name in VEHICLES)
+        superclasses = tuple(int(name in CIFAR100_GROUPS["vehicles_2"]) for name in VEHICLES)
         return replace(kept, labels=labels, true_labels=labels.clone(), classes=VEHICLES, superclasses=superclasses, name=repr(self))
 
 
