@@ -81,6 +81,14 @@ def test_half_precision_stays_finite_and_keeps_its_type(dtype):
         assert value.dtype == dtype and torch.isfinite(value) and torch.isfinite(scores.grad).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_under_autocast_it_has_the_type_torch_gives(dtype):
+    scores, target = labels(6, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = F.binary_cross_entropy_with_logits(scores.to(dtype), target.to(dtype))
+        assert Binary("ce")(scores.to(dtype), target).dtype == expected.dtype
+
+
 def test_bad_calls_get_one_sentence():
     scores, target = labels(3, 4)
     with pytest.raises(InputError, match="shaped like the scores"):

@@ -124,6 +124,12 @@ def test_dimensions_are_examples(spec):
     torch.testing.assert_close(rows(scores, target).reshape(-1), rows(*flat))
 
 
+def test_a_prior_of_the_classes_holds_at_every_position():
+    scores, target = torch.randn(2, 5, 3, dtype=torch.float64), torch.randint(5, (2, 3))
+    loss = noisewise.get("cr(beta=0.5, prior=(0.1, 0.2, 0.3, 0.4, 0.0))")
+    torch.testing.assert_close(loss(scores, target), loss(scores.movedim(1, -1).reshape(-1, 5), target.reshape(-1)))
+
+
 @pytest.mark.parametrize("spec", SEPARATE)
 def test_a_certain_probability_is_a_label(spec):
     scores, target = batch()

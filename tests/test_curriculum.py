@@ -200,6 +200,13 @@ def test_batch_normalisation_ignores_ignored_examples():
     torch.testing.assert_close(loss(scores, ignored), loss(scores[kept], target[kept]))
 
 
+def test_a_batch_of_nothing_but_ignored_examples_pulls_nothing():
+    scores = batch(4, 5)[0].requires_grad_()
+    value = IMAE(normalise="batch")(scores, torch.full((4,), -100))
+    (gradient,) = torch.autograd.grad(value, scores)
+    assert value == 0 and (gradient == 0).all()
+
+
 def test_batch_normalisation_is_a_term_of_a_sum_like_any_other():
     scores, target = batch(12, 5)
     both = noisewise.get("0.5*imae(normalise='batch') + ce")

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import pickle
 import subprocess
 import sys
@@ -61,6 +62,12 @@ def test_value_is_minus_the_integral_of_the_emphasis(spec):
     potential = Potential(loss.emphasis)
     zero = loss.value(torch.zeros((), dtype=torch.float64))
     torch.testing.assert_close(potential(d), loss.value(d) - zero, rtol=1e-9, atol=1e-8)
+
+
+def test_beyond_its_table_a_potential_goes_on_as_steeply_as_it_ends():
+    d = torch.tensor([-1e6, 1e6], dtype=torch.float64)
+    expected = torch.tensor([5e6, -3e6], dtype=torch.float64) - 2 * math.log(2)
+    torch.testing.assert_close(Potential(lambda d: 3 + 2 * (-d).sigmoid())(d), expected)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,12 @@ def test_tied_winners_have_finite_margins():
     torch.testing.assert_close(margins(scores.detach())[0], -torch.log(torch.tensor([2.0, 2.0, 2.0])))
 
 
+def test_a_row_that_is_not_a_number_leaves_the_margins_of_the_others_exact():
+    scores = torch.tensor([[float("nan"), 0.0, 0.0], [0.0, 900.0, -3.0]], dtype=torch.float64)
+    found = margin(scores, torch.tensor([0, 0]))
+    assert found[0].isnan() and found[1] == -900
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_scores_give_float32_margins_and_half_precision_gradients(dtype):
     scores = torch.randn(4, 5).to(dtype).requires_grad_()
@@ -89,6 +95,13 @@ def test_emphasis_leaves_the_criterion_and_the_scores_as_they_were():
     with torch.no_grad():
         found = emphasis(criterion, scores, target)
     assert criterion.reduction == "mean" and scores.grad is None and not found.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_scores_are_widened_before_an_emphasis_is_taken(dtype):
+    scores, target = batch(50, 9, dtype=dtype)
+    p = scores.double().softmax(1).gather(1, target[:, None])[:, 0]
+    torch.testing.assert_close(emphasis(CE(), scores, target), (1 - p).float())
 
 
 def test_the_emphasis_of_a_name_is_one_sentence():

@@ -181,6 +181,17 @@ def test_views_of_one_example_agree_with_the_generalised_divergence():
                 np.testing.assert_allclose(view.grad[0].numpy(), [float(slope) for slope in slopes], rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
+def test_views_with_class_probabilities_class_weights_and_smoothing_give_the_expected_divergence(label_smoothing):
+    views = torch.tensor([[0.3, -2.0, 4.0, 1.0], [1.0, 0.5, 2.0, -1.0]], dtype=torch.float64)
+    weight, target = torch.tensor([0.5, 1.0, 2.0, 3.0], dtype=torch.float64), torch.tensor([[0.1, 0.6, 0.3, 0.0]], dtype=torch.float64)
+    cost = torch.tensor([float(reference.exact_gjs(views.tolist(), label, 0.4)) for label in range(4)], dtype=torch.float64)
+    loss = GJS(pi=0.4, reduction="sum", weight=weight, label_smoothing=label_smoothing)
+    for given, share in ((target, target[0]), (torch.tensor([2]), torch.eye(4, dtype=torch.float64)[2])):
+        smooth = (1 - label_smoothing) * share + label_smoothing / 4
+        torch.testing.assert_close(loss(list(views.unsqueeze(1)), given), (smooth * weight * cost).sum())
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_views_in_half_precision_are_widened_before_any_arithmetic(dtype):
     torch.manual_seed(0)
