@@ -21,10 +21,11 @@ from PIL import Image
 from torch import nn
 
 import noisewise
-from noisewise import InputError, fit
+from noisewise import InputError, fit, models
 from noisewise.data import Dataset, Stream, load, read
 from noisewise.output import written_whole
 from noisewise.train import Run, Underfitting
+from noisewise.train._step import Scorer
 
 QUICK = {"epochs": 3, "batch_size": 64, "optimiser": "sgd(lr=0.1, momentum=0.9)", "device": "cpu"}
 FAST = {**QUICK, "optimiser": "sgd(lr=0.5, momentum=0.9)"}
@@ -73,7 +74,7 @@ def test_a_run_learns_and_leaves_a_folder_any_tool_can_read(tmp_path):
 
 
 def test_the_clean_record_is_what_the_saved_model_says(tmp_path):
-    inputs, labels = clusters()
+    inputs, labels = clusters(1100)  # more than an evaluation takes at a time
     run = fit("mlp(hidden=(32,))", (inputs, labels), folder=tmp_path / "run", **QUICK)
     probabilities = run.predict(inputs)
     predictions = np.load(tmp_path / "run/record/clean/predictions-00003.npy")
@@ -83,39 +84,111 @@ def test_the_clean_record_is_what_the_saved_model_says(tmp_path):
     np.testing.assert_allclose(margins, torch.logit(p).numpy(), atol=0.02, rtol=0.01)
 
 
-def test_the_tally_is_what_a_plain_loop_measures(tmp_path):
-    """One epoch of the engine against a plain torch loop over the same order."""
+@pytest.mark.parametrize("clip", [None, 0.1])
+@pytest.mark.parametrize("spec", ["imae(T=4)", "nce"])
+def test_the_tally_is_what_a_plain_loop_measures(tmp_path, spec, clip):
+    """Two epochs of the engine, the second cut short, against a plain torch loop over the same orders."""
     inputs, labels = clusters(200)
-    loss, lr = noisewise.get("imae(T=4)"), 0.05
+    loss, lr = noisewise.get(spec), 0.05
     torch.manual_seed(3)
     model = nn.Linear(8, 3)
     start = {name: value.clone() for name, value in model.state_dict().items()}
-    settings = {"epochs": 1, "batch_size": 32, "optimiser": f"sgd(lr={lr}, momentum=0.9)", "schedule": "constant", "normalise": False}
-    run = fit(model, (inputs, labels), loss=loss.spec(), noise="symmetric(0.3)", seed=5, folder=tmp_path / "run", device="cpu", **settings)
+    settings = {"steps": 11, "batch_size": 32, "optimiser": f"sgd(lr={lr}, momentum=0.9)", "schedule": "step(9, factor=0.5)", "clip": clip}
+    own = {"noise": "symmetric(0.3)", "seed": 5, "normalise": False, "folder": tmp_path / "run", "device": "cpu"}
+    run = fit(model, (inputs, labels), loss=spec, **settings, **own)
     given, true = (torch.from_numpy(np.load(tmp_path / f"run/labels/{name}.npy")) for name in ("given", "true"))
+    assert torch.equal(given, noisewise.corrupt(labels, "symmetric(0.3)", seed=5).labels) and torch.equal(true, labels)
     plain = nn.Linear(8, 3)
     plain.load_state_dict(start)
     optimiser = torch.optim.SGD(plain.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
-    pull, eta, margins = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}, torch.zeros(200)
-    for index in noisewise.data.order(labels, 5, 1).split(32):
-        scores = plain(inputs[index])
-        emphasis = noisewise.emphasis(loss, scores, given[index])
-        margins[index] = noisewise.margin(scores.detach(), given[index])
-        for wrong in (True, False):
-            mine = (given[index] != true[index]) == wrong
-            pull[wrong] += lr * float(emphasis[mine].sum())
-            eta[wrong] += lr * int(mine.sum())
-        optimiser.zero_grad()
-        loss(scores, given[index]).backward()
-        optimiser.step()
+    for line, steps in zip(run.metrics, (7, 4), strict=True):
+        pull, eta, margins, losses, pulls = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}, torch.full((200,), torch.nan), [], []
+        for number, index in enumerate(noisewise.data.order(labels, 5, line["epoch"]).split(32)[:steps], line["step"] - steps):
+            scores, rate = plain(inputs[index]), lr * 0.5 ** (number // 9)
+            emphasis = noisewise.emphasis(loss, scores, given[index])
+            margins[index] = noisewise.margin(scores.detach(), given[index])
+            for wrong in (True, False):
+                mine = (given[index] != true[index]) == wrong
+                pull[wrong] += rate * float(emphasis[mine].sum())
+                eta[wrong] += rate * int(mine.sum())
+            value = loss(scores, given[index])
+            losses += [value.item()] * len(index)
+            pulls += emphasis.tolist()
+            optimiser.param_groups[0]["lr"] = rate
+            optimiser.zero_grad()
+            value.backward()
+            if clip is not None:
+                assert nn.utils.clip_grad_norm_(plain.parameters(), clip) > clip, "without a clip this shows nothing"
+            optimiser.step()
+        assert math.isclose(line["train_loss"], np.mean(losses), rel_tol=1e-5)
+        assert math.isclose(line["mean_emphasis"], np.mean(pulls), rel_tol=1e-5)
+        for group, wrong in (("clean", False), ("noisy", True)):
+            assert math.isclose(line["emphasis"][group]["pull"], pull[wrong], rel_tol=1e-5)
+            assert math.isclose(line["emphasis"][group]["eta"], eta[wrong], rel_tol=1e-5)
+        recorded = np.load(tmp_path / f"run/record/training/margins-{line['epoch']:05d}.npy")
+        np.testing.assert_allclose(recorded, margins.numpy(), rtol=2e-3, atol=2e-3)
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], value)
-    line = run.metrics[0]
-    for group, wrong in (("clean", False), ("noisy", True)):
-        assert math.isclose(line["emphasis"][group]["pull"], pull[wrong], rel_tol=1e-5)
-        assert math.isclose(line["emphasis"][group]["eta"], eta[wrong], rel_tol=1e-5)
-    recorded = np.load(tmp_path / "run/record/training/margins-00001.npy")
-    np.testing.assert_allclose(recorded, margins.numpy(), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize(("model", "augment"), [("mlp(dropout=0.5)", "none"), ("linear", "crop(2)")])
+def test_every_epoch_and_every_seed_has_dropout_and_augmentation_of_its_own_and_evaluations_have_none(tmp_path, model, augment):
+    """Copies of one image at a learning rate of zero: nothing but chance can change what training shows of them."""
+    image = load("digits").inputs[:1]
+    data = Dataset(image.expand(128, 1, 8, 8), torch.zeros(128, dtype=torch.int64), ("yes", "no"))
+    shown = []
+    for name, seed in (("first", 0), ("again", 0), ("other", 1)):
+        module = models.get(model, num_classes=2, shape=(1, 8, 8))
+        for weights in module.parameters():
+            nn.init.normal_(weights, std=0.1, generator=torch.Generator().manual_seed(2))
+        settings = {"epochs": 2, "batch_size": 64, "optimiser": "sgd(lr=0)", "augment": augment, "seed": seed, "device": "cpu"}
+        run = fit(module, data, folder=tmp_path / name, **settings)
+        once, twice, *clean = (
+            np.load(run.path / f"record/{of}/margins-{epoch:05d}.npy") for of in ("training", "clean") for epoch in (1, 2)
+        )
+        assert not np.array_equal(np.sort(once), np.sort(twice))
+        shown.append(once)
+        np.testing.assert_allclose(clean, torch.logit(run.predict(image)[0, 0].double()).expand(2, 128), rtol=1e-3)
+    assert np.array_equal(shown[0], shown[1]) and not np.array_equal(np.sort(shown[0]), np.sort(shown[2]))
+
+
+def test_the_seed_decides_the_weights_a_model_starts_from(tmp_path):
+    first, again, other = (
+        fit("linear", clusters(), epochs=1, optimiser="sgd(lr=0)", seed=seed, folder=tmp_path / name, device="cpu").model().head.weight
+        for name, seed in (("first", 0), ("again", 0), ("other", 1))
+    )
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_in_half_precision_the_last_layer_and_the_scores_stay_in_single(tmp_path):
+    model, inputs = models.get("mlp(hidden=(32,))", num_classes=3, shape=(8,)), clusters()[0]
+    other = nn.Linear(8, 3)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        embedding, scores = model.features(inputs), other(inputs)
+    assert embedding.dtype == scores.dtype == torch.bfloat16
+    with torch.no_grad():
+        found = Scorer(model, half=True)(inputs)
+        assert found.dtype == torch.float32 and torch.equal(found, model.head(embedding.float()))
+        found = Scorer(other, half=True)(inputs)
+        assert found.dtype == torch.float32 and torch.equal(found, scores.float())
+    runs = [fit("linear", clusters(), precision=kind, folder=tmp_path / kind, **QUICK) for kind in ("float32", "bfloat16")]
+    single, half = (run.model().head.weight for run in runs)
+    torch.testing.assert_close(half, single, rtol=0.05, atol=0.05)
+
+
+def test_a_validation_share_is_judged_by_the_labels_it_was_given(tmp_path):
+    inputs, labels = clusters(400)
+    shares = []
+    for seed in (3, 4):
+        settings = {**QUICK, "epochs": 2, "noise": "symmetric(0.4)", "validation": 0.25, "seed": seed}
+        run = fit("mlp(hidden=(16,))", (inputs, labels), folder=tmp_path / str(seed), **settings)
+        kept = torch.from_numpy(np.load(run.path / "labels/index.npy"))
+        held_out = torch.ones(400, dtype=torch.bool).index_fill(0, kept, False)
+        given = noisewise.corrupt(labels, "symmetric(0.4)", seed=seed).labels
+        right = run.predict(inputs[held_out]).argmax(1) == given[held_out]
+        assert run.metrics[-1]["validation_accuracy"] == right.double().mean() and held_out.sum() == 100
+        shares.append(held_out)
+    assert not torch.equal(*shares)
 
 
 def trains_alike(first: Run, second: Run) -> None:

@@ -11,6 +11,7 @@ from test_fit import QUICK, clusters, same_bits
 from torch import nn
 
 from noisewise import InputError, fit, models
+from noisewise.data import load
 from noisewise.train import Run
 from noisewise.train._folder import RunFolder
 from noisewise.train._loggers import JSONLines
@@ -73,6 +74,14 @@ def test_a_run_stopped_after_its_last_checkpoint_does_not_train_on(patient, tmp_
     run = fit(PATIENT_MODEL, clusters(), folder=tmp_path / "run", watch=lambda *place: steps.append(place), **PATIENT)
     assert run.state == "finished" and not steps
     same_bits(patient.path, run.path)
+
+
+def test_a_resumed_run_goes_on_with_the_chances_it_would_have_had(tmp_path):
+    data = load("digits").take(torch.arange(128))
+    asked = {**QUICK, "epochs": 4, "augment": "crop(1)", "optimiser": "adam(lr=0.01)"}
+    straight = fit("mlp(hidden=(16,), dropout=0.2)", data, folder=tmp_path / "straight", **asked)
+    stopped_at(5, "mlp(hidden=(16,), dropout=0.2)", data, folder=tmp_path / "run", **asked)
+    same_bits(straight.path, fit("mlp(hidden=(16,), dropout=0.2)", data, folder=tmp_path / "run", **asked).path)
 
 
 MODULES = {
