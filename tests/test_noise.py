@@ -211,6 +211,10 @@ def test_superclass_swap_flips_two_classes_of_each_superclass_to_each_other():
     assert len(pairs) > 5
 
 
+def test_superclasses_say_how_many_classes_there_are():
+    assert corrupt([0, 1], "superclass_circular(1)", superclasses=[0, 1, 0, 1]).labels.tolist() == [2, 3]
+
+
 def test_a_class_alone_in_its_superclass_keeps_its_labels():
     for rule in ("superclass_circular", "superclass_uniform", "superclass_swap"):
         assert corrupt([0, 1, 2], f"{rule}(1)", superclasses=[0, 1, 0]).labels.tolist() == [2, 1, 0]
@@ -235,19 +239,20 @@ def test_instance_rate_is_the_truncated_normal_mean(rate):
     assert int(corrupt(labels, f"instance({rate}, flips='exact')", inputs=inputs).mask.sum()) == round(rate * len(labels))
 
 
-def test_instance_follows_the_algorithm_of_the_paper():
+@pytest.mark.parametrize("rate", [0.05, 0.4])
+def test_instance_follows_the_algorithm_of_the_paper(rate):
     inputs, labels = digits()
     inputs, labels = inputs[:300], labels[:300]
-    stream = Stream(3, "0/instance(0.4)")
+    stream = Stream(3, f"0/instance({rate})")
     draws = stream.uniform(300, 3)
     projections = [stats.norm.ppf(stream.uniform(64, 10)) for _ in range(10)]
     expected = []
     for x, y, (u, v, w) in zip(inputs.numpy(), labels.tolist(), draws, strict=True):
-        q = stats.truncnorm.ppf(u, -4, 6, loc=0.4, scale=0.1)
+        q = stats.truncnorm.ppf(u, -rate / 0.1, (1 - rate) / 0.1, loc=rate, scale=0.1)
         score = x @ projections[y]
         score[y] = -np.inf
         expected.append(int(np.searchsorted(np.cumsum(special.softmax(score)), w, side="right")) if v < q else y)
-    assert corrupt(labels, "instance(0.4)", inputs=inputs, seed=3).labels.tolist() == expected
+    assert corrupt(labels, f"instance({rate})", inputs=inputs, seed=3).labels.tolist() == expected
 
 
 def test_instance_sends_alike_inputs_of_a_class_alike():
@@ -363,6 +368,13 @@ def test_the_matrix_of_a_sum_is_the_product():
     table = counts(TEN, result.labels, 10)
     assert ((low <= table) & (table <= high)).all()
     assert torch.equal(result.mask, result.labels != TEN)
+
+
+def test_what_any_part_of_a_sum_replaced_is_marked():
+    inputs = torch.arange(200.0)
+    result = corrupt(TEN[:200], "open_set(0.2) + open_set(0.3)", inputs=inputs)
+    assert torch.equal(result.mask, result.inputs != inputs)
+    assert result.mask.sum() > corrupt(TEN[:200], "open_set(0.2)", inputs=inputs).mask.sum() > 0
 
 
 def test_equal_parts_of_a_sum_draw_their_own_numbers():
@@ -556,6 +568,7 @@ def test_any_noise_gives_labels_in_range_and_says_what_it_changed(labels, rate, 
         ({"num_classes": 1}, r"a whole number in \[2, inf\). Got 1"),
         ({"num_classes": 2.5}, r"a whole number in \[2, inf\). Got 2.5"),
         ({"seed": 0.5}, "The 'seed' parameter of corrupt must be a whole number"),
+        ({"seed": True}, "The 'seed' parameter of corrupt must be a whole number. Got True"),
     ],
 )
 def test_bad_input_gives_one_sentence(arguments, message):

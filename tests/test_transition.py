@@ -54,6 +54,13 @@ def test_anchor_points_at_a_quantile_pass_over_outliers():
     torch.testing.assert_close(anchor_points(probabilities, quantile=0.97), T)
 
 
+@pytest.mark.parametrize("quantile", [0.01, 0.3, 0.5, 0.995, 1.0])
+def test_an_anchor_point_is_as_sure_of_its_class_as_numpys_quantile_says(quantile):
+    probabilities = torch.distributions.Dirichlet(torch.ones(3)).sample((101,)).double()
+    expected = np.quantile(probabilities.numpy(), quantile, axis=0, method="lower")
+    np.testing.assert_array_equal(anchor_points(probabilities, quantile=quantile).diagonal(), expected)
+
+
 def test_dual_t_recovers_the_matrix_from_an_overconfident_model_that_is_right():
     true = torch.arange(3000) % 3
     noisy = corrupt(true, f"matrix({tuple(map(tuple, T.tolist()))})")
@@ -122,6 +129,12 @@ def test_the_confident_joint_is_cleanlabs(predicted):
 def test_a_class_no_example_is_confident_of_counts_as_right():
     joint = confident_joint([0, 0, 1], [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1]])
     torch.testing.assert_close(joint, torch.tensor([[2 / 3, 1 / 6], [0, 1 / 6]], dtype=torch.float64))
+
+
+def test_probabilities_that_are_all_alike_do_not_fall_below_their_own_mean():
+    sure = [0.8, 0.2]  # the mean of three of them is rounded above 0.8
+    joint = confident_joint([0, 0, 0, 1, 1, 1], [sure, sure, sure, sure, [0.1, 0.9], [0.1, 0.9]])
+    torch.testing.assert_close(joint, torch.tensor([[1 / 2, 1 / 6], [0, 1 / 3]], dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
