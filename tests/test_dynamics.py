@@ -102,6 +102,17 @@ def test_best_and_final_are_the_test_accuracies_over_the_run_and_at_its_end(tiny
     assert tiny.held_out == {3: 0.55}
 
 
+def test_of_epochs_that_are_equally_good_the_first_is_the_best(tmp_path):
+    metrics = [{"epoch": epoch, "test_accuracy": accuracy} for epoch, accuracy in ((1, 0.5), (2, 0.8), (3, 0.8), (4, 0.6))]
+    assert Dynamics(write_run(tmp_path / "run", [0], metrics=metrics)).best_epoch == 2
+
+
+def test_where_noisy_labels_pulled_nothing_yet_there_is_no_ratio(tmp_path):
+    sums = ({"clean": {"pull": 0.2, "eta": 0.4}, "noisy": {"pull": pull, "eta": 0.2}} for pull in (0.0, 0.1))
+    run = Dynamics(write_run(tmp_path / "run", [0], metrics=[{"epoch": epoch, "emphasis": one} for epoch, one in enumerate(sums, 1)]))
+    assert run.snr == {2: pytest.approx((0.4 / 0.8) / (0.1 / 0.4))}
+
+
 def test_subset_accuracies_by_hand(tiny):
     assert tiny.measured_on == "training"
     assert tiny.fitting == {1: 1 / 3, 2: 2 / 4, 3: 3 / 4}
@@ -184,12 +195,12 @@ def test_histories_by_hand_skip_epochs_that_did_not_see_an_example(tmp_path):
 
 
 def test_an_example_never_seen_has_no_area_and_one_never_fitted_has_no_epoch(tmp_path):
-    run = Dynamics(write_run(tmp_path / "run", [0, 0], training=[(1, [NAN, -1], [-1, 1]), (2, [NAN, -2], [-1, 1])]))
-    assert run.first_fit.tolist() == [-1, -1]
+    run = Dynamics(write_run(tmp_path / "run", [0, 0, 0], training=[(1, [NAN, -1, 1], [-1, 1, 0]), (2, [NAN, -2, -1], [-1, 1, 1])]))
+    assert run.first_fit.tolist() == [-1, -1, 1]
     assert math.isnan(run.area_under_margin[0])
-    assert run.area_under_margin[1] == -1.5
-    assert run.fitting == {1: 0.0, 2: 0.0}
-    assert run.summary()["never_fit"] == 1.0
+    assert run.area_under_margin[1:].tolist() == [-1.5, 0.0]
+    assert run.fitting == {1: 0.5, 2: 0.0}
+    assert run.summary()["never_fit"] == run.summary()["mean_forgetting"] == 0.5  # of the two that were seen
 
 
 def test_an_infinite_margin_counts_as_the_largest_half_precision_has(tmp_path):
@@ -371,6 +382,12 @@ def test_the_summary_is_plain_and_complete(tiny):
     assert summary["noise_rate"] == 0.25
 
 
+def test_metrics_are_told_in_the_order_of_the_epochs_and_the_last_word_on_each_counts(tmp_path):
+    metrics = [{"epoch": 2, "test_accuracy": 0.2}, {"epoch": 1, "test_accuracy": 0.1}, {"epoch": 2, "test_accuracy": 0.3}]
+    run = Dynamics(write_run(tmp_path / "run", [0], metrics=metrics))
+    assert list(run.test.items()) == [(1, 0.1), (2, 0.3)] and len(run.record.metrics) == 2
+
+
 def test_the_record_hands_out_epochs_as_they_were_written(tmp_path):
     record = Record(write_run(tmp_path / "run", **TINY))
     assert record.epochs() == (1, 2, 3)
@@ -535,6 +552,12 @@ def test_the_estimated_rate_is_near_the_true_one_and_the_right_examples_are_name
     assert "not clearly apart" not in str(found)
 
 
+def test_a_value_that_stands_alone_is_no_group_of_no_width():
+    values = np.append(np.random.default_rng(0).normal(size=500), -50.0)
+    found = split_estimate(values)
+    assert found.means[0] == pytest.approx(-50) and found.deviations[0] == pytest.approx(1e-3 * values.std())
+
+
 def test_one_group_is_said_not_to_be_two():
     assert "not clearly apart" in str(split_estimate(np.random.default_rng(4).normal(size=5000)))
 
@@ -644,3 +667,15 @@ def test_the_share_the_alarm_tells_is_that_of_the_mean_emphasis():
     margins = torch.linspace(-7, -3, 50, dtype=torch.float64)
     share = float((margins.sigmoid() * (1 - margins.sigmoid())).mean()) / 0.25
     assert f"starts at {100 * share:.0f} % of its largest emphasis" in underfitting("mae", 100, margins=margins)
+
+
+@pytest.mark.parametrize("std", [1.0, 3.0])
+def test_a_loss_of_more_than_the_margin_is_judged_at_scores_as_wide_as_said(std):
+    scores = (std * torch.randn(20_000, 20, dtype=torch.float64)).requires_grad_()
+    costs = -scores.log_softmax(1)
+    pulls = [
+        torch.autograd.grad(value.sum(), scores, retain_graph=True)[0].abs().sum() for value in (costs[:, 0] / costs.sum(1), costs[:, 0])
+    ]
+    share = float(pulls[0] / pulls[1])
+    assert abs(share - 0.01) > 0.001, "so near the line this shows nothing"
+    assert (underfitting("nce", 20, std=std) is not None) == (share < 0.01)

@@ -22,10 +22,11 @@ from torch import nn
 
 import noisewise
 from noisewise import InputError, fit, models
-from noisewise.data import Dataset, Stream, load, read
+from noisewise.data import Dataset, Stream, augmentations, load, read
 from noisewise.output import written_whole
 from noisewise.train import Run, Underfitting
 from noisewise.train._step import Scorer
+from noisewise.train._tally import Tally
 
 QUICK = {"epochs": 3, "batch_size": 64, "optimiser": "sgd(lr=0.1, momentum=0.9)", "device": "cpu"}
 FAST = {**QUICK, "optimiser": "sgd(lr=0.5, momentum=0.9)"}
@@ -82,6 +83,31 @@ def test_the_clean_record_is_what_the_saved_model_says(tmp_path):
     assert (probabilities.argmax(1).numpy() == predictions).all()
     p = probabilities.gather(1, labels[:, None])[:, 0].double()
     np.testing.assert_allclose(margins, torch.logit(p).numpy(), atol=0.02, rtol=0.01)
+    scale = augmentations.get(run.provenance["normalise"])
+    np.testing.assert_allclose((scale.mean, scale.std), (inputs.mean(0), inputs.std(0, correction=0)), rtol=1e-5)
+
+
+def test_evaluations_and_checkpoints_come_as_often_as_asked_for_and_at_the_end(tmp_path):
+    asked = {**QUICK, "epochs": 5, "evaluate_every": 2, "checkpoint_every": 3}
+    run = fit("linear", clusters(), test=clusters(seed=1), folder=tmp_path / "run", **asked)
+    assert [line["epoch"] for line in run.metrics if "test_accuracy" in line] == [2, 4, 5]
+    assert run.dynamics.record.epochs("clean") == (2, 4, 5) and run.dynamics.record.epochs() == (1, 2, 3, 4, 5)
+    assert sorted(path.name for path in (run.path / "checkpoints").iterdir()) == ["epoch-00003.safetensors", "epoch-00005.safetensors"]
+
+
+def test_a_tally_keeps_the_first_bad_step_and_the_largest_score():
+    tally = Tally.of(4, torch.device("cpu"))
+    for step, (score, margin) in enumerate([(3.0, 1.0), (-7.0, math.inf), (2.0, math.nan)]):
+        tally.note(torch.tensor([step]), torch.tensor([[score, 0.0]]), torch.tensor([margin]), torch.tensor(step))
+    assert tally.bad_step == 1 and tally.worst == 7
+    assert tally.predictions.tolist() == [0, 1, 0, -1] and tally.margins[3].isnan()
+
+
+def test_a_batch_whose_examples_all_weigh_nothing_leaves_the_weights_finite(tmp_path):
+    labels = torch.tensor([0, 1]).repeat_interleave(8)
+    settings = {"epochs": 1, "batch_size": 2, "loss": "ce(weight=(0.0, 1.0))", "weight_decay": 0.0, "device": "cpu"}
+    run = fit("linear", (torch.randn(16, 4), labels), classes_per_batch=1, folder=tmp_path / "run", **settings)
+    assert run.state == "finished" and run.model().head.weight.isfinite().all()
 
 
 @pytest.mark.parametrize("clip", [None, 0.1])

@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from test_fit import QUICK, TRAINED, Trainer, clusters, same_bits
@@ -165,6 +166,12 @@ def test_a_run_of_another_version_is_refused_in_one_sentence(tmp_path, change, s
     for use in (lambda: Run(tmp_path / "run"), lambda: fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)):
         with pytest.raises(InputError, match=f"The run in '.*run' {sentence}. Read it with the version of noisewise that wrote it"):
             use()
+
+
+def test_a_margin_beyond_half_precision_is_recorded_as_the_largest_it_has(tmp_path):
+    RunFolder(tmp_path).write_record("training", 1, torch.tensor([-1e6, 2.5, 1e6, torch.nan]), torch.tensor([0, 1, 2, -1]))
+    margins = np.load(tmp_path / "record/training/margins-00001.npy")
+    np.testing.assert_array_equal(margins, [-65504, 2.5, 65504, np.nan])
 
 
 def test_checkpoints_are_kept_and_read_by_their_number(tmp_path):
