@@ -203,13 +203,19 @@ def test_trajectories_take_a_mask_and_refuse_what_is_no_position(digits_run):
             found.trajectories(wrong)
 
 
-def test_an_example_that_was_never_seen_is_no_issue_and_comes_last(tmp_path):
-    training = [(epoch, [2.0, -2.0, 1.0, np.nan], [0, 0, 1, -1]) for epoch in range(1, 9)]
-    found = audit(write_run(tmp_path / "run", [0, 1, 1, 0], training=training, classes=2, loss="ce"))
-    assert found.seen.tolist() == [True, True, True, False]
-    assert found.is_issue.tolist() == [False, True, False, False] and found.order[-1] == 3
+def test_examples_that_were_never_seen_are_no_issues_and_come_last(tmp_path):
+    unseen = 20
+    training = [(epoch, [2.0, -2.0, 1.0, *[np.nan] * unseen], [0, 0, 1, *[-1] * unseen]) for epoch in range(1, 9)]
+    found = audit(write_run(tmp_path / "run", [0, 1, 1, *[0] * unseen], training=training, classes=2, loss="ce"))
+    assert found.seen.tolist() == [True, True, True, *[False] * unseen]
+    assert found.is_issue.tolist() == [False, True, False, *[False] * unseen]
+    assert (found.order[3:] >= 3).all() and found.interval[1] <= 3
+    assert found.caution is None, "what was never predicted contradicts nothing"
     last = found.table()[-1]
-    assert last["predicted_label"] is None and np.isnan(last["label_quality"])
+    assert last["predicted_label"] is None and np.isnan(last["label_quality"]) and np.isnan(last["emphasis_history"]).all()
+    found.write(tmp_path / "issues.json")
+    written = json.loads((tmp_path / "issues.json").read_text(encoding="utf-8"))[-1]
+    assert written["label_quality"] is None and written["emphasis_history"] == [None] * 8
 
 
 def test_a_table_has_the_columns_of_cleanlab_and_the_worst_first(digits_run):
@@ -280,6 +286,11 @@ def test_chances_are_a_mixture_times_disbelief():
     fewest, most = (low * (1 - belief)).sum(), max(low.sum(), (belief < 0.5).sum())
     expected = fewest - 2 * np.sqrt(fewest * (1 - fewest / 1000)), most + 2 * np.sqrt(most * (1 - most / 1000))
     np.testing.assert_allclose(line.interval, expected, atol=1)
+
+
+def test_no_more_labels_may_be_wrong_than_there_are():
+    belief = np.array([0.1, 0.2, 0.1, 0.9, np.nan])
+    assert draw_line(belief, belief < 0.5).interval[1] == 4, "3 + 2 √(3 · 1/4) are more than the four that are known"
 
 
 def test_where_the_model_was_tested_its_own_mistakes_may_explain_the_doubt():

@@ -68,10 +68,10 @@ def counted(labels, training, classes, emphasis, weights):
     return rows
 
 
-@pytest.mark.parametrize("loss", ["ce", "gce(q=0.7)"])
-def test_votes_belief_and_emphasis_are_the_sums_written_out(tmp_path, loss):
+@pytest.mark.parametrize(("loss", "wrong"), [("ce", True), ("gce(q=0.7)", True), ("ce", False)])
+def test_votes_belief_and_emphasis_are_the_sums_written_out(tmp_path, loss, wrong):
     labels, training = random_record(epochs=20)
-    true = np.where(np.arange(len(labels)) % 3 == 0, (labels + 1) % 4, labels)  # a third of the labels is wrong, and outvoted
+    true = np.where(wrong & (np.arange(len(labels)) % 3 == 0), (labels + 1) % 4, labels)  # a third of the labels is outvoted, or none
     for epoch, _, predictions in training:
         told = (predictions >= 0) & ((np.arange(len(labels)) + epoch) % 4 > 0)
         predictions[told] = true[told]
@@ -84,7 +84,7 @@ def test_votes_belief_and_emphasis_are_the_sums_written_out(tmp_path, loss):
 
     expected = by_hand(labels, training, 4, emphasis)
     columns = np.stack([found.given_share, found.other_share, found.belief, found.probability, found.emphasis, found.lead], 1)
-    assert (found.lead > 1).any() and (found.lead == 0).any()
+    assert (found.lead > 1).any() == wrong and (found.lead == 0).any()
     np.testing.assert_allclose(columns, expected, rtol=1e-5, atol=1e-6)
     assert not (found.other == labels).any()
 
@@ -117,6 +117,12 @@ def test_epochs_that_know_nothing_or_all_by_heart_hardly_count(tmp_path):
     assert agreed == {1: 0.0, 2: 0.5, 3: 1.0}
     for weights in (_evidence.first_weights(agreed), _evidence.epoch_weights(agreed, 0.5)):
         assert weights[2] == pytest.approx(1) and weights[1] == weights[3] < 1e-6
+
+
+def test_labels_that_were_known_by_heart_in_every_epoch_are_still_ranked_by_how_far_they_were_believed(tmp_path):
+    labels, margins = np.arange(20) % 2, np.linspace(4, 1, 20)
+    folder = write_run(tmp_path / "run", labels, training=[(epoch, margins, labels) for epoch in (1, 2, 3)], classes=2, loss="ce")
+    np.testing.assert_array_equal(audit(folder).order, np.arange(20)[::-1])
 
 
 def test_the_epoch_that_agrees_with_the_right_labels_alone_counts_most():
