@@ -22,6 +22,11 @@ def test_the_higher_mean_wins_by_the_difference_of_means() -> None:
     assert sentences(one, two)[0] == "On digits, mae won: 85.0 ± 1.0 % test accuracy over 3 seeds, 5.0 points above ce (80.0 ± 1.0 %)."
 
 
+def test_the_lead_is_that_of_the_numbers_as_they_are_shown() -> None:
+    one, two = standing("ce", final=(0.7496, 0.01)), standing("mae", final=(0.8004, 0.01))
+    assert sentences(one, two)[0].endswith("mae won: 80.0 ± 1.0 % test accuracy over 3 seeds, 5.0 points above ce (75.0 ± 1.0 %).")
+
+
 def test_the_same_accuracy_is_no_lead_even_with_one_seed() -> None:
     one, two = (standing(loss, seeds=1, final=(0.5, None)) for loss in ("ce", "mae"))
     assert is_tie([one, two])
@@ -81,3 +86,4 @@ def test_underfitting_blow_ups_and_unlearning_are_warned_of() -> None:
 def test_without_wrong_labels_learned_a_fall_is_not_put_down_to_memorising() -> None:
     (warning,) = [text for text in sentences(standing("ce", final=(0.6, 0.0), best=(0.8, 0.0), clean_subset=(1.0, 0.0))) if "below" in text]
     assert warning == "ce ended 20.0 points below its own best epoch: stopping earlier would have been better."
+    assert not any("below" in text for text in sentences(standing("ce", final=(0.78, 0.0), best=(0.8, 0.0), clean_subset=(1.0, 0.0))))

@@ -546,6 +546,10 @@ def test_a_scheduled_hyper_parameter_moves_during_training(tmp_path):
     margins = {(name, epoch): np.load(tmp_path / name / read_record(epoch)) for name in ("moving", "fixed") for epoch in (1, 2)}
     assert (margins["moving", 1] == margins["fixed", 1]).all()  # both start at T = 0.5
     assert (margins["moving", 2] != margins["fixed", 2]).any()
+    run = fit("mlp", clusters(), loss="scheduled(imae, 'T', 0.5, 8)", folder=tmp_path / "still", **{**QUICK, "optimiser": "sgd(lr=0)"})
+    start = torch.from_numpy(np.load(tmp_path / "still" / read_record(1))).double()
+    expected = [float(noisewise.get(f"imae(T={T})").emphasis(start).mean()) for T in (0.5, 4.25, 8)]
+    assert [line["mean_emphasis"] for line in run.metrics] == pytest.approx(expected, rel=2e-3)
 
 
 MISTAKES = {
@@ -554,11 +558,13 @@ MISTAKES = {
     "optimiser": ({"optimiser": "sgdd"}, "There is no optimiser named 'sgdd'. Did you mean 'sgd'"),
     "schedule": ({"schedule": "cosin"}, "There is no schedule named 'cosin'. Did you mean 'cosine'"),
     "augment": ({"augment": "crops"}, "There is no augmentation named 'crops'. Did you mean"),
+    "no images": ({"augment": "flip"}, "The 'augment' parameter of a run must be \"none\" where the inputs are no images. Got 'flip'"),
     "setting": ({"batchsize": 3}, "There is no setting named 'batchsize'. Did you mean 'batch_size'"),
     "epochs": ({"epochs": 0}, "The 'epochs' parameter of a run must be a whole number in [1, inf). Got 0"),
     "both": ({"steps": 3}, "A run needs either epochs or steps. Got epochs=3, steps=3"),
     "neither": ({"epochs": None}, "A run needs either epochs or steps"),
     "batch": ({"batch_size": 2.5}, "The 'batch_size' parameter of a run must be a whole number in [1, inf). Got 2.5"),
+    "more parts than examples": ({"accumulate": 65}, "The 'accumulate' parameter of a run must be at most the batch_size, 64. Got 65"),
     "parts": ({"accumulate": 2, "loss": "peer(ce)"}, "needs the whole batch at once (accumulate=1). Got peer(ce, alpha=1.0)"),
     "reduction": ({"loss": "ce(reduction='sum')"}, "A run trains on the mean of a batch's losses. Got ce(reduction='sum')"),
     "decay": ({"weight_decay": -1}, "The 'weight_decay' parameter of a run must be in [0, inf). Got -1"),

@@ -22,8 +22,8 @@ from noisewise.cli import app
 from noisewise.correct._origin import examples_of
 from noisewise.data import read
 from noisewise.report._repeat import repeat
-from noisewise.train import Run
-from noisewise.train._sources import read_both
+from noisewise.train import Run, Settings
+from noisewise.train._sources import gather, read_both
 
 HEADER = ["id", "a", "b", "c", "d", "kind"]
 OWN = ("--label", "kind", "--id", "id")
@@ -86,6 +86,22 @@ def test_columns_that_a_test_table_lacks_are_refused_before_anything_is_written(
     with pytest.raises(InputError, match="'fewer' has no column 'd', which the training set 'good' has"):
         read_both(read("good.csv", **READING), read("fewer.csv", **READING))
     assert _train("good.csv", "--test", "good.csv", "-o", "run").exit_code == 0
+
+
+def test_the_seed_decides_which_examples_are_kept_out() -> None:
+    data = (torch.randn(100, 4), torch.arange(100) % 2)
+    asked = {"data": "arrays", "model": "mlp", "epochs": 1, "validation": 0.3}
+    parts = [gather(data, None, Settings.of({**asked, "seed": seed})) for seed in (0, 0, 1)]
+    kept_out = [set(part.validation.index.tolist()) for part in parts if part.validation is not None and part.validation.index is not None]
+    assert kept_out[0] == kept_out[1] != kept_out[2] and list(map(len, kept_out)) == [30, 30, 30]
+    assert kept_out[0].isdisjoint(parts[0].train.index.tolist())
+
+
+def test_given_and_true_labels_of_a_test_set_are_numbered_as_the_training_set_is() -> None:
+    train = read(([[0.0]] * 3, ["ant", "bee", "cat"]))
+    _, found = read_both(train, read(([[0.0]] * 3, ["bee", "cat", "cat"]), true_labels=["cat", "cat", "bee"]))
+    assert found is not None and found.labels.tolist() == [1, 2, 2]
+    assert found.true_labels is not None and found.true_labels.tolist() == [2, 2, 1]
 
 
 def test_a_test_set_of_another_shape_is_refused_before_anything_is_written(tmp_path: Path) -> None:
