@@ -378,6 +378,19 @@ def test_a_split_keeps_the_share_of_every_class_and_loses_nothing() -> None:
     assert not torch.equal(first.index, split(data, 0.3, seed=2)[0].index)
 
 
+@pytest.mark.parametrize(("fraction", "number"), [(0.07, 0), (0.1, 1), (0.3, 2), (0.37, 2), (0.72, 4), (0.89, 4), (0.9, 5), (0.95, 5)])
+def test_a_share_is_rounded_and_leaves_neither_part_empty(fraction: float, number: int) -> None:
+    data = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, 0, 1, 0]), ("a", "b"))
+    if number in (0, 5):
+        refused(f"one that leaves neither part of 5 examples empty. Got {fraction} instead", split, data, fraction, 0)
+    else:
+        assert list(map(len, split(data, fraction, 0))) == [number, 5 - number]
+
+
+def test_labels_that_are_text_are_not_numbers_though_they_look_alike() -> None:
+    assert from_arrays(np.zeros((2, 1)), ["01", "1"]).classes == ("01", "1")
+
+
 @pytest.mark.parametrize("seed", [-1, 2**63, 2**64, 10**30])
 def test_any_whole_number_is_a_seed_of_a_split(seed: int) -> None:
     data = Dataset(torch.zeros(40, 1), torch.arange(40) % 2, ("a", "b"))

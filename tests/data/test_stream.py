@@ -113,6 +113,7 @@ def test_a_stream_is_a_data_set(files: ImageFiles) -> None:
     noisy = replace(stream, labels=(stream.labels + 1) % 3)
     first, rest = split(noisy, 0.5, seed=0)
     assert isinstance(first, Stream) and len(first) + len(rest) == NUMBER
+    assert stream.read_from({"source": "pets"}).to("cpu").source == {"source": "pets"} and first.source is None
     held = first.to("cpu").take(torch.arange(5))
     assert isinstance(held, Stream)
     (batch,) = batches(held, 5, shuffle=False)

@@ -14,8 +14,8 @@ def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
 
     Args:
         data: a data set in memory, or a stream.
-        fraction: the share of the first part, between 0 and 1. It gets round(fraction · N) examples, and of each class its
-            share to within one example.
+        fraction: the share of the first part, between 0 and 1. It gets fraction · N examples, a half rounded up, and
+            of each class its share to within one example.
         seed: what the choice comes from, any whole number; nothing else draws from it.
 
     Returns:
@@ -28,12 +28,12 @@ def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
     """
     if not 0 < real(fraction) < 1:
         raise must("fraction", "split", "in (0, 1)", fraction)
-    if not 1 <= round(fraction * len(data)) < len(data):
+    # Going through class after class, an example is chosen whenever the share of those gone through passes a whole number.
+    share = (torch.arange(len(data) + 1, dtype=torch.float64) * fraction + 0.5).floor()
+    if not 1 <= share[-1] < len(data):
         raise must("fraction", "split", f"one that leaves neither part of {len(data)} examples empty", fraction)
     shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed % 2**64))
     by_class = shuffled[data.labels.cpu()[shuffled].argsort(stable=True)]
-    # Going through class after class, an example is chosen whenever the share of those gone through passes a whole number.
-    share = (torch.arange(len(data) + 1, dtype=torch.float64) * fraction + 0.5).floor()
     first = torch.zeros(len(data), dtype=torch.bool)
     first[by_class] = share.diff() > 0
     first = first.to(data.labels.device)
