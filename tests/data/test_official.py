@@ -262,6 +262,7 @@ def test_idx_files_are_read_gzipped_or_not(tmp_path: Path, name: str, folder: st
         idx(np.zeros((2, 3), np.uint8))[:-1],
         idx(np.zeros((2, 3), np.uint8)) + b"0",
         b"\0\0\x0d\x01\0\0\0\1\0\0\0\0",
+        b"\0\0\x09\x01\0\0\0\1\0",  # as long as it should be, but of signed bytes
         idx(np.zeros(3, np.uint8))[:6],
         gzip.compress(idx(np.zeros(300, np.uint8)), mtime=0)[:-4],  # a time would tell the tests of two workers apart
         gzip.compress(b"text", mtime=0),

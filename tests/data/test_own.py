@@ -89,6 +89,8 @@ def test_quoted_text_may_hold_separators_and_lines(tmp_path: Path) -> None:
     refused("Row 2 (line 5), column 'label' of quoted.csv, is empty", from_table, path)
     path.write_text('x,label\n1,"a, b"\n2,"c\nd"\n')
     assert from_table(path).classes == ("a, b", "c\nd")
+    path.write_text("x,label\n1,a;b;c\n2,d;e;f\n")
+    assert from_table(path).classes == ("a;b;c", "d;e;f"), "the line of names says what separates"
 
 
 def test_numbers_as_labels_are_sorted_as_numbers(tmp_path: Path) -> None:
@@ -142,6 +144,7 @@ def test_a_test_set_counts_classes_as_the_training_set_does(table: Path) -> None
             "Row 0 (line 2), column 'name' of pets.csv, is 'a1', not a number; give it as id=… if it names the examples, or name the",
         ),
         ("a2,2.5,20", "a2,2.5", {}, "Row 1 (line 3) of pets.csv has 4 columns and the first line 5"),
+        ("a2,2.5,20", "a2,2,5,20", {}, "Row 1 (line 3) of pets.csv has 6 columns and the first line 5"),
         ("height", "width", {}, "Every column of pets.csv must have a name of its own. Got 'width' 2 times"),
         ("a2", '"a2', {}, "of pets.csv cannot be read as CSV"),
         (
@@ -360,8 +363,33 @@ def test_a_loader_is_its_data_set_and_one_that_gives_only_a_part_of_it_is_refuse
     pairs = TensorDataset(torch.arange(10.0).view(-1, 1), torch.arange(10) % 2)
     assert read(DataLoader(pairs, batch_size=3, shuffle=True, drop_last=True)).inputs.flatten().tolist() == list(range(10))
     assert read(DataLoader(Subset(pairs, [7, 2]))).inputs.flatten().tolist() == [7, 2]
+
+    def doubled(rows: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.stack([2 * inputs for inputs, _ in rows]), torch.stack([label for _, label in rows])
+
+    assert read(DataLoader(pairs, batch_size=4, collate_fn=doubled)).inputs.flatten().tolist() == list(range(0, 20, 2))
     refused("Got one over an empty data set", read, DataLoader(Subset(pairs, [])))
     refused("Give one over torch.utils.data.Subset(data, indices)", read, DataLoader(pairs, sampler=SubsetRandomSampler([7, 2])))
+
+
+def test_examples_that_are_taken_keep_all_that_is_known_of_them() -> None:
+    labels, human = torch.tensor([0, 1, 2, 1]), {"worst": torch.tensor([1, 1, 2, 0])}
+    data = Dataset(
+        torch.arange(4.0).view(-1, 1), labels, ("a", "b", "c"), true_labels=labels.flip(0), ids=("p", "q", "r", "s"), human=human
+    )
+    for which in (torch.tensor([False, True, False, True]), torch.tensor([1, 3])):
+        taken = data.take(which)
+        assert taken.inputs.flatten().tolist() == [1, 3] and taken.labels.tolist() == [1, 1] and taken.ids == ("q", "s")
+        assert taken.true_labels is not None and taken.true_labels.tolist() == [2, 0]
+        assert taken.index is not None and taken.index.tolist() == [1, 3] and taken.human["worst"].tolist() == [1, 0]
+
+
+def test_labels_that_are_corrupted_again_are_wrong_by_the_truth_and_not_by_what_they_were() -> None:
+    true, given = torch.arange(12) % 3, torch.arange(1, 13) % 3
+    data = Dataset(torch.zeros(12, 1), given, ("a", "b", "c"), true_labels=true).corrupted("pair(1)")
+    assert data.labels.tolist() == [(label + 2) % 3 for label in true.tolist()] and data.wrong is not None and data.wrong.all()
+    assert data.true_labels is not None and torch.equal(data.true_labels, true)
+    assert torch.equal(data.corrupted("pair(1)").labels, true)
 
 
 def test_a_split_keeps_the_share_of_every_class_and_loses_nothing() -> None:

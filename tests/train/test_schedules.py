@@ -55,6 +55,11 @@ def test_a_tenth_every_5k_steps():
     assert lengths.tolist() == [5_000, 5_000, 2_000]
 
 
+def test_a_share_of_the_run_is_the_nearest_number_of_steps():
+    assert 0.29 * 100 < 29
+    assert torch.equal(MultiStep((0.29,)).factors(100), MultiStep((29,)).factors(100))
+
+
 @pytest.mark.parametrize("total", [8, 120, 1000])
 def test_numbers_below_one_are_shares_of_the_run(total):
     assert torch.equal(MultiStep((0.5, 0.75)).factors(total), MultiStep((total // 2, 3 * total // 4)).factors(total))

@@ -1,6 +1,7 @@
 """Tests of what a run is tested on beside what it is trained on, and of how it knows where both came from."""
 
 import csv
+import hashlib
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from noisewise.correct._origin import examples_of
 from noisewise.data import read
 from noisewise.report._repeat import repeat
 from noisewise.train import Run, Settings
-from noisewise.train._sources import gather, read_both
+from noisewise.train._sources import _digest, gather, read_both
 
 HEADER = ["id", "a", "b", "c", "d", "kind"]
 OWN = ("--label", "kind", "--id", "id")
@@ -86,6 +87,14 @@ def test_columns_that_a_test_table_lacks_are_refused_before_anything_is_written(
     with pytest.raises(InputError, match="'fewer' has no column 'd', which the training set 'good' has"):
         read_both(read("good.csv", **READING), read("fewer.csv", **READING))
     assert _train("good.csv", "--test", "good.csv", "-o", "run").exit_code == 0
+
+
+def test_what_data_are_known_by_is_of_all_their_bytes() -> None:
+    values = torch.zeros(3, 2**23, dtype=torch.uint8)
+    for last in (0, 1):
+        values[-1, -1] = last
+        expected = hashlib.sha256(b"torch.uint8 (3, 8388608)" + values.numpy().tobytes()).hexdigest()
+        assert _digest(values) == expected
 
 
 def test_the_seed_decides_which_examples_are_kept_out() -> None:
