@@ -277,6 +277,20 @@ def test_dropout_drops_its_share_of_the_embedding() -> None:
     assert abs(kept - 0.8 * x.numel()) < 5 * math.sqrt(0.16 * x.numel())
 
 
+def test_dropout_of_an_mlp_drops_its_share_between_hidden_layers_too() -> None:
+    torch.manual_seed(0)
+    model = models.get("mlp(hidden=(400, 3), dropout=0.2)", num_classes=2, shape=(4,))
+    nn.init.zeros_(model.layers[0].weight)
+    nn.init.ones_(model.layers[0].bias)
+    seen: list[torch.Tensor] = []
+    model.layers[1].register_forward_pre_hook(lambda layer, given: seen.append(given[0]))
+    for training in (True, False):
+        model.train(training)(torch.zeros(50, 4))
+    kept = int(seen[0].count_nonzero())
+    assert torch.allclose(seen[0][seen[0] != 0], torch.tensor(1 / 0.8)) and (seen[1] == 1).all()
+    assert abs(kept - 0.8 * seen[0].numel()) < 5 * math.sqrt(0.16 * seen[0].numel())
+
+
 @pytest.mark.parametrize("spec", ["resnet20", "resnet18(stem=imagenet)", "cnn8", "googlenet", "bninception"])
 def test_channels_last_gives_the_same_scores_and_stays_channels_last(spec: str) -> None:
     model, x = small(spec)
@@ -454,6 +468,15 @@ def test_mlp_is_its_formula() -> None:
     y = (x.reshape(6, 10) @ weights[0].T + weights[1]).clamp(min=0)
     y = (y @ weights[2].T + weights[3]).clamp(min=0)
     assert torch.allclose(model(x), y @ weights[4].T + weights[5])
+
+
+def test_batch_normalisation_of_an_mlp_comes_before_relu() -> None:
+    torch.manual_seed(0)
+    model = models.get("mlp(hidden=(7,), norm=batch)", num_classes=3, shape=(5,)).double()
+    x = torch.randn(6, 5, dtype=torch.float64)
+    y = x @ model.layers[0].weight.T + model.layers[0].bias
+    y = ((y - y.mean(0)) / (y.var(0, correction=0) + 1e-5).sqrt()).clamp(min=0)
+    assert torch.allclose(model(x), y @ model.head.weight.T + model.head.bias)
 
 
 def fan(weight: torch.Tensor) -> tuple[int, int]:
