@@ -21,6 +21,7 @@ from noisewise import InputError, draw
 from noisewise.audit import audit
 from noisewise.cli import app
 from noisewise.correct import correct, retrain
+from noisewise.draw import _telling
 from noisewise.draw._film import _edges, film
 from noisewise.draw._history import MEASURES, history
 from noisewise.dynamics import Dynamics, find_runs
@@ -181,6 +182,11 @@ def test_a_film_takes_the_epochs_it_is_told(recorded: tuple[Path, np.ndarray, li
         film(run, frames=[1, 101])
     with pytest.raises(InputError, match="'bins' parameter of film must be at least 4"):
         film(run, bins=3)
+
+
+def test_margins_are_drawn_at_the_start_after_a_quarter_and_a_half_and_at_the_end() -> None:
+    assert _telling(range(1, 42)) == (1, 11, 21, 41)
+    assert _telling((3, 5, 8)) == (3, 5, 8) and _telling((7,)) == (7,)
 
 
 def test_the_emphasis_of_a_film_is_one_row_unless_the_loss_changes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from test_fit import QUICK, clusters
 from torch import nn
 
 from noisewise import InputError, fit
-from noisewise.data import load
+from noisewise.data import augmentations, load
 from noisewise.train._run import EVALUATION_BATCH
 
 ASKED = {**QUICK, "epochs": 1}
@@ -46,6 +46,18 @@ def test_images_are_taken_in_every_layout_that_fit_takes(tmp_path, given, normal
     raw = torch.randint(256, (20, 3, 8, 8), generator=generator, dtype=torch.uint8)
     run = fit("cnn4", (given(raw), torch.arange(20) % 2), folder=tmp_path / "run", normalise=normalise, **ASKED)
     assert run.predict(given(raw)).shape == (20, 2) and torch.equal(run.predict(given(raw)), run.predict(raw))
+
+
+def test_a_model_that_is_read_back_is_in_eval_mode_whoever_made_it(tmp_path):
+    dropping = nn.Sequential(nn.Linear(8, 3), nn.Dropout(0.5))
+    ours, own = (
+        fit(model, clusters(), folder=tmp_path / name, **ASKED) for name, model in (("ours", "mlp(dropout=0.5)"), ("own", dropping))
+    )
+    inputs = clusters()[0]
+    assert not ours.model().training and torch.equal(ours.predict(inputs), ours.predict(inputs))
+    assert torch.equal(
+        own.predict(inputs, into=dropping.train()), dropping[0](augmentations.get(own.provenance["normalise"])(inputs)).softmax(1)
+    )
 
 
 def test_grey_images_may_have_no_channel(images):
