@@ -6,9 +6,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from noisewise import draw
 from noisewise.curriculum import expected_margin
+from noisewise.draw._figure import _emphasis
 from noisewise.draw._sample import sample
 from noisewise.errors import InputError
 
@@ -38,6 +40,20 @@ def test_the_shape_behind_is_where_margins_start(classes: int, expected: float) 
     mean = float((middles * picture.start_d.heights).sum() / picture.start_d.heights.sum())
     assert mean == pytest.approx(expected, abs=0.03)
     assert picture.start_d.heights.max() == 1
+
+
+def test_the_spread_of_a_curve_is_the_number_of_the_imae_paper() -> None:
+    ce, mae = sample(["ce", "mae"], 10).lines
+    assert ce.spread == pytest.approx(1 / 3) and mae.spread == pytest.approx(16 * (1 / 30 - 1 / 36))  # of 2 (1 − p), and of 4 p (1 − p)
+
+
+def test_the_axis_on_the_right_is_twice_the_emphasis() -> None:
+    figure = Figure()
+    axes, picture = figure.subplots(), sample(["ce"], 10)
+    _emphasis(axes, picture, picture.p)
+    figure.draw_without_rendering()
+    (norm,) = axes.child_axes
+    assert norm.get_ylim() == pytest.approx([2 * end for end in axes.get_ylim()])
 
 
 @pytest.mark.parametrize("name", ["curves.html", "curves.svg", "curves.pdf", "curves.PNG"])

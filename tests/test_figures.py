@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tracemalloc
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -23,8 +24,9 @@ from noisewise.cli import app
 from noisewise.correct import correct, retrain
 from noisewise.draw import _telling
 from noisewise.draw._film import _edges, film
-from noisewise.draw._history import MEASURES, history
+from noisewise.draw._history import MEASURES, history, labels
 from noisewise.dynamics import Dynamics, find_runs
+from noisewise.train import Settings
 from test_dynamics import write_run
 
 LONG = "0.12345678*ce + 0.23456789*mae + 0.34567891*gce(q=0.{}) + 0.45678912*tce(q=2) + 0.56789123*aul(a=2.0, q=0.9)"
@@ -115,6 +117,13 @@ def test_losses_stand_in_the_order_of_the_runs_and_say_what_tells_them_apart(tmp
         "ce, symmetric(0.4), weight_decay=None",
         "mae, no noise, weight_decay=0.1",
     ]
+
+
+def test_runs_are_seeds_of_one_another_unless_what_was_done_differs() -> None:
+    how = {"accumulate", "clean_pass", "checkpoint_every", "compile", "device", "evaluate_every", "precision"}
+    for name in (field.name for field in fields(Settings) if field.name != "loss"):
+        first, second = labels([{"loss": "ce", name: 1}, {"loss": "ce", name: 2}])
+        assert (first == second) == (name in how | {"seed"}), name
 
 
 def test_a_long_run_is_thinned_evenly_and_keeps_its_ends(tmp_path: Path) -> None:
