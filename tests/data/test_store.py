@@ -35,13 +35,14 @@ def md5(content: bytes) -> str:
 
 
 class Site:
-    """A web server on this machine that can cut connections and forget how to resume."""
+    """A web server on this machine that can cut connections, forget how to resume, and send another part than it was asked for."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.cut_after: int | None = None
         self.down_after: int | None = None
         self.resumes = True
+        self.goes_astray = 0
         self.ranges: list[str | None] = []
         site = self
 
@@ -63,6 +64,7 @@ class Site:
             request.send_error(404 if content is None else 503)
             return
         start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.resumes else 0
+        start += self.goes_astray if start else 0
         if start >= len(content):
             request.send_error(416)
             return
@@ -230,6 +232,7 @@ MALICIOUS = {
     "tar file as folder": tar_of({"a": b"1", "a/b": b"2"}),
     "zip twice": zip_of({"a": b"1", "./a": b"2"}),
     "tar bomb": tar_of({"bomb": bytes(200_000)}),
+    "tar bomb in parts": tar_of({f"part {number}": bytes(30_000) for number in range(4)}),
     "zip bomb": zip_of({"bomb": bytes(200_000)}),
 }
 
@@ -320,6 +323,14 @@ def test_server_that_cannot_resume_and_always_cuts_is_given_up(tmp_path: Path, s
     with pytest.raises(InputError, match=r"the connection was cut after 1,000 of 1,048,576 bytes"):
         download(site.url + "file", tmp_path / "file", silent)
     assert not (tmp_path / "file").exists()
+
+
+def test_another_part_than_was_asked_for_is_not_taken(tmp_path: Path, site: Site) -> None:
+    site.files["file"], site.goes_astray = CONTENT, 8
+    (tmp_path / "file.part").write_bytes(CONTENT[:1000])
+    with pytest.raises(InputError, match="the server sent another part than was asked for"):
+        download(site.url + "file", tmp_path / "file", silent)
+    assert not (tmp_path / "file").exists() and (tmp_path / "file.part").read_bytes() == CONTENT[:1000]
 
 
 def test_part_longer_than_the_file_is_thrown_away(tmp_path: Path, site: Site) -> None:
