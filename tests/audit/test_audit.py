@@ -304,6 +304,20 @@ def test_where_the_model_was_tested_its_own_mistakes_may_explain_the_doubt():
     assert draw_line(belief, belief < 0.5, mistakes=0.5).interval[0] == 0
 
 
+def test_the_mistakes_of_a_run_are_those_of_its_best_epoch_on_test_data(tmp_path):
+    labels = np.arange(100) % 2
+    predictions = np.where(np.arange(100) < 30, 1 - labels, labels)
+    training = [(epoch, np.where(predictions == labels, 9.0, -9.0), predictions) for epoch in range(1, 9)]
+    lows = []
+    for name, accuracies in (("untested", ()), ("tested", (0.5, 0.8, 0.7))):
+        metrics = [{"epoch": epoch, "test_accuracy": accuracy} for epoch, accuracy in enumerate(accuracies, 1)]
+        found = audit(write_run(tmp_path / name, labels, training=training, metrics=metrics, classes=2, loss="ce"))
+        assert found.count == 30
+        lows.append(found.interval[0])
+    least = (30 - 0.2 * 100) / 0.8
+    assert lows[0] > 15 and lows[1] == pytest.approx(least - 2 * np.sqrt(least * (1 - least / 100)))
+
+
 def test_a_lower_group_that_is_believed_is_no_group_of_wrong_labels():
     belief = two_groups(0.65, 0.9)
     line = draw_line(belief, belief < 0.5)

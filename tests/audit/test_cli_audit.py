@@ -112,6 +112,16 @@ def test_embeddings_get_a_linear_model_and_images_a_convolutional_one(tmp_path, 
     assert {row["id"] for row in json.loads((tmp_path / "shades.json").read_text())} >= {"dark/0.png", "light/7.png"}
 
 
+def test_a_robust_loss_that_would_hardly_start_gives_way_to_cross_entropy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for classes, loss in ((10, "gce(q=0.7)"), (200, "ce")):
+        labels = np.arange(2 * classes) % classes
+        table(tmp_path / f"{classes}.csv", np.random.default_rng(0).normal(size=(2 * classes, 3)), labels, [*"abc", "label"])
+        done = noisewise("audit", f"{classes}.csv", "--epochs", 1, "--run", classes, "-o", f"issues{classes}.csv")
+        assert done.exit_code == 0, done.stderr
+        assert json.loads((tmp_path / f"{classes}/settings.json").read_text())["loss"] == loss
+
+
 def test_what_audit_cannot_do_is_said_before_anything_is_trained_or_written(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
@@ -298,4 +308,7 @@ def test_what_correct_cannot_do_is_said_and_changes_nothing(run, tmp_path):
     assert "cannot be read" in refused("correct", run, "--decisions", tmp_path / "none.json")
     assert "must be given together with --label" in refused("correct", run, "--label", "kind")
     assert "There is no run in" in refused("correct", tmp_path / "nowhere")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/thesis.tex").write_text("mine")
+    assert "is not empty and holds no run" in refused("correct", run, "--retrain", "--run", tmp_path / "taken")
     assert sorted(run.rglob("*")) == before

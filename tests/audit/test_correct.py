@@ -190,10 +190,16 @@ def test_examples_that_are_not_the_run_s_are_refused(found, digits_run):
     examples = examples_as_given(digits_run.dynamics.record)
     np.testing.assert_array_equal(examples.labels, found.given)
     other = replace(examples, labels=(examples.labels + 1) % 10)
-    with pytest.raises(InputError, match="are not those of the run"):
-        examples_as_given(digits_run.dynamics.record, other)
+    for data in (other, examples.take(torch.arange(100))):  # other labels, or too few
+        with pytest.raises(InputError, match="are not those of the run"):
+            examples_as_given(digits_run.dynamics.record, data)
     with pytest.raises(InputError, match="are not those that were corrected"):
         correct(found).apply(other)
+
+
+def test_examples_of_a_run_have_the_noise_of_its_seed(tmp_path):
+    run = fit("linear", "digits", noise="symmetric(0.4)", seed=3, epochs=1, folder=tmp_path / "run", device="cpu", **QUICK)
+    np.testing.assert_array_equal(examples_of(run.dynamics.record).labels, run.dynamics.record.given)
 
 
 def test_examples_are_found_by_their_number_whatever_their_order(found, digits_run):

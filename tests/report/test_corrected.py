@@ -152,12 +152,12 @@ def test_a_difference_within_the_spread_of_the_seeds_is_no_gain(copied: Path) ->
 
 def test_a_difference_that_is_not_the_corrections_alone_is_said_to_be_so(runs: Path, tmp_path: Path) -> None:
     run = Run(runs / "seed0")
-    retrain(run, correct(audit(run), "relabel(below=0.3)"), folder=tmp_path / "runs/other", loss="gce(q=0.7)", epochs=3)
+    retrain(run, correct(audit(run), "relabel(below=0.3)"), folder=tmp_path / "runs/other", loss="gce(q=0.7)", epochs=3, seed=7)
     shutil.copytree(run.path, tmp_path / "runs/seed0")
     facts = facts_of(tmp_path / "runs")
     assert [group["loss"] for group in facts["groups"]] == ["gce(q=0.7), relabelled (relabel(below=0.3)), epochs=3", "ce, epochs=12"]
     correction = the_correction(facts, "gce(q=0.7), relabelled (relabel(below=0.3)), epochs=3")
-    assert "Not only the labels differ, but also epochs, loss." in correction["text"]
+    assert "Not only the labels differ, but also epochs, loss, seed." in correction["text"]
     assert correction["origin"] == "ce, epochs=12" and correction["notes"] == []
 
 

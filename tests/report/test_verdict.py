@@ -7,9 +7,15 @@ from noisewise.report._verdict import Standing, is_tie, verdict, winner
 
 
 def standing(
-    loss: str, *, seeds: int = 3, starved: str | None = None, failed: tuple[str, ...] = (), **measures: tuple[float, float | None]
+    loss: str,
+    *,
+    seeds: int = 3,
+    starved: str | None = None,
+    failed: tuple[str, ...] = (),
+    corrected: bool = False,
+    **measures: tuple[float, float | None],
 ):
-    return Standing(loss, seeds, {name: Spread(*values) for name, values in measures.items()}, starved, failed)
+    return Standing(loss, seeds, {name: Spread(*values) for name, values in measures.items()}, starved, failed, corrected)
 
 
 def sentences(*standings: Standing) -> list[str]:
@@ -68,6 +74,10 @@ def test_what_was_memorised_is_said_of_the_winner_and_of_whoever_memorised_clear
     assert "gce learned 3.0 ± 0.0 % of the wrong labels and 95.0 ± 0.0 % of the right ones." in sentences(best, worst)
     assert "ce memorised most: 60.0 ± 0.0 % of the wrong labels." in sentences(best, worst)
     assert not any("memorised most" in text for text in sentences(best, close))
+    mended = standing("ce, relabelled", corrected=True, final=(0.95, 0.0), clean_subset=(0.95, 0.0), noisy_subset=(0.80, 0.0))
+    said = sentences(best, worst, mended)
+    assert "ce memorised most: 60.0 ± 0.0 % of the wrong labels." in said, "after a correction other labels are wrong"
+    assert not any("relabelled learned" in text or "relabelled memorised" in text for text in said)
 
 
 def test_underfitting_blow_ups_and_unlearning_are_warned_of() -> None:
