@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -18,7 +19,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from noisewise.cli import app
-from noisewise.cli._compare import Board
+from noisewise.cli._compare import Board, shown
 from noisewise.train import Settings
 from noisewise.train._compare import Progress
 
@@ -313,6 +314,17 @@ def test_what_is_under_way_is_seen_where_not_all_runs_have_room(height: int, fir
         board.take(Progress(place, "finished"))
     board.take(Progress(7, "running", 1, 2))
     console = Console(width=80, height=height, file=io.StringIO())
-    shown = ["".join(part.text for part in line) for line in console.render_lines(board)]
-    rows = [line.split()[0] for line in shown if line.strip().startswith("loss") and "none" in line]
+    lines = ["".join(part.text for part in line) for line in console.render_lines(board)]
+    rows = [line.split()[0] for line in lines if line.strip().startswith("loss") and "none" in line]
     assert rows[0] == first and len(rows) == 20
+
+
+@pytest.mark.parametrize("before", [None, "error::ImportWarning"])
+def test_warnings_of_workers_are_kept_from_the_table_and_the_environment_is_left_as_it_was(before: str | None, monkeypatch) -> None:
+    monkeypatch.delenv("PYTHONWARNINGS", raising=False)
+    if before is not None:
+        monkeypatch.setenv("PYTHONWARNINGS", before)
+    with shown([("ce", "none", 0)]):
+        during = os.environ["PYTHONWARNINGS"]
+    assert during == ",".join(filter(None, (before, "ignore::UserWarning")))
+    assert os.environ.get("PYTHONWARNINGS") == before

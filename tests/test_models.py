@@ -499,6 +499,10 @@ def test_named_initialisations_are_what_they_are_called(spec: str) -> None:
     tolerance = 5 / math.sqrt(2 * convolution.numel())
     assert float(convolution.std()) == pytest.approx(math.sqrt(2 / fan_out), rel=tolerance)
     assert float(convolution.abs().max() / convolution.std()) > 4
+    uneven = {"resnet18": "layer4.0.conv1", "cnn8": "trunk.14"}[spec]  # as many channels in as out would tell nothing of the fan
+    weight = models.get(spec, num_classes=100, init="kaiming_normal").get_submodule(uneven).weight.detach()
+    assert fan(weight)[0] != fan(weight)[1]
+    assert float(weight.std()) == pytest.approx(math.sqrt(2 / fan(weight)[1]), rel=5 / math.sqrt(2 * weight.numel()))
     assert float(linear.abs().max()) == pytest.approx(1 / math.sqrt(fan(linear)[0]), rel=1e-2)
 
     convolution, linear = made("kaiming_uniform")

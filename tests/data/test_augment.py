@@ -198,6 +198,7 @@ def reference_part(
         (10, 60, (0.5, 1.0), (3 / 4, 4 / 3)),  # mostly the fallback: such parts seldom fit
         (60, 10, (0.5, 1.0), (3 / 4, 4 / 3)),
         (20, 24, (0.9, 1.0), (0.5, 2.0)),
+        (40, 40, (0.1, 0.2), (2.0, 3.0)),  # wider than high
     ],
 )
 def test_parts_are_distributed_as_drawn_one_image_at_a_time(
