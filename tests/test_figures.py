@@ -340,6 +340,14 @@ def test_measures_that_only_some_runs_have_get_panels_of_their_own(tmp_path: Pat
     assert "all examples" in words and "noisy labels" not in words and "emphasis" not in words
 
 
+def test_a_loss_of_the_users_own_is_drawn_where_its_code_is_not(tmp_path: Path) -> None:
+    known = _run(tmp_path / "known", {5: 0.5}, loss="ce")
+    theirs = Dynamics(write_run(tmp_path / "theirs", [0, 1], training=[(1, [1, -1], [0, 0])], loss="theirs(x=1)"))
+    words = _words(draw.margins([known, theirs], tmp_path / "x.svg"))
+    assert "theirs(x=1)" in words and "emphasis" in words
+    assert (theirs.focus, theirs.spread, theirs.emphasis_curve(1, [0.0])) == ({}, {}, None)
+
+
 @pytest.mark.parametrize("figure", [draw.dynamics, draw.margins])
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path, figure: Any) -> None:
     waiting = _run(tmp_path / "waiting", {}, state="running")

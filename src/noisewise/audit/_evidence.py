@@ -129,11 +129,8 @@ def _votes(record: Record, weights: Mapping[int, float], pulls: Mapping[int, Sin
 
 
 def emphasis_of_margins(dynamics: Dynamics, epoch: int) -> Singles | None:
-    """The emphasis in an epoch of every margin half precision has; None for a loss that is not of the margin alone."""
-    try:
-        found = dynamics.emphasis_curve(epoch, _NUMBERS)
-    except InputError:  # a loss that only the machine of the run knows; its votes can be counted all the same
-        return None
+    """The emphasis in an epoch of every margin half precision has; None for a loss that is not of the margin alone, or not known here."""
+    found = dynamics.emphasis_curve(epoch, _NUMBERS)
     return None if found is None else found.astype(np.float32)
 
 

@@ -248,7 +248,7 @@ class Dynamics:
         return found
 
     def emphasis_curve(self, epoch: int, margins: Sequence[float] | Floats) -> Floats | None:
-        """How hard the run's loss pulled at some margins in an epoch; None for a loss that is not of the margin alone.
+        """How hard the run's loss pulled at some margins in an epoch; None for a loss that is not of the margin alone, or not known here.
 
         A loss normalised over the batch is given the size it had on average: a mean of 1 over the margins of the epoch.
         """
@@ -360,7 +360,10 @@ class Dynamics:
     @cached_property
     def _margin_loss(self) -> MarginLoss | None:
         """The run's loss, if its emphasis is a function of the margin alone."""
-        loss = get(self.record.settings["loss"])
+        try:
+            loss = get(self.record.settings["loss"])
+        except InputError:  # a loss of the user's own, which only the code that trained it knows; all else can be told without it
+            return None
         return loss if isinstance(loss, MarginLoss) and loss.weight is None and loss.label_smoothing == 0 else None
 
     def _progress(self, epoch: int) -> float:
