@@ -1,6 +1,7 @@
 """The command line as a user meets it: what it prints, what it writes, and the one sentence when something is wrong."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -157,6 +158,16 @@ def test_as_a_module_it_is_the_same_command() -> None:
     failed = subprocess.run([*command, "losses", "imea"], capture_output=True, text=True, check=False)
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr == "noisewise: There is no loss named 'imea'. Did you mean 'imae' or 'mse' or 'mae'?\n"
+
+
+def test_where_only_ascii_can_be_printed_the_same_is_said_with_escapes() -> None:
+    def printed(encoding: str, *more: str) -> str:
+        command = [sys.executable, "-m", "noisewise", "losses", "gce", *more]
+        surroundings = os.environ | {"PYTHONIOENCODING": encoding, "COLUMNS": "200"}
+        return subprocess.run(command, capture_output=True, encoding="utf-8", check=True, env=surroundings).stdout
+
+    assert "(q \\u2192 0)" in printed("ascii") and "(q → 0)" in printed("utf-8")
+    assert json.loads(printed("ascii", "--json")) == json.loads(printed("utf-8", "--json"))
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])

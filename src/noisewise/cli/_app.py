@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -37,6 +38,8 @@ class OneSentence(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a sign the terminal or a pipe has not must not end a command
         try:
             sys.exit(super().main(args, prog_name, complete_var, False, windows_expand_args, **extra))
         except InputError as error:
@@ -105,7 +108,8 @@ def say(sentence: str) -> None:
 
 
 def print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+    readable = sys.stdout.encoding.lower().startswith("utf")  # elsewhere other signs are escaped, as JSON has it
+    print(json.dumps(data, indent=2, ensure_ascii=not readable, allow_nan=False))
 
 
 def percent(share: float | None) -> str:
