@@ -146,6 +146,17 @@ def own_table(path, number=60):
     return path
 
 
+def test_an_audit_names_its_run_which_is_corrected_trained_again_and_tested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = noisewise("audit", own_table(tmp_path / "mine.csv"), "--label", "kind", "--epochs", 2)
+    *_, page, run = done.stdout.splitlines()
+    assert page == "issues.html" and (tmp_path / run / "settings.json").is_file()
+    done = noisewise("correct", run, "--retrain", "--test", "mine.csv", "--run", "again")
+    assert done.exit_code == 0, done.stderr
+    measured = json.loads((tmp_path / "again/metrics.jsonl").read_text().splitlines()[-1])["test_accuracy"]
+    assert done.stdout.splitlines()[-2:] == [f"test accuracy {100 * measured:.1f} % after correction", "again"]
+
+
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
 def test_a_list_and_its_page_are_written_again_but_nothing_that_is_not_ours(tmp_path, monkeypatch, ending):
     if ending == "parquet":

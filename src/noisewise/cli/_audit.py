@@ -73,7 +73,7 @@ def audit(
     found = find(source if run is None else run, score=score)
     written = [] if target is None else [found.write(target)]
     if run is not None and page is not None:
-        written.append(report(run.path, page, data=run.data, title="Which labels look wrong"))
+        written += [report(run.path, page, data=run.data, title="Which labels look wrong"), run.path]  # the run is what correct takes
     if as_json:
         print_json(_summary(found) | {"written": list(map(str, written))})
         return
@@ -241,5 +241,5 @@ def _retrain(folder: Path, correction: Any, into: Path | None, data: Any, test: 
     before, after = run.dynamics.final, again.dynamics.final
     if before is not None and after is None:
         say("the run does not say where its test set came from, so the new one was not tested; give --test to test it.")
-    tested = before is not None and after is not None
-    return [*([f"test accuracy {percent(before)} before, {percent(after)} after correction"] if tested else []), str(again.path)]
+    compared = "" if before is None else f"{percent(before)} before, "
+    return [*([] if after is None else [f"test accuracy {compared}{percent(after)} after correction"]), str(again.path)]
