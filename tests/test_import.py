@@ -41,3 +41,13 @@ except SystemExit:
 print(json.dumps({{"loaded": sorted({{name.split(".")[0] for name in sys.modules}})}}))
 """)
     assert set(found["loaded"]) & _HEAVY <= allowed  # type: ignore[call-overload]
+
+
+def test_asking_what_the_papers_report_does_not_load_the_compiler_of_torch() -> None:
+    found = _fresh("""
+import json, sys
+from noisewise.papers import reported
+run = {"data": "cifar10", "model": "resnet20", "loss": "imae(T=8)", "noise": "symmetric(0.4)", "steps": 100_000}
+print(json.dumps({"reported": [one.words for one in reported(run)], "compiler": "torch._dynamo" in sys.modules}))
+""")
+    assert found["reported"] and not found["compiler"]
