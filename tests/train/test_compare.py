@@ -56,6 +56,13 @@ def test_finished_runs_are_not_done_again_and_the_rest_is(tmp_path):
     assert {progress.place for progress in seen if progress.step} == {1}
 
 
+def test_a_folder_with_runs_of_other_settings_is_refused_before_any_run_starts(tmp_path):
+    noisewise.fit("mlp", clusters(), loss="ce", folder=tmp_path / "none-ce-seed0", **SETTINGS)
+    with pytest.raises(InputError, match=r"^The folder .*none-ce-seed0' holds a run with weight_decay=0.0001. Got weight_decay=0.0; give"):
+        compare("mlp", clusters(), loss=["mae", "ce"], folder=tmp_path, jobs=1, weight_decay=0.0, **SETTINGS)
+    assert [path.name for path in tmp_path.iterdir()] == ["none-ce-seed0"]
+
+
 def test_a_failed_run_is_named_after_the_others_finished(tmp_path):
     two_of_three = "cr(prior=(0.5, 0.5))"
     with pytest.raises(

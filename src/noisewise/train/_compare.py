@@ -24,7 +24,7 @@ from noisewise.errors import InputError, must
 from noisewise.losses import Loss
 from noisewise.noise import Noise
 from noisewise.spec import whole
-from noisewise.train._fit import Watch, train
+from noisewise.train._fit import Watch, check_settings, train
 from noisewise.train._folder import RunFolder, in_a_name, mark_ended
 from noisewise.train._mps import gpu_for_many
 from noisewise.train._run import Run
@@ -129,6 +129,9 @@ def train_all(
 ) -> Runs:
     """Train any tasks on the same data, each with the model its settings name; see `compare`."""
     device = tasks[0].settings.place()
+    for folder, settings in ((RunFolder(task.folder), task.settings) for task in tasks):
+        if folder.exists():
+            check_settings(folder, settings)  # now: otherwise the new runs would be trained before an old one is refused
     train_set, test_set = read_both(data, test)
     for task in tasks:
         check_augment(train_set, task.settings)

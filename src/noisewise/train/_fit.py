@@ -140,8 +140,8 @@ def _name(settings: Settings, origin: dict[str, Any]) -> str:
     return f"{words}-seed{settings.seed}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 
-def _same(folder: RunFolder, settings: Settings, origin: dict[str, Any]) -> None:
-    """Refuse to go on in a folder that holds another run."""
+def check_settings(folder: RunFolder, settings: Settings) -> None:
+    """Refuse to go on in a folder that holds a run with other settings."""
     written = settings_of(folder).as_json()
     for name, value in settings.as_json().items():
         if written[name] != value:
@@ -149,6 +149,11 @@ def _same(folder: RunFolder, settings: Settings, origin: dict[str, Any]) -> None
                 f"The folder {str(folder.path)!r} holds a run with {name}={written[name]!r}. Got {name}={value!r}; "
                 "give another folder, or the same settings to go on."
             )
+
+
+def _same(folder: RunFolder, settings: Settings, origin: dict[str, Any]) -> None:
+    """Refuse to go on in a folder that holds another run."""
+    check_settings(folder, settings)
     before = folder.read_json("provenance.json", needs=("data",))
     if before["data"] != origin["data"]:
         raise InputError(f"The folder {str(folder.path)!r} holds a run on other data of the same name. Give another folder.")
