@@ -206,6 +206,20 @@ def test_views_in_half_precision_are_widened_before_any_arithmetic(dtype):
     assert loss(views, soft).dtype == loss(views[0], soft).dtype == torch.float32
 
 
+@pytest.mark.parametrize("spec", ["ce", "gce(q=0.7)", "imae(T=8.0)", "nce", "0.3*nce + 0.7*mae"])
+def test_a_scaled_loss_keeps_the_gradient_of_many_classes_in_float16(spec):
+    """Without a scale the shares of a thousand classes in a mean are below what float16 can hold, for torch's cross-entropy too."""
+    torch.manual_seed(0)
+    scores, target = torch.randn(512, 1000).half(), torch.randint(1000, (512,))
+    exact = scores.double().requires_grad_()
+    noisewise.get(spec)(exact, target).backward()
+    scores.requires_grad_()
+    with torch.autocast("cpu", dtype=torch.float16):
+        (2.0**15 * noisewise.get(spec)(scores, target)).backward()
+    error = scores.grad.double() / 2.0**15 - exact.grad
+    assert error.abs().sum() < 0.005 * exact.grad.abs().sum()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_margins_are_exact_where_softmax_saturates(dtype):
     for row, _ in EXTREMES:
