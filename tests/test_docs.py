@@ -80,6 +80,14 @@ def test_the_losses_the_readme_names_exist() -> None:
     assert named and named <= set(available())
 
 
+def test_the_settings_that_published_code_trains_with_are_losses() -> None:
+    rows = [line for line in (ROOT / "docs" / "questions.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    specs = [spec for row in rows for spec in re.findall(r"`(.+?)`", row)]
+    assert len(specs) == 3 * (len(rows) - 1)
+    for spec in specs:
+        noisewise.get(spec)
+
+
 def test_every_public_name_is_in_the_reference_and_documented(hooks: ModuleType) -> None:
     reference = hooks.reference_page()
     for module_name in hooks.public_modules():
