@@ -3,6 +3,7 @@
 import pytest
 
 from noisewise.dynamics import Spread
+from noisewise.report._gather import _overall
 from noisewise.report._verdict import Standing, is_tie, verdict, winner
 
 
@@ -97,3 +98,10 @@ def test_without_wrong_labels_learned_a_fall_is_not_put_down_to_memorising() -> 
     (warning,) = [text for text in sentences(standing("ce", final=(0.6, 0.0), best=(0.8, 0.0), clean_subset=(1.0, 0.0))) if "below" in text]
     assert warning == "ce ended 20.0 points below its own best epoch: stopping earlier would have been better."
     assert not any("below" in text for text in sentences(standing("ce", final=(0.78, 0.0), best=(0.8, 0.0), clean_subset=(1.0, 0.0))))
+
+
+def test_comparisons_are_counted_for_whoever_won_them_and_ties_for_nobody() -> None:
+    ce, mae, close = standing("ce", final=(0.80, 0.01)), standing("mae", final=(0.85, 0.01)), standing("gce", final=(0.855, 0.01))
+    (sentence,) = _overall([[ce, mae], [ce, mae], [mae, close], [close]])
+    assert sentence["text"] == "mae won 2 of 3 comparisons; 1 is a tie.", "a loss alone is compared with nothing"
+    assert not list(_overall([[mae, close], [mae, close]])) and not list(_overall([[ce, mae], [close]]))

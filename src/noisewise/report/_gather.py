@@ -239,17 +239,18 @@ def _doubts(number: int, judge: Reading) -> Iterator[Sentence]:
 
 
 def _overall(standings: Sequence[Sequence[Standing]]) -> Iterator[Sentence]:
-    """Which loss won most often, where there are several tasks."""
+    """Which loss won most often, where there are several tasks with several losses."""
+    compared = [one for one in standings if len(one) > 1]
     won: dict[str, int] = {}
-    for one in standings:
+    for one in compared:
         best = winner(one)
-        if best is not None and len(one) > 1 and not is_tie(one):
+        if best is not None and not is_tie(one):
             won[best.loss] = won.get(best.loss, 0) + 1
-    if len(standings) > 1 and won:
+    if len(compared) > 1 and won:
         loss = max(won, key=lambda name: won[name])
-        ties = sum(map(is_tie, standings))
+        ties = sum(map(is_tie, compared))
         level = f"; {ties} {'is a tie' if ties == 1 else 'are ties'}" if ties else ""
-        yield {"tone": "good", "text": f"{loss} won {won[loss]} of {len(standings)} comparisons{level}.", "task": None}
+        yield {"tone": "good", "text": f"{loss} won {won[loss]} of {len(compared)} comparisons{level}.", "task": None}
 
 
 def _left_out(runs: Sequence[Reading], broken: Sequence[Any]) -> Iterator[Sentence]:
