@@ -54,6 +54,14 @@ def test_the_margins_training_starts_from(classes, printed, simulated, used):
     assert abs(printed + used) < 0.12  # what the curriculum paper measured and used
 
 
+def test_simulated_margins_are_as_wide_as_said_and_follow_their_seed():
+    first, again, other = (simulated_margins(10, std=2.0, samples=20_000, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    scores = np.random.default_rng(0).normal(0, 2, (20_000, 10))
+    expected = scores[:, 0] - np.log(np.exp(scores[:, 1:]).sum(1))
+    assert abs(float(first.mean()) - expected.mean()) < 5 * expected.std() * math.sqrt(2 / 20_000)
+
+
 def test_with_two_classes_margins_start_at_zero():
     drawn = simulated_margins(2, samples=40_000)
     assert expected_margin(2) == 0.0 and abs(float(drawn.mean())) < 5 * float(drawn.std()) / 200
@@ -124,6 +132,9 @@ def test_curricula_know_the_number_of_classes_from_the_scores():
     for classes in (10, 100):
         scores, target = batch(20, classes)
         torch.testing.assert_close(Scaled(MAE(), 2.0)(scores, target), Scaled(MAE(), 2.0, classes=classes)(scores, target))
+    for curriculum_of in (Scaled, Shifted):  # a number that is given counts before that of the scores
+        moved = curriculum_of(MAE(), 2.0, classes=100)
+        torch.testing.assert_close(moved(*batch(20, 10)), moved.value(noisewise.margin(*batch(20, 10))).mean())
     with pytest.raises(InputError, match="needs the number of classes"):
         Scaled(MAE(), 2.0).emphasis(torch.zeros(3))
 
@@ -144,6 +155,8 @@ def test_a_measured_start_replaces_the_formula():
     assert abs(expected - expected_margin(100)) < 0.5
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert Scaled(MAE(), 2.0, expected=expected).factor() == 2.0 / abs(expected)
+    uneven = [(torch.zeros(1, 2), torch.tensor([0])), (torch.tensor([[3.0, 0.0]]).expand(3, 2), torch.tensor([0, 0, 0]))]
+    assert measured_margin(torch.nn.Identity(), uneven) == pytest.approx((0 + 3 * 3) / 4)
     with pytest.raises(InputError, match="at least one example"):
         measured_margin(model, [])
     with pytest.raises(InputError, match="from 0 to 99"):

@@ -18,11 +18,12 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.datasets import load_digits
+from sklearn.metrics import confusion_matrix
 
 from noisewise import compare, fit
-from noisewise.data import Dataset
+from noisewise.data import Dataset, load
 from noisewise.errors import InputError
-from noisewise.report import report
+from noisewise.report import _gather, report
 from noisewise.report._gather import gather
 from noisewise.report._render import _unfinished
 from noisewise.train import Run
@@ -156,8 +157,19 @@ def test_doubtful_examples_are_shown_as_the_pictures_the_run_saw(facts) -> None:
     assert np.mean(wrong) > 0.8, "with 40 % noise the most doubtful labels are mostly wrong"
     estimated, true = shown["matrices"]
     assert (estimated["title"], true["title"]) == ("Estimated", "True")
-    assert np.sum(true["counts"]) == 1437
+    data = load("digits").corrupted("symmetric(0.4)")
+    np.testing.assert_array_equal(true["counts"], confusion_matrix(data.labels, data.true_labels))
     np.testing.assert_allclose(np.sum(true["shares"], axis=1), 1)
+
+
+def test_many_films_have_fewer_frames_and_a_loss_alone_is_no_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = fit("linear", (torch.randn(40, 3), torch.arange(40) % 2), epochs=15, folder=tmp_path / "run", validation=0.2, device="cpu")
+    assert [len(film["epochs"]) for film in gather([run.path], title="t")["tasks"][0]["films"]] == [15]
+    monkeypatch.setattr(_gather, "_ALL_FRAMES", 12)
+    facts = gather([run.path], title="t")
+    (film,) = facts["tasks"][0]["films"]
+    assert len(film["epochs"]) == 12 and (film["epochs"][0], film["epochs"][-1]) == (1, 15)
+    assert [group["winner"] for group in facts["groups"]] == [False]
 
 
 def test_a_heat_map_of_some_classes_says_of_how_many(tmp_path: Path) -> None:
