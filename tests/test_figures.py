@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import matplotlib
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
@@ -338,6 +339,21 @@ def test_measures_that_only_some_runs_have_get_panels_of_their_own(tmp_path: Pat
     assert all(measure.title in words for measure in MEASURES.values())
     words = _words(draw.margins(unknown, tmp_path / "y.svg"))
     assert "all examples" in words and "noisy labels" not in words and "emphasis" not in words
+
+
+def test_one_seed_twice_is_not_two_seeds(tmp_path: Path) -> None:
+    asked = [("a", 0, 1), ("b", 1, 1), ("c", 0, 5), ("d", 1, 5)]
+    runs = [_run(tmp_path / name, {5: 0.5}, loss="ce", seed=seed, evaluate_every=often) for name, seed, often in asked]
+    assert [(line.label, line.runs) for line in history(runs).lines] == [("ce", 2), ("ce, run 2", 2)]
+
+
+def test_loops_of_the_users_own_whose_seeds_nobody_wrote_down_are_averaged(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with noisewise.Recorder(tmp_path / name, [0, 1], loss="ce") as recorder:
+            recorder.log([0, 1], torch.eye(2))
+            recorder.end_epoch()
+            recorder.finish()
+    assert [(line.label, line.runs) for line in history([Dynamics(tmp_path / name) for name in ("a", "b")]).lines] == [("ce", 2)]
 
 
 def test_a_loss_of_the_users_own_is_drawn_where_its_code_is_not(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from noisewise.arrays import Floats
 from noisewise.draw._look import look
 from noisewise.draw._thin import thinned
 from noisewise.dynamics import Dynamics
+from noisewise.errors import InputError
 
 _MOST_POINTS = 200
 _TASK = ("data", "model", "noise")
@@ -114,11 +116,20 @@ def line(place: int, label: str, runs: int, curves: Mapping[str, Sequence[Mappin
 
 
 def by_label(runs: Sequence[Dynamics]) -> dict[str, list[Dynamics]]:
-    """The runs by what tells them apart."""
-    found: dict[str, list[Dynamics]] = {}
+    """The runs by what tells them apart; one more with a seed that is there already is no further seed, and is kept apart."""
+    found: dict[str, dict[Any, Dynamics]] = {}
     for label, run in zip(labels([run.record.settings for run in runs]), runs, strict=True):
-        found.setdefault(label, []).append(run)
-    return found
+        seed, names = _seed(run), (label, *(f"{label}, run {number}" for number in range(2, len(runs) + 1)))
+        found.setdefault(next(name for name in names if seed not in found.get(name, ())), {})[seed] = run
+    return {label: list(seeds.values()) for label, seeds in found.items()}
+
+
+def _seed(run: Dynamics) -> Any:
+    """The seed of a run; what stands for that of a recorded loop, which only its author knows."""
+    with suppress(InputError):  # a run that has lost the file is taken at its word
+        if run.record.provenance.get("recorded"):
+            return run.folder
+    return run.record.settings.get("seed")
 
 
 def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
