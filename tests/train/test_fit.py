@@ -338,6 +338,30 @@ def test_your_own_module_and_a_dataloader(tmp_path):
     torch.testing.assert_close(run.predict(inputs, into=fresh), run.predict(inputs, into=module))
 
 
+class Convolutional(nn.Module):
+    """Flattens with a function of its choice, and remembers in which memory order it was given images."""
+
+    def __init__(self, flatten):
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution, self.head, self.flatten, self.channels_last = nn.Conv2d(3, 4, 3), nn.Linear(4 * 36, 10), flatten, set()
+
+    def forward(self, images):
+        self.channels_last.add(images.is_contiguous(memory_format=torch.channels_last))
+        return self.head(self.flatten(self.convolution(images).relu()))
+
+
+def test_images_lie_channels_last_in_memory_for_a_module_that_takes_them_so_and_for_one_that_does_not_they_do_not(tmp_path):
+    digits = load("digits").take(torch.arange(120))
+    data = digits.inputs.expand(-1, 3, -1, -1).contiguous(), digits.labels
+    either, one = Convolutional(lambda x: x.flatten(1)), Convolutional(lambda x: x.view(len(x), -1))
+    runs = [fit(module, data, folder=tmp_path / name, **QUICK) for module, name in ((either, "either"), (one, "one"))]
+    assert either.channels_last == {True}
+    assert either.convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    assert one.convolution.weight.is_contiguous() and not one.convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(runs[0].predict(data[0], into=either), runs[1].predict(data[0], into=one), rtol=1e-3, atol=1e-4)
+
+
 def test_augmentation_changes_what_is_trained_on(tmp_path):
     data = load("digits").take(torch.arange(256))
     plain, again, cropped = (

@@ -215,9 +215,9 @@ class _Training:
             model = models.get(model, num_classes=classes, shape=tuple(sources.train.inputs.shape[1:]))
         self.model = model.to(self.device)
         self.generator = torch.Generator(self.device)
+        channels_last = self._lay_channels_last()
         self.prepare_training, self.prepare_evaluation = (
-            prepared(augmentations.get(augment), self.normalise, self.generator, self.device.type == "cuda")
-            for augment in (settings.augment, "none")
+            prepared(augmentations.get(augment), self.normalise, self.generator, channels_last) for augment in (settings.augment, "none")
         )
         self._check_scores(classes)
         line = underfitting(self.loss, classes)
@@ -240,6 +240,22 @@ class _Training:
         normalise = None if self.normalise is None else repr(self.normalise)
         origin = {**self.origin, "shape": self.data.train.inputs.shape[1:], "normalise": normalise}
         self.folder.begin(self.settings.as_json(), origin, self.data.train)
+
+    def _lay_channels_last(self) -> bool:
+        """Lay a convolutional model out in the memory order that is fastest for it, unless it cannot take images in that order.
+
+        One that flattens what its convolutions give with `view` cannot.
+        """
+        if not any(weights.dim() == 4 for weights in self.model.parameters()):
+            return False
+        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        prepare = prepared(augmentations.get("none"), self.normalise, self.generator, True)
+        try:
+            self._scored(prepare(self._first_inputs()))
+        except Exception:  # whether it takes them in any order is checked next, with a sentence
+            self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+            return False
+        return True
 
     def _check_scores(self, classes: int) -> None:
         """Refuse a model that does not give one score per class, as it is trained and as it is tested, before anything is written."""
@@ -271,9 +287,7 @@ class _Training:
             return self.model(inputs)
 
     def _build(self) -> None:
-        settings, on_gpu = self.settings, self.device.type == "cuda"
-        if on_gpu:
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        settings = self.settings
         optimiser = optimisers.get(settings.optimiser)
         self.updater = optimiser.make(self.model.named_parameters(), settings.weight_decay, self.device)
         self.base_lr = optimiser.lr
@@ -284,7 +298,7 @@ class _Training:
         if self.world > 1:
             scorer = DistributedDataParallel(scorer)
         self.step = Step(scorer, self.loss, self.updater, self.data.train, self.prepare_training, settings.clip, settings.accumulate)
-        self.graphs = on_gpu and self.world == 1 and not isinstance(self.data.train, Stream)
+        self.graphs = self.device.type == "cuda" and self.world == 1 and not isinstance(self.data.train, Stream)
         self.update: Callable[..., None] = self._graphed() if self.graphs else self.step
         self._scorings: dict[str, tuple[Scoring, Callable[..., None]]] = {}
 
