@@ -1,8 +1,10 @@
-"""Images per second of the engine beside a plain eager loop, in one run on one GPU.
+"""Images per second of the engine beside a plain eager loop, in one run on one GPU, or with ``--cpu`` on one core.
 
     python benchmarks/train.py [--models resnet20 resnet56] [--runs 1 8 16] [--epochs 8] [--json out.json] [--write]
+    python benchmarks/train.py --cpu [--models resnet20] [--rounds 3] [--write]
 
-``--write`` puts the table into benchmarks/RESULTS.md; ``--json`` keeps the numbers, and ``--read`` writes the table from them.
+``--write`` puts the table into benchmarks/RESULTS.md; ``--json`` keeps the numbers, and ``--read`` writes the table from them. On the
+CPU both take turns, and what counts is CPU time: other work on the machine hardly matters.
 
 The plain loop is what published code does, with the data already on the GPU: eager float32, torch.optim.SGD, one batch after
 the other. The engine is `noisewise.fit` and `noisewise.compare` as a user calls them, record of margins and all. Data are
@@ -13,7 +15,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import shlex
+import statistics
 import sys
 import tempfile
 import time
@@ -23,7 +27,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from noisewise import compare, models
+from noisewise import compare, fit, models
 from noisewise.data import Dataset, augmentations
 from results import write_section
 
@@ -34,24 +38,44 @@ def images(number: int = 50_000) -> Dataset:
     return Dataset(pixels, torch.randint(10, (number,), generator=generator), tuple("0123456789"), name="random bytes")
 
 
-def plain(name: str, data: Dataset, steps: int = 150) -> float:
-    """Images per second of an eager float32 loop."""
-    model = models.get(name, num_classes=10).cuda()
+def plain(name: str, data: Dataset, device: str = "cuda", warm: int = 50, steps: int = 100) -> float:
+    """Images per second of an eager float32 loop: of a GPU by the clock, of a core by CPU time."""
+    model = models.get(name, num_classes=10).to(device)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-    augment, generator = augmentations.get("crop(4) + flip"), torch.Generator("cuda").manual_seed(0)
-    inputs, labels = data.inputs.cuda(), data.labels.cuda()
+    augment, generator = augmentations.get("crop(4) + flip"), torch.Generator(device).manual_seed(0)
+    inputs, labels = data.inputs.to(device), data.labels.to(device)
     started = 0.0
-    for step in range(steps):
-        if step == 50:
-            torch.cuda.synchronize()
-            started = time.perf_counter()
-        index = torch.randint(len(labels), (128,), device="cuda")
+    for step in range(warm + steps):
+        if step == warm:
+            started = _now(device)
+        index = torch.randint(len(labels), (128,), device=device)
         batch = augment(inputs[index], generator).float() / 255
         optimiser.zero_grad()
         F.cross_entropy(model(batch), labels[index]).backward()
         optimiser.step()
+    return 128 * steps / (_now(device) - started)
+
+
+def _now(device: str) -> float:
+    if device == "cpu":
+        return time.process_time()
     torch.cuda.synchronize()
-    return 128 * (steps - 50) / (time.perf_counter() - started)
+    return time.perf_counter()
+
+
+def on_a_core(name: str, rounds: int) -> tuple[float, float]:
+    """Images per second of CPU time, of the plain loop and of all that `fit` does, taking turns on one thread: the medians."""
+    torch.set_num_threads(1)
+    data, rates = images(10 * 128), []
+    for _ in range(rounds):
+        eager = plain(name, data, "cpu", warm=1, steps=10)
+        with tempfile.TemporaryDirectory() as folder:
+            started = time.process_time()
+            asked: dict[str, Any] = {"loss": "imae(T=8)", "noise": "symmetric(0.4)", "augment": "crop(4) + flip", "clean_pass": False}
+            fit(name, data, folder=Path(folder, "run"), epochs=1, device="cpu", **asked)
+            rates.append((eager, len(data) / (time.process_time() - started)))
+    eager, ours = (statistics.median(each) for each in zip(*rates, strict=True))
+    return eager, ours
 
 
 def engine(name: str, data: Dataset, runs: int, epochs: int, **settings: object) -> dict[str, float]:
@@ -82,7 +106,9 @@ def engine(name: str, data: Dataset, runs: int, epochs: int, **settings: object)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=["resnet20", "resnet56"])
+    parser.add_argument("--models", nargs="+")
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--runs", nargs="+", type=int, default=[1, 8, 16])
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--compile", action="store_true")
@@ -93,9 +119,13 @@ def main() -> None:
     if options.read:
         report(json.loads(options.read.read_text()))
         return
+    command = shlex.join(["python", "benchmarks/train.py", *sys.argv[1:]])
+    if options.cpu:
+        cores(options.models or ["resnet20", "cnn8"], options.rounds, command, options.write)
+        return
     data = images()
     rows = []
-    for name in options.models:
+    for name in options.models or ["resnet20", "resnet56"]:
         eager = plain(name, data)
         rows.append({"model": name, "runs": 1, "what": "plain eager loop", "steady": eager, "ratio": 1.0})
         print(f"{name:10} plain eager loop        {eager:10,.0f} images/s   1.0 ×", flush=True)
@@ -107,12 +137,23 @@ def main() -> None:
                 f"({found['whole']:,.0f} from start to end)",
                 flush=True,
             )
-    command = shlex.join(["python", "benchmarks/train.py", *sys.argv[1:]])
     result = {"command": command, "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
     if options.json:
         options.json.write_text(json.dumps(result, indent=1))
     if options.write:
         report(result)
+
+
+def cores(names: list[str], rounds: int, command: str, write: bool) -> None:
+    """Measure on one core, print the table and put it into the page of results."""
+    lines = [f"`{command}`, torch {torch.__version__}, {platform.machine()}: images per second of CPU time, one thread.", ""]
+    lines += ["| model | plain eager loop | noisewise, from start to end | ratio |", "|---|---|---|---|"]
+    for name in names:
+        eager, ours = on_a_core(name, rounds)
+        lines.append(f"| {name} | {eager:.0f} | {ours:.0f} | {ours / eager:.2f} × |")
+    print("\n".join(lines))
+    if write:
+        write_section("Training on the CPU", lines)
 
 
 def report(result: dict[str, Any]) -> None:
