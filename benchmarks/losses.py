@@ -3,9 +3,11 @@
 All contenders of a shape take turns in one run, in a new order every round, so that whatever else the machine does hits them
 alike; what is compared is the median of CPU time. A ratio below 1 is faster than `torch.nn.functional.cross_entropy`.
 
-    python benchmarks/losses.py [--rounds 15] [--write]
+    python benchmarks/losses.py [--rounds 15] [--compiled] [--write]
 
 Memory that is given back is kept by the process: else whoever is dealt fresh pages pays for them, which can double a time.
+
+``--compiled`` adds a few losses through torch.compile, which needs a C++ compiler.
 
 ``--write`` puts the tables into benchmarks/RESULTS.md. The published formulations are written here from their descriptions:
 softmax, one-hot, clamp at 1e-7.
@@ -29,6 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from noisewise.describe import one
+from noisewise.kernels import compiled
 from noisewise.losses import MarginLoss, available, get
 from results import write_section
 
@@ -38,6 +41,7 @@ SHAPES = ((200_000, 10), (20_000, 100), (2_000, 1_000), (100, 32_000), (128, 100
 BAR = 1.0  # for 100 classes or more, in batches of LARGE scores or more
 LARGE = 100_000
 YARDSTICK = "F.cross_entropy"
+COMPILED = ("gce", "imae", "nce")
 
 
 def _clamped(scores: Tensor) -> Tensor:
@@ -127,11 +131,13 @@ def measure(contenders: dict[str, Criterion], examples: int, classes: int, round
     return {name: statistics.median(times) for name, times in spent.items()}
 
 
-def table(threads: int, rounds: int) -> tuple[list[str], list[str]]:
+def table(threads: int, rounds: int, through_compiler: bool) -> tuple[list[str], list[str]]:
     """A table of ratios to cross-entropy as lines of Markdown, and what misses the bar."""
     torch.set_num_threads(threads)
     mine = ours()
     contenders = {YARDSTICK: F.cross_entropy, **mine, **{f"{name}, published": how for name, how in PUBLISHED.items()}}
+    if through_compiler:
+        contenders |= {f"{name}, compiled": compiled(name) for name in COMPILED}
     columns = [measure(contenders, examples, classes, rounds) for examples, classes in SHAPES]
     lines = ["| | " + " | ".join(f"{examples} × {classes}" for examples, classes in SHAPES) + " |", "|---" * (len(SHAPES) + 1) + "|"]
     lines.append(f"| {YARDSTICK}, ms | " + " | ".join(f"{1000 * column[YARDSTICK]:.2f}" for column in columns) + " |")
@@ -162,6 +168,7 @@ def _threads(number: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15, help="how often each contender is measured")
+    parser.add_argument("--compiled", action="store_true", help="a few losses through torch.compile too")
     parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
     arguments = parser.parse_args()
     keep_memory()
@@ -175,7 +182,7 @@ def main() -> None:
     ]
     missed: list[str] = []
     for threads in (1, 2):
-        rows, late = table(threads, arguments.rounds)
+        rows, late = table(threads, arguments.rounds, arguments.compiled)
         lines += ["", f"### {_threads(threads)}", "", *rows]
         missed += late
     lines += ["", "### Over the bar", "", *([f"- {miss}" for miss in missed] or ["None."])]
