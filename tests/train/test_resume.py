@@ -84,6 +84,15 @@ def test_a_resumed_run_goes_on_with_the_chances_it_would_have_had(tmp_path):
     same_bits(straight.path, fit("mlp(hidden=(16,), dropout=0.2)", data, folder=tmp_path / "run", **asked).path)
 
 
+def test_a_resumed_run_shows_nothing_of_the_epochs_it_trains_again(tmp_path):
+    asked = {**QUICK, "epochs": 4, "checkpoint_every": 2, "folder": tmp_path / "run"}
+    stopped_at(17, "linear", clusters(), **asked)  # in the fourth epoch: the third was written, the checkpoint is of the second
+    run, shown = Run(tmp_path / "run"), []
+    assert [line["epoch"] for line in run.metrics] == [1, 2, 3]
+    fit("linear", clusters(), watch=lambda *_: shown.append((len(run.metrics), run.dynamics.record.epochs())), **asked)
+    assert shown[0] == (2, (1, 2)) and shown[-1] == (3, (1, 2, 3))
+
+
 MODULES = {
     "own": lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)),
     "ours": lambda: models.get("mlp(hidden=(16,))", num_classes=3, shape=(8,)),
