@@ -1,8 +1,9 @@
-"""What every test run shares: torch in doctests, one thread, the --slow switch, a browser."""
+"""What every test run shares: torch in doctests, one thread, the --slow switch, Ctrl-C, a browser."""
 
 import importlib.util
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,12 @@ _IN_TRITON = ("_arithmetic", "_rows", "_launch", "_operator", "_convolution")
 collect_ignore = [] if importlib.util.find_spec("triton") else [f"src/noisewise/kernels/{name}.py" for name in _IN_TRITON]
 
 collect_ignore_glob = ["tests/*/conftest.py"]  # read as fixtures, not looked into for doctests: they all have one name
+
+
+def pytest_configure() -> None:
+    """Let programs that tests start hear Ctrl-C, which a shell's background job is deaf to and passes on."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
