@@ -438,6 +438,46 @@ def _exact_clip_gradient(row: Row, label: int, inner: tuple[str, dict[str, Any]]
     return [tau / norm**3 * mp.fsum(s_k * (s_k * g_j - s_j * g_k) for s_k, g_k in pairs) for s_j, g_j in pairs]
 
 
+Matrix = tuple[tuple[float, ...], ...]
+
+
+def _forward_scores(scores: Array, labels: Labels, matrix: Matrix) -> tuple[Array, Array, Array]:
+    """p, the probability p̃ = Σ_i p_i T_iy of the given label, and the two-class scores whose margin is that of p̃."""
+    p = softmax(scores)
+    given = (p * np.array(matrix)[:, labels].T).sum(axis=1)
+    return p, given, np.stack([np.log(given / (1 - given)), np.zeros_like(given)], axis=1)
+
+
+def _forward_value(scores: Array, labels: Labels, inner: tuple[str, dict[str, Any]], matrix: Matrix) -> Array:
+    return value(inner[0], _forward_scores(scores, labels, matrix)[2], np.zeros_like(labels), **inner[1])
+
+
+def _forward_gradient(scores: Array, labels: Labels, inner: tuple[str, dict[str, Any]], matrix: Matrix) -> Array:
+    """dL/ds_i = −w ∂Δ̃/∂s_i with ∂p̃/∂s_i = p_i (T_iy − p̃) and Δ̃ = log(p̃/(1 − p̃))."""
+    p, given, moved = _forward_scores(scores, labels, matrix)
+    slope = gradient(inner[0], moved, np.zeros_like(labels), **inner[1])[:, 0] / (given * (1 - given))
+    return slope[:, None] * p * (np.array(matrix)[:, labels].T - given[:, None])
+
+
+def _exact_forward(row: Row, label: int, matrix: Matrix) -> tuple[At, list[mpf], list[mpf]]:
+    """The margin of the given label, and what every class adds to p̃ and to 1 − p̃."""
+    share = [mpf(kept[label]) for kept in matrix]
+    given = [p * t for p, t in zip(row.p, share, strict=True)]
+    other = [p * (1 - t) for p, t in zip(row.p, share, strict=True)]
+    ratio = mp.fsum(other) / mp.fsum(given)
+    return At(-mp.log(ratio), ratio), given, other
+
+
+def _exact_forward_value(row: Row, label: int, inner: tuple[str, dict[str, Any]], matrix: Matrix) -> mpf:
+    return _margin_form(inner[0], "value_at")(_exact_forward(row, label, matrix)[0], **_exactly(inner[1]))
+
+
+def _exact_forward_gradient(row: Row, label: int, inner: tuple[str, dict[str, Any]], matrix: Matrix) -> list[mpf]:
+    at, given, other = _exact_forward(row, label, matrix)
+    emphasis = _margin_form(inner[0], "emphasis_at")(at, **_exactly(inner[1]))
+    return [-emphasis * (g / mp.fsum(given) - o / mp.fsum(other)) for g, o in zip(given, other, strict=True)]
+
+
 def _moved(move: Callable[..., tuple[Any, Any]]) -> Reference:
     """A curriculum that moves the margin by an affine map: w becomes w(rate·Δ + offset), V becomes V(rate·Δ + offset)/rate.
 
@@ -664,6 +704,11 @@ LOSSES: dict[str, Reference] = {
     "logit_clip": Reference(
         Paper(("inner", "tau"), _clip_value, _clip_gradient),
         Exact(_exact_clip_value, _exact_clip_gradient),
+    ),
+    # Patrini et al. 2017 (forward correction); `inner` is (name, hyper-parameters) of a loss of the margin alone, `matrix` has T[i][j].
+    "forward": Reference(
+        Paper(("inner", "matrix"), _forward_value, _forward_gradient),
+        Exact(_exact_forward_value, _exact_forward_gradient),
     ),
     # The curriculum paper, section 5.1.1; `inner` is (name, hyper-parameters) of a loss of the margin alone, `expected` is E[Δ].
     "scaled": _moved(lambda tau, expected: (tau / abs(expected), 0)),

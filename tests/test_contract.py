@@ -257,7 +257,7 @@ BAD_SETTINGS = {
     "ce(label_smoothing=2)": "The 'label_smoothing' parameter of CE must be in [0, 1]. Got 2 instead.",
     "ce(ignore_index=1.5)": "The 'ignore_index' parameter of a loss must be a whole number. Got 1.5 instead.",
     "ce(weight='heavy')": "The 'weight' parameter of a loss must be a sequence of one number per class. Got 'heavy' instead.",
-    "scaled(nce, 2)": "The 'loss' parameter of a curriculum must be a loss of the margin alone, such as 'mae'",
+    "scaled(nce, 2)": "The 'loss' parameter of a loss around a loss must be a loss of the margin alone, such as 'mae'",
     "cr(prior=(0.5, 0.6))": "The 'prior' parameter of CR must be one probability per class, summing to 1. Got (0.5, 0.6) instead.",
     "scaled(mae, 2, expected=0)": "The 'expected' parameter of a curriculum must be a finite margin other than 0 (E[Δ] before",
     "scheduled(ce, 'q', 0, 1)": "The 'parameter' parameter of Scheduled must be a numeric hyper-parameter of ce (it has none). Got 'q'",

@@ -11,6 +11,7 @@ import noisewise
 import reference
 from noisewise import InputError
 from noisewise.losses import GJS, Loss, MarginLoss
+from noisewise.noise import Noise
 from registry import EVERY, MARGIN, SUMS, build
 
 # Peer loss draws at random (tests/test_peer.py); sums are linear (tests/test_contract.py).
@@ -37,6 +38,12 @@ EXTREMES = [
 ]
 
 
+def matrix(noise: Noise, classes: int) -> tuple[tuple[float, ...], ...]:
+    """The transition matrix of the noises in the examples, by their definition."""
+    away = {"symmetric": lambda i, j: noise.rate / (classes - 1), "pair": lambda i, j: noise.rate * (j == (i + 1) % classes)}[noise.name]
+    return tuple(tuple(1 - noise.rate if i == j else away(i, j) for j in range(classes)) for i in range(classes))
+
+
 def transcription(loss: Loss, classes: int) -> tuple[str, dict[str, object], float]:
     """The oracle's name and hyper-parameters of a loss, and what its emphasis is divided by."""
     if loss.name == "normalised":
@@ -49,6 +56,8 @@ def transcription(loss: Loss, classes: int) -> tuple[str, dict[str, object], flo
         return loss.name, {"inner": transcription(loss.loss, classes)[:2], "tau": loss.tau, "expected": expected}, 1.0
     if loss.name == "logit_clip":
         return loss.name, {"inner": transcription(loss.loss, classes)[:2], "tau": loss.tau}, 1.0
+    if loss.name == "forward":
+        return loss.name, {"inner": transcription(loss.loss, classes)[:2], "matrix": matrix(loss.noise, classes)}, 1.0
     name = "js" if loss.name == "gjs" else loss.name
     return name, {key: getattr(loss, key) for key in reference.LOSSES[name].hyper}, getattr(loss, "_scale", 1.0)
 

@@ -329,7 +329,7 @@ def inner_margin_loss(value: Any) -> MarginLoss:
     """Accept a loss of the margin alone, or its spec, to stand inside another loss."""
     loss = inner_loss(value)
     if not isinstance(loss, MarginLoss):
-        raise must("loss", "a curriculum", "a loss of the margin alone, such as 'mae' or 'gce(q=0.7)'", loss)
+        raise must("loss", "a loss around a loss", "a loss of the margin alone, such as 'mae' or 'gce(q=0.7)'", loss)
     return loss
 
 

@@ -1,0 +1,103 @@
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noisewise.arrays import Floats
+from noisewise.errors import InputError, must
+from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss
+from noisewise.noise import ClassNoise, Examples, Matrix, Noise, NoNoise, Stream
+from noisewise.noise import registry as noises
+from noisewise.spec import setting
+
+
+def _of_the_class(value: Any) -> Noise:
+    matrix: Any = value.detach().cpu() if isinstance(value, Tensor) else value
+    noise = noises.get(value) if isinstance(value, str | Noise) else Matrix(matrix)
+    if not all(isinstance(part, ClassNoise | NoNoise) for part in noise.parts):
+        raise must("noise", "Forward", "one that looks at the class alone, such as 'symmetric(0.4)', or a transition matrix", value)
+    return noise
+
+
+def _product(noise: Noise, examples: Examples, seed: int) -> Floats:
+    matrices = [part.corrupt(examples, Stream(seed, repr(part)))[1] for part in noise.parts]
+    return functools.reduce(np.matmul, [matrix for matrix in matrices if matrix is not None])
+
+
+def _below_zero(scores: Tensor) -> Tensor:
+    """The scores less the largest of a row, so that a sum with a logarithm of T rounds off no digit that matters."""
+    return scores - scores.detach().amax(1, keepdim=True)
+
+
+class Forward(Loss, name="forward"):
+    """Forward correction: any loss of the margin, at the probability the GIVEN label has once the noise did its work.
+
+    The model itself learns the true classes. What it needs is the transition matrix: of a noise with a name, counted, or estimated.
+
+    Formula:
+        L = l(p̃),  p̃ = Σ_i p_i T_iy,  T_iy = P(given y | true i)
+        w: by differentiation
+
+    Args:
+        noise: a noise that looks at the class alone, or the matrix T itself.
+        loss: the loss l.
+
+    Example:
+        >>> Forward("symmetric(0.4)")(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
+        tensor(0.6640)
+        >>> Forward([[0.9, 0.1], [0.4, 0.6]], loss="mae")(torch.tensor([[2.0, 0.0]]), torch.tensor([1]))
+        tensor(1.6808)
+
+    Reference:
+        Patrini et al., Making deep neural networks robust to label noise: a loss correction approach, CVPR 2017.
+    """
+
+    examples = ("forward('symmetric(0.4)', loss=ce)", "forward('symmetric(0.2)', loss=gce(q=0.7))")
+
+    noise: Noise = setting(check=_of_the_class)
+    loss: MarginLoss = setting(default="ce", check=inner_margin_loss)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._shares: dict[Any, tuple[Tensor, ...]] = {}
+
+    def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
+        shifted = _below_zero(scores)
+        given, other = ((shifted + part[target].movedim(-1, 1)).logsumexp(1) for part in self._log_shares(scores))
+        return self.loss.of_margin(given - other, scores.shape[1])
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        rows = _below_zero(scores).movedim(1, -1).unsqueeze(-2)
+        given, other = ((rows + part).logsumexp(-1).movedim(-1, 1) for part in self._log_shares(scores))
+        return self.loss.of_margin(given - other, scores.shape[1])
+
+    def _log_shares(self, scores: Tensor) -> tuple[Tensor, ...]:
+        """log T and log(1 − T), the given label first: what every class adds to the odds of a label."""
+        classes, dtype, device = scores.shape[1], scores.dtype, scores.device
+        key = self.noise, classes, dtype, device
+        shares = self._shares.get(key)
+        if shares is None:
+            matrix = self.transition(classes).T
+            with np.errstate(divide="ignore"):
+                shares = tuple(torch.tensor(part, dtype=dtype, device=device) for part in (np.log(matrix), np.log1p(-matrix)))
+            if not torch._C._are_functorch_transforms_active():  # what is made inside of one must not outlive it
+                self._shares[key] = shares
+        return shares
+
+    def transition(self, classes: int) -> Floats:
+        """T among so many classes; refused where it is drawn anew for every seed, or where a label never occurs."""
+        examples = Examples(np.arange(classes), classes, None, np.zeros(classes, dtype=bool))
+        for part in self.noise.parts:
+            part.check(examples)
+        matrix, other = (_product(self.noise, examples, seed) for seed in (0, 1))
+        if not np.array_equal(matrix, other):
+            raise InputError(f"The matrix of {self.noise!r} is drawn with the seed of a run. Give forward the matrix itself.")
+        if not matrix.any(axis=0).all():
+            never = int(matrix.any(axis=0).argmin())
+            raise must("noise", "Forward", "such that every label occurs", f"{self.noise!r}, after which none is {never}")
+        return matrix
+
+    def _literal(self, key: str) -> Any:
+        return repr(self.noise) if key == "noise" else super()._literal(key)
