@@ -160,6 +160,12 @@ def test_as_a_module_it_is_the_same_command() -> None:
     assert failed.stderr == "noisewise: There is no loss named 'imea'. Did you mean 'imae' or 'mse' or 'mae'?\n"
 
 
+def test_where_docstrings_are_dropped_only_the_help_is_poorer() -> None:
+    for arguments, word in ((["--help"], "losses"), (["train", "--help"], "--batch-size"), (["losses", "gce"], "focus  0.412")):
+        command = [sys.executable, "-OO", "-m", "noisewise", *arguments]
+        assert word in subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
+
+
 def test_where_only_ascii_can_be_printed_the_same_is_said_with_escapes() -> None:
     def printed(encoding: str, *more: str) -> str:
         command = [sys.executable, "-m", "noisewise", "losses", "gce", *more]

@@ -57,6 +57,7 @@ def test_every_setting_is_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
         printed = run(app, [command, "--help"]).stdout
         for field in dataclasses.fields(Settings):
             assert f"--{field.name.replace('_', '-')} " in printed, field.name
+            assert f"    {field.name}: " in (Settings.__doc__ or ""), "its help is what the docstring says of it"
         assert "Default: sgd(lr=0.1, momentum=0.9)." in printed
 
 

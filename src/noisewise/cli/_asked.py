@@ -73,7 +73,7 @@ def _setting_options(several: tuple[str, ...]) -> list[inspect.Parameter]:
     meanings, kinds = dict(_ENTRY.findall(inspect.getdoc(Settings) or "")), get_type_hints(Settings)
     made = []
     for field in fields(Settings):
-        kind, meaning = kinds[field.name], meanings[field.name]
+        kind, meaning = kinds[field.name], meanings.get(field.name, "")  # python -OO drops docstrings
         if field.name in several:
             kind, meaning = list[kind], f"{meaning.rstrip('.')}; may be repeated."  # type: ignore[valid-type]
         shown = f" Default: {field.default}." if isinstance(field.default, str | int | float) else ""
