@@ -139,6 +139,16 @@ def test_what_audit_cannot_do_is_said_before_anything_is_trained_or_written(run,
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("left", ["all", "record", "labels", "checkpoints", "provenance.json"])
+def test_a_run_that_lost_its_settings_is_not_taken_for_images(run, tmp_path, monkeypatch, left):
+    monkeypatch.chdir(tmp_path)
+    (run / "settings.json").unlink()
+    for other in list(run.iterdir()):
+        if left not in ("all", other.name):
+            shutil.rmtree(other) if other.is_dir() else other.unlink()
+    assert "The folder 'run' looks like a damaged run: it has no settings.json." in refused("audit", "run")
+
+
 def own_table(path, number=60):
     rng = np.random.default_rng(0)
     labels = np.arange(number) % 2

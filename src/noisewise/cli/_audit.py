@@ -102,7 +102,10 @@ def _train(
     from noisewise.data import read
     from noisewise.dynamics import underfitting
     from noisewise.train import fit
+    from noisewise.train._folder import RunFolder
 
+    if RunFolder(source).damaged():
+        raise InputError(f"The folder {source!r} looks like a damaged run: it has no settings.json. Copy it again, or train it again.")
     if any(Path(source).glob("*/settings.json")):
         raise InputError(
             f"The folder {source!r} holds runs. Audit one of them, like {str(next(Path(source).glob('*/settings.json')).parent)!r}."

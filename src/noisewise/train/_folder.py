@@ -102,6 +102,11 @@ class RunFolder:
     def exists(self) -> bool:
         return (self.path / "settings.json").exists()
 
+    def damaged(self) -> bool:
+        """Whether there is something that only a run leaves, and yet no settings."""
+        left = ("labels/given.npy", "record/training", "checkpoints/epoch-*.safetensors")
+        return not self.exists() and (self._begun() or any(any(self.path.glob(name)) for name in left))
+
     def check_free(self) -> None:
         """Refuse a folder that holds something other than a run, or than what a start that was cut short left of one."""
         found = [path.relative_to(self.path).as_posix() for path in (*self.path.glob("*"), *self.path.glob("labels/*"))]
