@@ -160,6 +160,15 @@ def test_as_a_module_it_is_the_same_command() -> None:
     assert failed.stderr == "noisewise: There is no loss named 'imea'. Did you mean 'imae' or 'mse' or 'mae'?\n"
 
 
+def test_an_interrupted_command_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("noisewise.describe.table", interrupt)
+    stopped = run(app, ["losses"])
+    assert (stopped.exit_code, stopped.stdout, stopped.stderr.strip()) == (130, "", "noisewise: interrupted.")
+
+
 def test_where_docstrings_are_dropped_only_the_help_is_poorer() -> None:
     for arguments, word in ((["--help"], "losses"), (["train", "--help"], "--batch-size"), (["losses", "gce"], "focus  0.412")):
         command = [sys.executable, "-OO", "-m", "noisewise", *arguments]

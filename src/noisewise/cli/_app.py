@@ -52,6 +52,13 @@ class OneSentence(TyperGroup):
             say(sentence)
         sys.exit(2)
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            say("interrupted.")
+            raise typer.Exit(130) from None
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in self.commands and not args[0].startswith("-"):
             raise unknown("command", args[0], self.commands)
