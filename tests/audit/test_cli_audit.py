@@ -69,6 +69,15 @@ def test_a_run_that_learned_little_is_said_to_be_no_judge_on_the_terminal_and_th
     assert json.loads(noisewise("audit", tmp_path / "run", "--json").stdout)["caution"] == caution
 
 
+def test_where_no_label_looks_wrong_none_is_called_doubtful(tmp_path):
+    folder = write_run(tmp_path / "run", [0, 1, 2], training=[(epoch, [2.0, 3.0, 1.0], [0, 1, 2]) for epoch in (1, 2, 3)])
+    done = noisewise("audit", folder)
+    assert done.exit_code == 0 and "The 3 least certain" in done.stdout and "None of 3 labels looks wrong; between 0 and" in done.stdout
+    assert noisewise("report", folder, "-o", tmp_path / "report.html").exit_code == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "The 3 least certain:" in page and "doubtful" not in done.stdout and "most doubtful" not in page
+
+
 def test_json_says_the_same_in_plain_data(run):
     said = json.loads(noisewise("audit", run, "--json").stdout)
     found = audit(run)

@@ -135,14 +135,18 @@ def _summary(found: Audit) -> dict[str, Any]:
 def _show(found: Audit) -> None:
     summary = _summary(found)
     low, high = summary["interval"]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=f"The {len(summary['worst'])} most doubtful", title_justify="left")
+    title = f"The {len(summary['worst'])} {'most doubtful' if found.count else 'least certain'}"
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     for column in ("example", "given label", "suggested label", "quality"):
         table.add_column(column, overflow="fold", justify="right" if column == "quality" else "left")
     for row in summary["worst"]:
         table.add_row(Text(row["id"]), Text(row["given_label"]), Text(row["suggested_label"]), f"{row['label_quality']:.3f}")
     Console().print(table, highlight=False)
-    chance = f", with a mean chance of {percent(found.expected_precision)} to be wrong" if found.count else ""
-    print(f"{found.count:,} of {len(found):,} labels are doubtful{chance}; between {low:,.0f} and {high:,.0f} may be wrong.")
+    words = f"None of {len(found):,} labels looks wrong"
+    if found.count:
+        chance = percent(found.expected_precision)
+        words = f"{found.count:,} of {len(found):,} labels are doubtful, with a mean chance of {chance} to be wrong"
+    print(f"{words}; between {low:,.0f} and {high:,.0f} may be wrong.")
     if found.caution is not None:
         say(found.caution)
 

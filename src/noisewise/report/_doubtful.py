@@ -39,7 +39,7 @@ def doubt(run: Reading, data: Any) -> Doubt | None:
     worst = found.order[:SHOWN]
     examples, note = _examples(run, data, worst)
     return {
-        "intro": f"{summary(run, found)}. The {len(worst)} most doubtful:",
+        "intro": f"{summary(run, found)}. The {len(worst)} {'most doubtful' if found.count else 'least certain'}:",
         "note": note,
         "steps": _steps(run) if found.count else [],
         "examples": _cards(run, found, worst, examples),
