@@ -137,6 +137,7 @@ def test_a_run_that_learned_little_is_said_to_be_no_judge(digits_run, tmp_path):
     contradicted = np.count_nonzero(record.predictions(3, "clean") != record.given)
     assert found.interval[1] < record.wrong.sum(), "the count of doubtful labels claims too little here"
     assert f"another class for {contradicted:,} of 1,437 labels" in found.caution
+    assert f"may be wrong. {found.caution})" in repr(found) and "may be wrong)" in repr(audit(digits_run))
 
 
 def test_a_run_finds_its_own_label_issues(digits_run):

@@ -89,9 +89,10 @@ class Audit:
 
     def __repr__(self) -> str:
         low, high = self.interval
+        caution = "" if self.caution is None else f". {self.caution}"
         return (
             f"Audit({str(self.dynamics.folder)!r}: {self.count:,} of {len(self):,} labels look doubtful; "
-            f"between {low:,.0f} and {high:,.0f} may be wrong)"
+            f"between {low:,.0f} and {high:,.0f} may be wrong{caution})"
         )
 
     @property
