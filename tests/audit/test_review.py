@@ -6,10 +6,13 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from noisewise import InputError
 from noisewise.audit import audit
+from noisewise.audit._examples import picture
 from noisewise.correct import correct, read_decisions, review
+from noisewise.data import read
 from test_dynamics import write_run
 
 
@@ -152,3 +155,14 @@ def test_wrong_data_are_refused_and_missing_ones_are_left_out(digits_run, tmp_pa
     (moved / "provenance.json").write_text(json.dumps({**provenance, "sources": {"train": {"source": "moved.csv"}, "test": None}}))
     assert "data:image/png" not in review(audit(moved), tmp_path / "without.html").read_text(encoding="utf-8")
     assert "data:image/png" in review(audit(moved), tmp_path / "with.html", data="digits").read_text(encoding="utf-8")
+
+
+def test_a_picture_is_read_from_its_file_and_one_that_cannot_be_is_named(tmp_path):
+    for kind in ("cat", "dog"):
+        (tmp_path / "pets" / kind).mkdir(parents=True)
+        Image.new("L", (8, 8), 100).save(tmp_path / "pets" / kind / "1.png")
+    pets = read(tmp_path / "pets", memory=0)
+    (tmp_path / "pets/dog/1.png").write_bytes(b"torn")
+    assert picture(pets, 0, side=4).startswith("data:image/png;base64,")
+    with pytest.raises(InputError, match=r"The image '.*1\.png' cannot be read"):
+        picture(pets, 1, side=4)

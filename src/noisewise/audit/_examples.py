@@ -19,6 +19,7 @@ from torch import Tensor
 
 from noisewise.arrays import Whole
 from noisewise.data import Dataset, Stream, read
+from noisewise.data._files import opened
 from noisewise.dynamics import Record
 from noisewise.errors import InputError
 from noisewise.train._sources import recorded_sources
@@ -113,7 +114,8 @@ def picture(examples: Dataset, row: int, *, side: int) -> str | None:
     from PIL import Image
 
     if isinstance(examples, Stream):
-        image = Image.open(examples.paths[row]).convert("RGB")
+        with opened(examples.paths[row]) as source:
+            image = source.convert("RGB")
     elif examples.inputs.ndim == 4 and examples.inputs.shape[1] in (1, 3):
         pixels = _as_bytes(examples.inputs[row].cpu()).permute(1, 2, 0).numpy()
         image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
