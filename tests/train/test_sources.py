@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
@@ -234,3 +235,15 @@ def test_data_in_memory_are_trained_on_as_they_are_and_run_again_in_the_same_fol
         assert run.settings.data == name and fit("mlp", second, test=first, **shared).path == run.path
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(weights(run), weights(expected), strict=True))
         assert run.path.name.startswith(f"{name}-mlp-ce-none-seed0-")
+
+
+def test_a_run_is_not_put_into_the_folder_of_images_it_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("cat", "dog"):
+        (tmp_path / "pets" / kind).mkdir(parents=True)
+        Image.new("L", (8, 8), 100).save(tmp_path / "pets" / kind / "1.png")
+    monkeypatch.chdir(tmp_path / "pets")
+    for folder in (None, "../pets/run"):
+        with pytest.raises(InputError, match=r"lies in the folder of images '.*pets', where it would be taken for a class"):
+            fit("linear", ".", epochs=1, folder=folder, device="cpu")
+    assert sorted(path.name for path in Path().iterdir()) == ["cat", "dog"]
+    fit("linear", ".", epochs=1, folder="../run", device="cpu")

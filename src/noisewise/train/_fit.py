@@ -38,7 +38,7 @@ from noisewise.train._processes import joined, wait_for_all
 from noisewise.train._run import EVALUATION_BATCH, Run, is_ours, settings_of
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
-from noisewise.train._sources import Sources, called, gather, provenance
+from noisewise.train._sources import Sources, called, check_apart, gather, provenance
 from noisewise.train._step import GraphedStep, Scorer, Scoring, Step, prepared
 
 Watch = Callable[[int, int], None]
@@ -113,6 +113,7 @@ def train(
         if target.status()["state"] == "finished":
             return Run(target.path, data=data)
     target.check_free()
+    check_apart(target.path, sources)
     # Training seeds torch's own generators, which dropout draws from; the caller's stay where they were.
     with joined(place), torch.random.fork_rng([place] if place.type == "cuda" else []), _repeatable():
         _Training(settings, model, sources, target, origin, told, watch).run()

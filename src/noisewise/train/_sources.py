@@ -8,6 +8,7 @@ import platform
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,16 @@ def check_augment(data: Dataset, settings: Settings) -> None:
     """Refuse an augmentation of what is no images: it would do nothing."""
     if data.inputs.dim() != 4 and augmentations.get(settings.augment).name != "none":
         raise must("augment", "a run", '"none" where the inputs are no images', settings.augment)
+
+
+def check_apart(folder: Path, sources: Sources) -> None:
+    """Refuse a run inside a folder of images: it would be taken for a class when they are read again."""
+    for source in (Path(found["source"]) for found in sources.read_from.values() if found and _kind(found["source"]) == "folder"):
+        if source.resolve() in folder.resolve().parents:
+            raise InputError(
+                f"The run folder {str(folder)!r} lies in the folder of images {str(source)!r}, where it would be taken for a class. "
+                "Give one outside."
+            )
 
 
 def read_both(data: Any, test: Any) -> tuple[Dataset, Dataset | None]:
