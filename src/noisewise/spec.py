@@ -218,6 +218,8 @@ class Registry(Generic[T]):
             tree = ast.parse(spec.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError):
             raise unreadable from None
+        if isinstance(tree, ast.Constant):
+            raise unknown(self.kind, spec, self._factories)
         try:
             built: T | float = self._build(tree, spec, kwargs)
         except RecursionError:
