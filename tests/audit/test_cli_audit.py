@@ -315,6 +315,11 @@ def test_decisions_from_a_review_page_are_applied(run, tmp_path):
     ]
 
 
+def test_the_run_one_stands_in_is_corrected_into_a_folder_beside_it(run, monkeypatch):
+    monkeypatch.chdir(run)
+    assert noisewise("correct", ".", "--retrain").stdout.splitlines()[-1] == str(run.parent / "run-corrected")
+
+
 def test_correcting_and_training_again_is_one_command(run):
     done = noisewise("correct", run, "--retrain")
     assert done.exit_code == 0, done.stderr

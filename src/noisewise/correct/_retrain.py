@@ -49,7 +49,8 @@ def retrain(
     """
     correction.check_one_label_each()
     run = run if isinstance(run, Run) else Run(run)
-    target = Path(f"{run.path}-corrected" if folder is None else folder)
+    old = run.path if run.path.name.strip(".") else run.path.resolve()  # "." and ".." are no names
+    target = Path(f"{old}-corrected" if folder is None else folder)
     _check_free(target, correction)
     examples = examples_of(run.dynamics.record, run.data if data is None else data)
     first = first_labels(run.dynamics.record)
