@@ -133,6 +133,7 @@ def test_a_robust_loss_that_would_hardly_start_gives_way_to_cross_entropy(tmp_pa
 
 def test_what_audit_cannot_do_is_said_before_anything_is_trained_or_written(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    deeper = write_run(tmp_path / "demo/runs/ce", [0, 1, 2])
     before = sorted(tmp_path.rglob("*"))
     assert "There is no score named 'combine'" in refused("audit", run, "--score", "combine")
     assert "must be a file that ends in .csv or .json or .parquet" in refused("audit", run, "-o", "issues.txt")
@@ -141,7 +142,8 @@ def test_what_audit_cannot_do_is_said_before_anything_is_trained_or_written(run,
     assert "Got --model, --embeddings, --loss, --epochs, --run, --feature; leave that out." in said
     assert "There is no data set named 'nothing'" in refused("audit", "nothing")
     assert "must be left out where the data are --embeddings" in refused("audit", "digits", "--embeddings", "--model", "mlp")
-    assert "holds runs. Audit one of them, like" in refused("audit", tmp_path)
+    assert f"holds runs. Audit one of them, like '{run}'" in refused("audit", tmp_path)
+    assert f"holds runs. Audit one of them, like '{deeper}'" in refused("audit", tmp_path / "demo")
     without = write_run(tmp_path / "without", [0, 1, 2])
     assert "has no record of margins" in refused("audit", without, "-o", "issues.csv")
     shutil.rmtree(without)

@@ -106,10 +106,9 @@ def _train(
 
     if RunFolder(source).damaged():
         raise InputError(f"The folder {source!r} looks like a damaged run: it has no settings.json. Copy it again, or train it again.")
-    if any(Path(source).glob("*/settings.json")):
-        raise InputError(
-            f"The folder {source!r} holds runs. Audit one of them, like {str(next(Path(source).glob('*/settings.json')).parent)!r}."
-        )
+    for inside in ("*/settings.json", "*/*/settings.json"):  # of a comparison, and of the demonstration
+        for found in Path(source).glob(inside):
+            raise InputError(f"The folder {source!r} holds runs. Audit one of them, like {str(found.parent)!r}.")
     if embeddings and model is not None:
         raise must("--model", "audit", "left out where the data are --embeddings", model)
     data = read(source, **only_given(reading))
