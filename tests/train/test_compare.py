@@ -60,6 +60,8 @@ def test_a_folder_with_runs_of_other_settings_is_refused_before_any_run_starts(t
     noisewise.fit("mlp", clusters(), loss="ce", folder=tmp_path / "none-ce-seed0", **SETTINGS)
     with pytest.raises(InputError, match=r"^The folder .*none-ce-seed0' holds a run with weight_decay=0.0001. Got weight_decay=0.0; give"):
         compare("mlp", clusters(), loss=["mae", "ce"], folder=tmp_path, jobs=1, weight_decay=0.0, **SETTINGS)
+    with pytest.raises(InputError, match=r"^The folder .*none-ce-seed0' is a run itself, in which no others are looked for"):
+        compare("mlp", clusters(), loss=["mae", "ce"], folder=tmp_path / "none-ce-seed0", jobs=1, **SETTINGS)
     assert [path.name for path in tmp_path.iterdir()] == ["none-ce-seed0"]
 
 

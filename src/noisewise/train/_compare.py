@@ -114,6 +114,8 @@ def compare(
         RunsFailedError: runs failed; it comes after the others finished, and has them.
     """
     check_jobs(jobs, "compare")
+    if RunFolder(folder).exists():
+        raise InputError(f"The folder {str(folder)!r} is a run itself, in which no others are looked for. Give one for the runs.")
     tasks = plan(model, called(data), loss=loss, noise=noise, seed=seed, folder=folder, **settings)
     return train_all(tasks, data, test=test, jobs=jobs, watch=watch)
 
