@@ -309,8 +309,9 @@ def test_the_page_of_recipes_has_every_number_and_every_choice() -> None:
         assert all(f"- {sentence}\n" in shown for sentence in (*recipe.chosen, *recipe.slips) if recipe.same_as is None)
         assert all(sentence in shown for sentence in (recipe.not_run, recipe.nothing) if sentence)
     assert "| noisy subset | training accuracy, against the given labels, where they are wrong, in % |\n" in shown
-    assert "| `resnet56` | `symmetric(0.8)` | IMAE | 37.1 | 34.0 | 13.0 | 44.7 | 34.8 |\n" in shown
-    assert "| `human(fine)` | MAE scale | 54.7 ± 0.48 |\n" in shown
+    alone = _shown(Results())
+    assert "| `resnet56` | `symmetric(0.8)` | IMAE | 37.1 | 34.0 | 13.0 | 44.7 | 34.8 |\n" in alone
+    assert "| `human(fine)` | MAE scale | 54.7 ± 0.48 |\n" in alone
 
 
 def test_every_recipe_is_led_to_from_the_head_of_its_paper() -> None:
