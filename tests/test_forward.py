@@ -1,6 +1,7 @@
 """Forward correction: the matrix is the one that was meant, the model learns the true classes, and what cannot be corrected is refused."""
 
 import copy
+import html
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import noisewise
 from noisewise import InputError
 from noisewise.losses import Forward
 from noisewise.noise import corrupt
+from noisewise.spec import in_short
 from noisewise.transition import counted
 
 UNEVEN = [[0.6, 0.3, 0.1], [0.0, 0.9, 0.1], [0.5, 0.0, 0.5]]
@@ -71,6 +73,23 @@ def test_a_run_remembers_the_matrix(tmp_path):
     run = noisewise.fit("mlp", (inputs, labels), loss=Forward(UNEVEN, loss="gce(q=0.7)"), epochs=1, batch_size=4, folder=tmp_path / "run")
     kept = noisewise.get(run.settings.loss)
     assert isinstance(kept, Forward) and np.array_equal(kept.transition(3), UNEVEN) and repr(kept.loss) == "gce(q=0.7)"
+
+
+def test_a_matrix_from_a_file_is_kept_as_its_numbers_and_shown_in_short(tmp_path):
+    file, data = tmp_path / "t.npy", (torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3)
+    np.save(file, UNEVEN)
+    specs = ["ce", f"forward('matrix(\"{file}\")')"]
+    asked = {"noise": [f"matrix({str(file)!r})"], "seed": [0], "epochs": 1, "batch_size": 4, "folder": tmp_path / "runs"}
+    noisewise.compare("mlp", data, loss=specs, **asked)
+    file.unlink()
+    plain, corrected = (noisewise.Run(folder) for folder in sorted((tmp_path / "runs").iterdir()))
+    assert plain.settings.noise == corrected.settings.noise == f"matrix({tuple(map(tuple, UNEVEN))})"
+    assert np.array_equal(noisewise.get(corrected.settings.loss).transition(3), UNEVEN)
+    short = f"forward('{in_short(plain.settings.noise)}', loss=ce)"
+    assert len(short) < 40 and f": {short} on " in repr(corrected) and len(corrected.path.name) < 60
+    page = noisewise.report.report([plain.path, corrected.path], tmp_path / "page.html").read_text(encoding="utf-8")
+    told, how = page.split(">How it was run<")
+    assert short in html.unescape(told) and (numbers := str(UNEVEN[0])[1:-1]) not in told and numbers in how
 
 
 def test_another_noise_and_another_number_of_classes_take_another_matrix():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import hashlib
 import inspect
 import math
 import numbers
@@ -21,6 +22,7 @@ from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 from noisewise.errors import InputError, must, unknown
 
 T = TypeVar("T")
+_NUMBERS = re.compile(r"(?<=\()[-+\d.,e()\s]{40,}(?=\))")
 _REQUIRED: Any = inspect.Parameter.empty
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Mult: operator.mul}
 
@@ -59,6 +61,16 @@ def name_of(spec: str) -> str:
         'imae'
     """
     return spec.partition("(")[0].strip()
+
+
+def in_short(spec: str) -> str:
+    """A spec for the eye: a long row of numbers in it, as of a transition matrix, is a few letters that tell it from others.
+
+    Example:
+        >>> in_short("forward('matrix(((0.9, 0.1, 0.0), (0.0, 0.9, 0.1), (0.1, 0.0, 0.9)))', loss=ce)")
+        "forward('matrix(…3989)', loss=ce)"
+    """
+    return _NUMBERS.sub(lambda found: f"…{hashlib.sha256(found[0].encode()).hexdigest()[:4]}", spec)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from noisewise.cli._asked import Asked, Config, as_list, with_settings
 from noisewise.cli._report import write as write_report
 from noisewise.dynamics import Spread, over_seeds
 from noisewise.dynamics._seeds import worth_telling
+from noisewise.spec import in_short
 
 if TYPE_CHECKING:
     from noisewise.train._compare import Progress, Runs
@@ -63,7 +64,7 @@ def compare(
     classes = len(data.read(source).classes)
     for line in filter(None, (underfitting(loss, classes) for loss in grid["loss"])):
         say(line)
-    rows = [(task.settings.loss, task.settings.noise, task.settings.seed) for task in tasks]
+    rows = [(in_short(task.settings.loss), in_short(task.settings.noise), task.settings.seed) for task in tasks]
     failed = None
     with resumable(), shown(rows) as watch:
         try:
@@ -181,13 +182,13 @@ def _show(results: list[dict[str, Any]]) -> None:
     for noise in dict.fromkeys(row["noise"] for row in results):
         rows = [row for row in results if row["noise"] == noise]
         seeds = rows[0]["seeds"]
-        console.print(Text(f"noise {noise}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}", style="italic"))
+        console.print(Text(f"noise {in_short(noise)}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}", style="italic"))
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         table.add_column("loss", overflow="fold", vertical="bottom")
         for name in columns:
             table.add_column(_MEASURES[name][0], justify="right", no_wrap=True, vertical="bottom")
         for row in rows:
-            table.add_row(Text(row["loss"]), *(_cell(row[name], 1 if name == "snr" else 100, between) for name in columns))
+            table.add_row(Text(in_short(row["loss"])), *(_cell(row[name], 1 if name == "snr" else 100, between) for name in columns))
         console.print(table, highlight=False)
     told = ("Accuracies in %, ± the standard deviation over seeds.", *(_MEASURES[name][1] for name in columns))
     console.print(Text(" ".join(told), style="dim italic"))

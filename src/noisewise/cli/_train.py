@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from noisewise.cli._app import app, percent, resumable, say, spoken_warnings
 from noisewise.cli._asked import Asked, Config, with_settings
+from noisewise.spec import in_short
 
 
 @app.command()
@@ -35,7 +36,7 @@ def train(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     first: list[int] = []
     with resumable(), spoken_warnings(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(settings.loss, total=None)
+        bar = progress.add_task(in_short(settings.loss), total=None)
 
         def watch(step: int, steps: int) -> None:
             if not first:

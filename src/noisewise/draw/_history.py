@@ -15,6 +15,7 @@ from noisewise.draw._look import look
 from noisewise.draw._thin import thinned
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError
+from noisewise.spec import in_short
 
 _MOST_POINTS = 200
 _TASK = ("data", "model", "noise")
@@ -135,7 +136,7 @@ def _seed(run: Dynamics) -> Any:
 def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """What tells runs of some settings apart: the loss, and each setting but the seed in which not all of them agree."""
     told = [name for name in dict.fromkeys(name for one in settings for name in one) if name not in _NOT_TOLD and _differs(settings, name)]
-    return [", ".join([one["loss"], *(_words(name, one.get(name)) for name in told)]) for one in settings]
+    return [", ".join([in_short(one["loss"]), *(_words(name, one.get(name)) for name in told)]) for one in settings]
 
 
 def task_of(settings: Sequence[Mapping[str, Any]]) -> str:
@@ -150,7 +151,7 @@ def _differs(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
 def _words(name: str, value: Any) -> str:
     if name not in _TASK:
         return f"{name}={value}"
-    return "no noise" if (name, value) == ("noise", "none") else str(value)
+    return "no noise" if (name, value) == ("noise", "none") else in_short(str(value))
 
 
 def course(seeds: Sequence[Mapping[int, float]]) -> Course | None:

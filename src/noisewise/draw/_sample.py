@@ -17,6 +17,7 @@ from noisewise.draw._look import look
 from noisewise.dynamics._slope import emphasis_among
 from noisewise.errors import InputError
 from noisewise.losses import MarginLoss, get
+from noisewise.spec import in_short
 
 _VISIBLE = 0.01  # the least p whose loss value must fit the panel: −log p has no end
 
@@ -118,7 +119,7 @@ def _line(spec: str, place: int, loss: MarginLoss, d: Tensor, classes: int) -> L
     colour, dash = look(place)
     focus, peak = curve.peak(pull)
     return Line(
-        label=spec,
+        label=in_short(spec),
         colour=colour,
         dash=dash,
         emphasis=pull(d).numpy(),

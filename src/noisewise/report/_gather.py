@@ -217,7 +217,7 @@ def _curves(runs: Sequence[Reading]) -> tuple[Figure | None, str | None]:
     places: dict[str, int] = {}
     for place, run in sorted(enumerate(runs), key=lambda one: one[1].origin is not None):
         if run in drawn:
-            places.setdefault(run.loss, place)
+            places.setdefault(run.spec, place)
     return curves_figure(sample(list(places), classes, list(places.values()))), note
 
 

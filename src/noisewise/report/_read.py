@@ -18,6 +18,7 @@ from noisewise.draw._film import Film, film
 from noisewise.dynamics import Dynamics, underfitting
 from noisewise.errors import InputError
 from noisewise.losses import Loss, get
+from noisewise.spec import in_short
 
 Value = TypeVar("Value")
 
@@ -68,7 +69,7 @@ class Reading:
     @property
     def task(self) -> tuple[str, str, str]:
         """What must be the same for runs to be compared: data, model and noise."""
-        data, model, noise = (str(self.setting(name)) for name in ("data", "model", "noise"))
+        data, model, noise = (in_short(str(self.setting(name))) for name in ("data", "model", "noise"))
         return data, model, noise
 
     @property
@@ -77,8 +78,12 @@ class Reading:
         return given if isinstance(given, int) else 0
 
     @property
-    def loss(self) -> str:
+    def spec(self) -> str:
         return str(self.setting("loss"))
+
+    @property
+    def loss(self) -> str:
+        return in_short(self.spec)
 
     @property
     def called(self) -> str:
@@ -126,12 +131,12 @@ class Reading:
     @cached_property
     def known_loss(self) -> Loss | None:
         """The loss itself; None if this noisewise does not have it."""
-        return self.attempt(lambda: get(self.loss))
+        return self.attempt(lambda: get(self.spec))
 
     @cached_property
     def starved(self) -> str | None:
         """The alarm that its loss hardly starts, with what would mend it."""
-        return self.attempt(lambda: underfitting(self.loss, len(self.classes))) if self.known_loss and self.classes else None
+        return self.attempt(lambda: underfitting(self.spec, len(self.classes))) if self.known_loss and self.classes else None
 
     @cached_property
     def labels(self) -> str | None:

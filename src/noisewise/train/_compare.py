@@ -23,7 +23,7 @@ import torch.multiprocessing as multiprocessing
 from noisewise.errors import InputError, must
 from noisewise.losses import Loss
 from noisewise.noise import Noise
-from noisewise.spec import whole
+from noisewise.spec import in_short, whole
 from noisewise.train._fit import Watch, check_settings, train
 from noisewise.train._folder import RunFolder, in_a_name, mark_ended
 from noisewise.train._mps import gpu_for_many
@@ -143,7 +143,8 @@ def train_all(
     if failures:
         place, why = next(iter(failures.items()))
         finished = Runs(Run(task.folder, data=data) for other, task in enumerate(tasks) if other not in failures)
-        raise RunsFailedError(f"{len(failures)} of {len(tasks)} runs failed; the first, {tasks[place].settings.loss}: {why}", finished)
+        first = in_short(tasks[place].settings.loss)
+        raise RunsFailedError(f"{len(failures)} of {len(tasks)} runs failed; the first, {first}: {why}", finished)
     return Runs(Run(task.folder, data=data) for task in tasks)
 
 

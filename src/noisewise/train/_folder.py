@@ -36,6 +36,7 @@ from noisewise.data import Dataset
 from noisewise.dynamics._record import FORMAT, missing, read_json, read_metrics
 from noisewise.errors import InputError
 from noisewise.output import PART, written_whole
+from noisewise.spec import in_short
 
 KEPT_CHECKPOINTS = 2
 _LONGEST_WORDS = 100  # two of them and a seed make a name that every file system takes
@@ -53,7 +54,7 @@ def in_a_name(spec: str) -> str:
         >>> in_a_name("0.3*nce + 0.7*mae")
         '0.3_nce_0.7_mae'
     """
-    words = re.sub(r"(?:(?!(?<![A-Za-z0-9.])-[0-9.])[^A-Za-z0-9.])+", "_", spec).strip("_")
+    words = re.sub(r"(?:(?!(?<![A-Za-z0-9.])-[0-9.])[^A-Za-z0-9.])+", "_", in_short(spec)).strip("_")
     if len(words) <= _LONGEST_WORDS:
         return words
     return f"{words[: _LONGEST_WORDS - 9]}_{hashlib.sha256(spec.encode()).hexdigest()[:8]}"

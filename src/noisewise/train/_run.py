@@ -15,6 +15,7 @@ from noisewise.dynamics._record import FORMAT, read_settings
 from noisewise.errors import InputError
 from noisewise.models import Classifier
 from noisewise.models import get as get_model
+from noisewise.spec import in_short
 from noisewise.train._folder import RunFolder
 from noisewise.train._settings import Settings
 
@@ -138,7 +139,7 @@ class Run:
     def __repr__(self) -> str:
         lines = [line for line in self.metrics if "test_accuracy" in line]
         tested = f", test accuracy {100 * lines[-1]['test_accuracy']:.2f} %" if lines else ""
-        return f"Run({str(self.path)!r}: {self.settings.loss} on {self.settings.data}, {self.state}{tested})"
+        return f"Run({str(self.path)!r}: {in_short(self.settings.loss)} on {self.settings.data}, {self.state}{tested})"
 
 
 def settings_of(folder: RunFolder) -> Settings:

@@ -5,6 +5,7 @@ The same names stand in Python, in a TOML file, on the command line and in a run
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -29,6 +30,7 @@ _WHOLE = dict.fromkeys(
 _BOUNDS = {name: Interval.parse(bounds) for name, bounds in (("weight_decay", "[0, inf)"), ("validation", "[0, 1)"), ("clip", "(0, inf)"))}
 _OPTIONAL = ("epochs", "steps", "classes_per_batch", "patience", "clip")
 _YES_OR_NO = ("normalise", "clean_pass", "compile")
+_FILE = re.compile(r"\.\w+['\"]")
 _CHOICES = {"precision": ("auto", "float32", "bfloat16")}
 _REGISTRIES: dict[str, Registry[Any]] = {
     "loss": losses.Loss.registry,
@@ -196,9 +198,12 @@ def _plain(value: Any) -> Any:
 
 
 def _spec(setting: str, registry: Registry[Any], value: Any) -> str:
-    """The spec of what was given: as it was written, or the repr of an object, if that says all there is to the object."""
+    """The spec of what was given: as it was written, or the repr of an object, if that says all there is to the object.
+
+    One that names a file is kept as what was read: a run must not change with the file.
+    """
     if isinstance(value, str):
-        return value
+        return repr(registry.get(value)) if _FILE.search(value) else value
     if not isinstance(value, Named) or value.registry is not registry:
         raise must(setting, "a run", f"the spec of a known {registry.kind} or such an object", value)
     try:
