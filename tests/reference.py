@@ -442,7 +442,7 @@ Matrix = tuple[tuple[float, ...], ...]
 
 
 def _forward_scores(scores: Array, labels: Labels, matrix: Matrix) -> tuple[Array, Array, Array]:
-    """p, the probability p̃ = Σ_i p_i T_iy of the given label, and the two-class scores whose margin is that of p̃."""
+    """p, the probability p′ = Σ_i p_i T_iy of the given label, and the two-class scores whose margin is that of p′."""
     p = softmax(scores)
     given = (p * np.array(matrix)[:, labels].T).sum(axis=1)
     return p, given, np.stack([np.log(given / (1 - given)), np.zeros_like(given)], axis=1)
@@ -453,14 +453,14 @@ def _forward_value(scores: Array, labels: Labels, inner: tuple[str, dict[str, An
 
 
 def _forward_gradient(scores: Array, labels: Labels, inner: tuple[str, dict[str, Any]], matrix: Matrix) -> Array:
-    """dL/ds_i = −w ∂Δ̃/∂s_i with ∂p̃/∂s_i = p_i (T_iy − p̃) and Δ̃ = log(p̃/(1 − p̃))."""
+    """dL/ds_i = −w ∂Δ′/∂s_i with ∂p′/∂s_i = p_i (T_iy − p′) and Δ′ = log(p′/(1 − p′))."""
     p, given, moved = _forward_scores(scores, labels, matrix)
     slope = gradient(inner[0], moved, np.zeros_like(labels), **inner[1])[:, 0] / (given * (1 - given))
     return slope[:, None] * p * (np.array(matrix)[:, labels].T - given[:, None])
 
 
 def _exact_forward(row: Row, label: int, matrix: Matrix) -> tuple[At, list[mpf], list[mpf]]:
-    """The margin of the given label, and what every class adds to p̃ and to 1 − p̃."""
+    """The margin of the given label, and what every class adds to p′ and to 1 − p′."""
     share = [mpf(kept[label]) for kept in matrix]
     given = [p * t for p, t in zip(row.p, share, strict=True)]
     other = [p * (1 - t) for p, t in zip(row.p, share, strict=True)]

@@ -37,7 +37,7 @@ class Forward(Loss, name="forward"):
     The model itself learns the true classes. What it needs is the transition matrix: of a noise with a name, counted, or estimated.
 
     Formula:
-        L = l(p̃),  p̃ = Σ_i p_i T_iy,  T_iy = P(given y | true i)
+        L = l(p′),  p′ = Σ_i p_i T_iy,  T_iy = P(given y | true i)
         w: by differentiation
 
     Args:
