@@ -9,6 +9,8 @@ import torch
 
 import noisewise
 from noisewise import InputError
+from noisewise.correct import correct, retrain
+from noisewise.correct._origin import read_origin
 from noisewise.losses import Forward
 from noisewise.noise import corrupt
 from noisewise.spec import in_short
@@ -90,6 +92,23 @@ def test_a_matrix_from_a_file_is_kept_as_its_numbers_and_shown_in_short(tmp_path
     page = noisewise.report.report([plain.path, corrected.path], tmp_path / "page.html").read_text(encoding="utf-8")
     told, how = page.split(">How it was run<")
     assert short in html.unescape(told) and (numbers := str(UNEVEN[0])[1:-1]) not in told and numbers in how
+
+
+def test_corrected_labels_are_trained_on_without_the_noise_they_no_longer_have(tmp_path):
+    labels = torch.arange(60) % 3
+    data = 3 * torch.eye(3)[labels] + torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), labels
+
+    def trained(loss: str) -> noisewise.Run:
+        return noisewise.fit("mlp", data, loss=loss, noise="pair(0.3)", epochs=3, batch_size=20, folder=tmp_path / loss[:3])
+
+    run = trained("forward('pair(0.3)', loss=gce(q=0.7), weight=(1.0, 2.0, 3.0))")
+    again = retrain(run, correct(run.find_label_issues()), data=data)
+    assert again.settings.loss == "gce(q=0.7, weight=(1.0, 2.0, 3.0))"
+    assert read_origin(again.path).settings["loss"] == run.settings.loss, "it is compared as what it was"
+    mixed = trained("0.5*forward('pair(0.3)') + 0.5*mae")
+    with pytest.raises(InputError, match=r"reckons with a noise that is no longer in corrected labels\. Give retrain another"):
+        retrain(mixed, correct(mixed.find_label_issues()), data=data)
+    assert retrain(mixed, correct(mixed.find_label_issues()), data=data, loss="mae").settings.loss == "mae"
 
 
 def test_another_noise_and_another_number_of_classes_take_another_matrix():

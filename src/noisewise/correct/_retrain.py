@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from noisewise import losses
 from noisewise.correct._correction import Correction
 from noisewise.correct._origin import Origin, digest, examples_of, first_labels, read_origin
 from noisewise.data import read
 from noisewise.data._own import is_official
 from noisewise.errors import InputError
+from noisewise.spec import in_short
 from noisewise.train import Run, fit
 from noisewise.train._fit import Watch
 from noisewise.train._sources import recorded_sources
@@ -29,7 +31,7 @@ def retrain(
     watch: Watch | None = None,
     **settings: Any,
 ) -> Run:
-    """Train a run again from scratch on corrected labels.
+    """Train a run again from scratch on corrected labels, a forward-corrected loss as the one inside it.
 
     Args:
         run: the run whose labels were corrected, or its folder.
@@ -60,13 +62,26 @@ def retrain(
         test = read(**sources["test"])
     elif test is None and sources["train"] is not None and is_official(sources["train"]["source"]):
         test = read(**{**sources["train"], "split": "test"})
-    asked = {**before, **_OTHERWISE, **settings}
+    otherwise = {**_OTHERWISE, **({} if "loss" in settings else _without_forward(before["loss"]))}
+    asked = {**before, **otherwise, **settings}
     model, _ = asked.pop("model"), asked.pop("data")
     corrected = correction.apply(examples).read_from(examples.source)
     again = fit(model, corrected, test=test, folder=target, watch=watch, **asked)
-    changed = [name for name in ("data", *_OTHERWISE) if name not in settings]
+    changed = [name for name in ("data", *otherwise) if name not in settings]
     Origin.of(run.dynamics, correction, again.dynamics, changed).write(first, correction, again.dynamics.record)
     return again
+
+
+def _without_forward(spec: str) -> dict[str, str]:
+    """The loss inside a forward correction: the noise that it reckons with is no longer in the labels."""
+    loss = losses.get(spec)
+    if isinstance(loss, losses.Forward):
+        return {"loss": loss.loss.spec(**loss.contract)}
+    if any(isinstance(part, losses.Forward) for part in loss.modules()):
+        raise InputError(
+            f"The loss {in_short(spec)} reckons with a noise that is no longer in corrected labels. Give retrain another with loss=…."
+        )
+    return {}
 
 
 def _check_free(folder: Path, correction: Correction) -> None:
