@@ -39,9 +39,9 @@ EXTREMES = [
 
 
 def matrix(noise: Noise, classes: int) -> tuple[tuple[float, ...], ...]:
-    """The transition matrix of the noises in the examples, by their definition."""
-    away = {"symmetric": lambda i, j: noise.rate / (classes - 1), "pair": lambda i, j: noise.rate * (j == (i + 1) % classes)}[noise.name]
-    return tuple(tuple(1 - noise.rate if i == j else away(i, j) for j in range(classes)) for i in range(classes))
+    """The transition matrix of symmetric noise, by its definition."""
+    assert noise.name == "symmetric"
+    return tuple(tuple(1 - noise.rate if i == j else noise.rate / (classes - 1) for j in range(classes)) for i in range(classes))
 
 
 def transcription(loss: Loss, classes: int) -> tuple[str, dict[str, object], float]:

@@ -1,4 +1,3 @@
-import functools
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ from torch import Tensor
 from noisewise.arrays import Floats
 from noisewise.errors import InputError, must
 from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss
-from noisewise.noise import ClassNoise, Examples, Matrix, Noise, NoNoise, Stream
+from noisewise.noise import ClassNoise, Matrix, Noise, NoNoise, matrix_of
 from noisewise.noise import registry as noises
 from noisewise.spec import setting
 
@@ -19,11 +18,6 @@ def _of_the_class(value: Any) -> Noise:
     if not all(isinstance(part, ClassNoise | NoNoise) for part in noise.parts):
         raise must("noise", "Forward", "one that looks at the class alone, such as 'symmetric(0.4)', or a transition matrix", value)
     return noise
-
-
-def _product(noise: Noise, examples: Examples, seed: int) -> Floats:
-    matrices = [part.corrupt(examples, Stream(seed, repr(part)))[1] for part in noise.parts]
-    return functools.reduce(np.matmul, [matrix for matrix in matrices if matrix is not None])
 
 
 def _below_zero(scores: Tensor) -> Tensor:
@@ -88,11 +82,9 @@ class Forward(Loss, name="forward"):
 
     def transition(self, classes: int) -> Floats:
         """T among so many classes; refused where it is drawn anew for every seed, or where a label never occurs."""
-        examples = Examples(np.arange(classes), classes, None, np.zeros(classes, dtype=bool))
-        for part in self.noise.parts:
-            part.check(examples)
-        matrix, other = (_product(self.noise, examples, seed) for seed in (0, 1))
-        if not np.array_equal(matrix, other):
+        matrix, other = (matrix_of(self.noise, classes, seed) for seed in (0, 1))
+        assert matrix is not None, "it looks at the class alone"
+        if not np.array_equal(matrix, other):  # type: ignore[arg-type]
             raise InputError(f"The matrix of {self.noise!r} is drawn with the seed of a run. Give forward the matrix itself.")
         if not matrix.any(axis=0).all():
             never = int(matrix.any(axis=0).argmin())

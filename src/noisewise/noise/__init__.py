@@ -15,7 +15,7 @@ from noisewise.noise._by_superclass import (
     SuperclassSwap,
     SuperclassUniform,
 )
-from noisewise.noise._corrupt import Corruption, corrupt
+from noisewise.noise._corrupt import Corruption, corrupt, matrix_of
 from noisewise.noise._rule import ClassNoise, DirectedNoise, Examples, Flipping, Noise, Sum, registry
 from noisewise.noise._stream import Stream
 
@@ -45,5 +45,6 @@ __all__ = [
     "Symmetric",
     "SymmetricInclusive",
     "corrupt",
+    "matrix_of",
     "registry",
 ]

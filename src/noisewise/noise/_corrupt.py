@@ -1,4 +1,4 @@
-"""The one function that applies a noise, and what it returns."""
+"""The one function that applies a noise, what it returns, and the transition matrix alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.arrays import Flags
+from noisewise.arrays import Flags, Floats
 from noisewise.errors import must
 from noisewise.noise._rule import Examples, Noise, registry
 from noisewise.noise._stream import Stream
@@ -88,26 +88,48 @@ def corrupt(
         raise must("noise", "corrupt", 'a noise or its spec, like "symmetric(0.4)"', noise)
     seed = whole("seed", "corrupt", seed)
     examples = _examples(labels, num_classes, inputs, superclasses, human or {}, other_inputs)
-    for part in rule.parts:
-        part.check(examples)
     true = examples.labels
-    matrices = []
-    for position, part in enumerate(rule.parts):
-        examples, matrix = part.corrupt(examples, Stream(seed, f"{position}/{part!r}"))
-        matrices.append(matrix)
-    known = [matrix for matrix in matrices if matrix is not None]
+    examples, asked = _applied(rule, examples, seed)
     mask = (examples.labels != true) | examples.replaced
     device = labels.device if isinstance(labels, Tensor) else "cpu"
     return Corruption(
         labels=torch.from_numpy(examples.labels).to(device),
         mask=torch.from_numpy(mask).to(device),
-        asked=torch.from_numpy(functools.reduce(np.matmul, known)) if len(known) == len(matrices) else None,
+        asked=None if asked is None else torch.from_numpy(asked),
         realised=counted(true, examples.labels, examples.num_classes),
         digest=_digest(examples, mask, repr(rule), seed),
         noise=repr(rule),
         seed=seed,
         inputs=examples.inputs if examples.replaced.any() else None,
     )
+
+
+def matrix_of(noise: Noise, num_classes: int, seed: int = 0) -> Floats | None:
+    """The transition matrix a noise stands for among so many classes, or None where it depends on more than the class.
+
+    Args:
+        noise: one that needs no inputs, nor anything else beside the labels.
+        num_classes: the number of classes.
+        seed: of those that draw their matrix.
+
+    Example:
+        >>> matrix_of(registry.get("pair(0.25)"), 2)
+        array([[0.75, 0.25],
+               [0.25, 0.75]])
+    """
+    return _applied(noise, Examples(np.arange(num_classes), num_classes, None, np.zeros(num_classes, dtype=bool)), seed)[1]
+
+
+def _applied(rule: Noise, examples: Examples, seed: int) -> tuple[Examples, Floats | None]:
+    """The examples after all parts of a rule, each of which was checked before the first, and its transition matrix."""
+    for part in rule.parts:
+        part.check(examples)
+    matrices = []
+    for position, part in enumerate(rule.parts):
+        examples, matrix = part.corrupt(examples, Stream(seed, f"{position}/{part!r}"))
+        matrices.append(matrix)
+    known = [matrix for matrix in matrices if matrix is not None]
+    return examples, functools.reduce(np.matmul, known) if len(known) == len(matrices) else None
 
 
 def _examples(

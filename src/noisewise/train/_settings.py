@@ -30,7 +30,7 @@ _WHOLE = dict.fromkeys(
 _BOUNDS = {name: Interval.parse(bounds) for name, bounds in (("weight_decay", "[0, inf)"), ("validation", "[0, 1)"), ("clip", "(0, inf)"))}
 _OPTIONAL = ("epochs", "steps", "classes_per_batch", "patience", "clip")
 _YES_OR_NO = ("normalise", "clean_pass", "compile")
-_FILE = re.compile(r"\.\w+['\"]")
+_FILE = re.compile(r"\.\w+['\"]")  # the end of a file's name in a spec
 _CHOICES = {"precision": ("auto", "float32", "bfloat16")}
 _REGISTRIES: dict[str, Registry[Any]] = {
     "loss": losses.Loss.registry,
