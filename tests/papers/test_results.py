@@ -140,11 +140,11 @@ def test_runs_held_elsewhere_count_and_are_not_trained_again(tmp_path: Path) -> 
     _trained("loss=ce", tmp_path / "one")
     held = results(tmp_path / "one")
     plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path / "two", held=held)
-    assert [loss for loss, _, _ in plan.rows] == ["mae", "0.00390625*imae(T=8, normalise='batch')"], "table 1 has a run of table 6"
+    assert [loss for loss, _, _ in plan.rows] == ["0.5*mae", "0.00390625*imae(T=8, normalise='batch')"], "table 1 has a run of table 6"
     second = papers.reproduce(replace(plan, tasks=plan.tasks[:1]))
     assert {one.cell.words for one in second.cells if one.ours is not None} == {"CCE", "MAE"}
     (written,) = results(tmp_path / "two").portions
-    assert [run.settings["loss"] for run in written.runs] == ["mae"], "what is held elsewhere stays there"
+    assert [run.settings["loss"] for run in written.runs] == ["0.5*mae"], "what is held elsewhere stays there"
     assert second.found.portions == (*held.portions, written)
     assert took(get("imae/table1"), second.found, quick=True) == f"{spent([written])}; runs shared with imae/table6, {spent(held.portions)}"
     assert took(get("imae/table3"), second.found, quick=True) == ""
@@ -164,7 +164,7 @@ def test_what_is_cut_short_is_written_down(tmp_path: Path) -> None:
     (portion,) = results(tmp_path).portions
     assert [run.settings["loss"] for run in portion.runs] == ["ce"] and portion.seconds > 0
     again = papers.plan(get("imae/table1"), quick=True, output=tmp_path)
-    assert [loss for loss, _, _ in again.rows] == ["mae", "0.00390625*imae(T=8, normalise='batch')"]
+    assert [loss for loss, _, _ in again.rows] == ["0.5*mae", "0.00390625*imae(T=8, normalise='batch')"]
     done = papers.reproduce(again)
     (whole,) = done.found.portions
     assert len(whole.runs) == 3 and whole.started == portion.started and whole.seconds > portion.seconds
