@@ -252,6 +252,7 @@ class GraphedStep:
             warnings.simplefilter("ignore")
             with torch.cuda.graph(graph, pool=self._pool):
                 self._step(held)
+        torch.cuda.synchronize()  # torch seeds the generators on the stream of the capture, for which a replay does not wait
         self._pool = self._pool or graph.pool()
         for tensor, value in zip(self._state(), kept, strict=True):
             tensor.copy_(value)
