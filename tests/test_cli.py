@@ -169,6 +169,23 @@ def test_an_interrupted_command_says_so_in_one_line(monkeypatch: pytest.MonkeyPa
     assert (stopped.exit_code, stopped.stdout, stopped.stderr.strip()) == (130, "", "noisewise: interrupted.")
 
 
+@pytest.mark.parametrize(
+    "command", [["audit"], ["train", "--data", "digits", "--model", "linear", "--epochs", "1", "-o"]], ids=["read", "written"]
+)
+def test_a_name_too_long_for_a_file_is_answered_in_short(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failed = run(app, [*command, 300 * "a"])
+    assert failed.exit_code == 2 and failed.stderr.startswith("noisewise: The file 'aaa") and len(failed.stderr) < 200
+    assert failed.stderr.endswith("cannot be used (File name too long).\n") and not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which only Linux has")
+def test_a_full_disk_is_answered_in_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        failed = subprocess.run([sys.executable, "-m", "noisewise", "losses", "--json"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (failed.returncode, failed.stderr) == (2, "noisewise: A file cannot be used (No space left on device).\n")
+
+
 def test_where_docstrings_are_dropped_only_the_help_is_poorer() -> None:
     for arguments, word in ((["--help"], "losses"), (["train", "--help"], "--batch-size"), (["losses", "gce"], "focus  0.412")):
         command = [sys.executable, "-OO", "-m", "noisewise", *arguments]
@@ -183,6 +200,12 @@ def test_where_only_ascii_can_be_printed_the_same_is_said_with_escapes() -> None
 
     assert "(q \\u2192 0)" in printed("ascii") and "(q → 0)" in printed("utf-8")
     assert json.loads(printed("ascii", "--json")) == json.loads(printed("utf-8", "--json"))
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["data"], ["data", "get"], ["figure", "curves"]], ids=" ".join)
+def test_help_has_a_short_name(command: list[str]) -> None:
+    short, long = (run(app, [*command, option]) for option in ("-h", "--help"))
+    assert (short.exit_code, short.stdout) == (0, long.stdout) and "Usage: " in short.stdout
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])

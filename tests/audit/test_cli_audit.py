@@ -160,16 +160,17 @@ def test_a_run_that_lost_its_settings_is_not_taken_for_images(run, tmp_path, mon
     assert "The folder 'run' looks like a damaged run: it has no settings.json." in refused("audit", "run")
 
 
-def own_table(path, number=60):
+def own_table(path, number=60, wrong=0):
     rng = np.random.default_rng(0)
     labels = np.arange(number) % 2
-    table(path, rng.normal(size=(number, 4)) + 2 * labels[:, None], labels, [*"abcd", "kind"])
+    given = np.where(np.arange(number) < wrong, 1 - labels, labels)
+    table(path, rng.normal(size=(number, 4)) + 2 * labels[:, None], given, [*"abcd", "kind"])
     return path
 
 
 def test_an_audit_names_its_run_which_is_corrected_trained_again_and_tested(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = noisewise("audit", own_table(tmp_path / "mine.csv"), "--label", "kind", "--epochs", 2)
+    done = noisewise("audit", own_table(tmp_path / "mine.csv", wrong=6), "--label", "kind", "--epochs", 20)
     *_, page, run = done.stdout.splitlines()
     assert page == "issues.html" and (tmp_path / run / "settings.json").is_file()
     done = noisewise("correct", run, "--retrain", "--test", "mine.csv", "--run", "again")
@@ -333,6 +334,14 @@ def test_correcting_and_training_again_is_one_command(run):
     assert "Before and after the correction" in page and "ce, relabelled" in page
     done = noisewise("correct", run.parent / "run-corrected", "--policy", "prune", "--retrain")
     assert done.exit_code == 0 and (run.parent / "run-corrected-corrected/model.safetensors").exists(), done.stderr
+
+
+def test_labels_that_stay_as_they_are_are_not_trained_on_again(run, tmp_path):
+    (tmp_path / "decisions.json").write_text("[]")
+    done = noisewise("correct", run, "--decisions", tmp_path / "decisions.json", "--retrain")
+    assert done.exit_code == 0 and "none changed" in done.stdout
+    assert done.stderr == "noisewise: no label was changed, so nothing was trained again.\n"
+    assert not (run.parent / "run-corrected").exists() and (run / "corrected.csv").exists()
 
 
 def test_what_correct_cannot_do_is_said_and_changes_nothing(run, tmp_path):

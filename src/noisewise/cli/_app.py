@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import re
@@ -26,6 +27,16 @@ _FLAGS["features"] = "--feature"
 AsJson = Annotated[bool, typer.Option("--json", help="Print plain data for machines.")]
 
 
+_NOT_OURS = (errno.ENAMETOOLONG, errno.ENOSPC)
+"""What a file system refuses wherever it is asked, and no check can know beforehand."""
+
+
+def _file(name: Any) -> str:
+    """A file in a sentence, in short if its name is long; while one is written to, its name is not known."""
+    text = str(name)
+    return "A file" if name is None else f"The file {text if len(text) <= 100 else f'{text[:50]}…{text[-50:]}'!r}"
+
+
 class OneSentence(TyperGroup):
     """Ends every wrong input with exit code 2 and one sentence on stderr."""
 
@@ -46,6 +57,10 @@ class OneSentence(TyperGroup):
             sentence = in_flags(str(error))
         except _UsageError as error:
             sentence = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+        except OSError as error:
+            if error.errno not in _NOT_OURS:
+                raise
+            sentence = f"{_file(error.filename)} cannot be used ({error.strerror})."
         except (typer.Abort, KeyboardInterrupt):
             sys.exit(130)
         if sentence:  # a group without a command has printed its help
@@ -63,13 +78,13 @@ class OneSentence(TyperGroup):
         if args[0] not in self.commands and not args[0].startswith("-"):
             raise unknown("command", args[0], self.commands)
         name, command, rest = super().resolve_command(ctx, args)
-        _check_once(command, rest)
+        _check_once(ctx, command, rest)
         return name, command, rest
 
 
-def _check_once(command: Any, args: list[str]) -> None:
+def _check_once(parent: Any, command: Any, args: list[str]) -> None:
     """Refuse an option that is given more often than it counts; the last would win, and the others do nothing."""
-    _, _, order = command.make_parser(typer.Context(command, resilient_parsing=True)).parse_args(list(args))
+    _, _, order = command.make_parser(typer.Context(command, parent=parent, resilient_parsing=True)).parse_args(list(args))
     for option in order:
         times = order.count(option)
         if option.param_type_name == "option" and not option.multiple and times > 1:
@@ -90,7 +105,11 @@ def in_flags(sentence: str) -> str:
 
 
 app = typer.Typer(
-    cls=OneSentence, add_completion=False, rich_markup_mode="rich", help="Train classifiers on labels you cannot fully trust."
+    cls=OneSentence,
+    add_completion=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train classifiers on labels you cannot fully trust.",
 )
 
 

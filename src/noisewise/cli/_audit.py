@@ -204,8 +204,11 @@ def correct(
         decided = None if decisions is None else read_decisions(decisions)
         correction = apply(find(run), policy, decisions=decided)
         check_output(target, "correct", (".csv",))
-        lines = _retrain(run, correction, run_folder, source, test) if retrain else []
+        again = retrain and bool(correction.changed.any())
+        lines = _retrain(run, correction, run_folder, source, test) if again else []
         print(repr(correction), correction.write(target), *lines, sep="\n")  # only now: all that could be refused has been checked
+        if retrain and not again:
+            say("no label was changed, so nothing was trained again.")
 
 
 def _check_replacing(target: Path, review: Path | None, source: str) -> None:
