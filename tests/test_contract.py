@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 import noisewise
 from noisewise import InputError
+from noisewise.kernels import loss_and_gradient
 from noisewise.losses import CE, GCE, IMAE, MAE
 from registry import EVERY, SEPARATE, batch, build
 
@@ -341,3 +342,9 @@ def test_a_model_may_contain_its_loss():
     assert model.loss.weight.dtype == torch.float64
     assert list(model.state_dict()) == ["layer.weight", "layer.bias", "loss.weight"]
     assert torch.isfinite(model(torch.randn(4, 3, dtype=torch.float64), torch.randint(5, (4,))))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int16, torch.int64])
+def test_labels_of_any_whole_type_have_their_margins(dtype):
+    scores, labels = torch.randn(2, 200), torch.tensor([156, 3])  # as uint8, the default −100 of ignore_index is 156
+    torch.testing.assert_close(loss_and_gradient("ce", scores, labels.to(dtype)).margin, noisewise.margin(scores, labels))

@@ -323,3 +323,10 @@ def test_the_spread_of_a_batch_is_the_variance_of_its_emphasis():
     assert spread("nce", scores, target) > 0
     with pytest.raises(InputError, match="'norm'"):
         curriculum.spread("ce", norm="l2")
+
+
+@pytest.mark.parametrize("expected", [-3.0, -61.0, -63.0, -70.0, -200.0, -1503.0, -20000.0])
+def test_the_maximum_is_found_wherever_a_shift_puts_it(expected):
+    loss = noisewise.get(f"normalised(shifted(mae, 2.0, expected={expected}), by='maximum')")
+    near = torch.linspace(expected - 10, expected + 10, 20001, dtype=torch.float64)
+    assert loss.emphasis(near).max().item() == pytest.approx(1, abs=1e-6)

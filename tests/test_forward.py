@@ -14,7 +14,7 @@ from noisewise.correct._origin import read_origin
 from noisewise.losses import Forward
 from noisewise.noise import corrupt
 from noisewise.spec import in_short
-from noisewise.transition import counted
+from noisewise.transition import anchor_points, counted
 
 UNEVEN = [[0.6, 0.3, 0.1], [0.0, 0.9, 0.1], [0.5, 0.0, 0.5]]
 SCORES = torch.tensor([[1.0, -2.0, 0.5], [0.0, 3.0, -1.0], [2.0, 2.0, 2.5], [-9.0, 4.0, 0.0]], dtype=torch.float64)
@@ -153,3 +153,17 @@ def test_what_has_no_matrix_is_refused(noise, classes, said):
     with pytest.raises(InputError) as refusal:
         Forward(noise)(torch.zeros(1, classes), torch.tensor([0]))
     assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize("diagonal", [1.0, 1.0000005])
+def test_a_matrix_that_is_one_but_for_rounding_gives_the_loss_itself(diagonal):
+    scores, target = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2])
+    found = Forward((diagonal * torch.eye(3, dtype=torch.float64)).numpy())(scores, target)
+    torch.testing.assert_close(found, noisewise.get("ce")(scores, target))
+
+
+def test_a_matrix_estimated_from_half_precision_is_taken():
+    scores = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    matrix = anchor_points((3 * scores).softmax(1).half())
+    torch.testing.assert_close(matrix.sum(1), torch.ones(4, dtype=torch.float64))
+    assert Forward(matrix)(scores, scores.argmax(1)).isfinite()

@@ -213,7 +213,10 @@ def test_it_compiles_to_machine_code():
     assert ended.returncode == 0, ended.stderr[-2000:]
 
 
-@pytest.mark.parametrize("spec", ["imae(T=8)", "gr(beta=8, lam=0.5)"])  # their values are looked up in tables made when first needed
+@pytest.mark.parametrize(
+    "spec",  # what they look up is made when first needed
+    ["imae(T=8)", "gr(beta=8, lam=0.5)", "forward('symmetric(0.4)')", "forward('pair(0.3)', loss=gce(q=0.7))"],
+)
 def test_a_loss_can_be_compiled_before_it_is_ever_called(spec):
     loss, (scores, target) = build(spec), batch()
     compiled = torch.compile(loss, fullgraph=True, backend="eager")

@@ -250,3 +250,74 @@ def test_published_p_space_formulas_fail_where_ours_do_not():
     scores.grad = None
     noisewise.get("gce(q=0.7)")(scores, torch.tensor([0, 0])).backward()
     assert torch.isfinite(scores.grad).all()
+
+
+@pytest.mark.parametrize("spec", ["mse", "binary(mse)"])
+@pytest.mark.parametrize("score", [3.0, 8.0, 10.0, 15.0])
+def test_a_learned_class_costs_as_much_by_its_probabilities_as_by_its_label(spec: str, score: float) -> None:
+    scores = torch.tensor([[score]] if spec.startswith("binary") else [[score, 0.0, 1.0]])
+    exact = build(spec)(scores.double(), torch.ones_like(scores).double() if spec.startswith("binary") else torch.tensor([0]))
+    found = build(spec)(scores, torch.eye(scores.shape[1])[:1])
+    assert found.item() == pytest.approx(exact.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(("a", "q"), [(1.1, 40.0), (1.001, 13.0), (1.0001, 10.0), (2.0, 3.0)])
+@pytest.mark.parametrize("score", [-30.0, -1.0, 0.0, 3.0, 12.0])
+def test_a_steep_aul_stays_finite_in_float32(a: float, q: float, score: float) -> None:
+    scores, label = torch.tensor([[score, 0.0]]), torch.tensor([0])
+    p = 1 / (1 + mp.exp(-mpf(score)))
+    exact = ((mpf(a) - p) ** mpf(q) - (mpf(a) - 1) ** mpf(q)) / mpf(q)
+    assert noisewise.get(f"aul(a={a}, q={q})")(scores, label).item() == pytest.approx(float(exact), rel=1e-4, abs=1e-37)
+
+
+def test_clipped_scores_have_second_derivatives_where_they_are_zero_and_leave_masked_classes_out() -> None:
+    loss, label = noisewise.get("logit_clip(ce, tau=1.5)"), torch.tensor([0])
+    zero = torch.zeros(1, 3, dtype=torch.float64)
+    torch.testing.assert_close(
+        torch.autograd.functional.hessian(lambda s: loss(s, label), zero),
+        torch.autograd.functional.hessian(lambda s: noisewise.get("ce")(s, label), zero),
+    )
+    for size in (1.0, 1e20):
+        scores = size * torch.tensor([[1.0, 2.0]])
+        masked = torch.cat([scores, torch.tensor([[-torch.inf]])], 1).requires_grad_()
+        value = loss(masked, label)
+        value.backward()
+        torch.testing.assert_close(value, loss(scores, label))
+        assert masked.grad is not None and masked.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("several", [True, False], ids=["in all views", "in one view"])
+def test_a_class_masked_in_views_is_as_one_that_is_not_there(several: bool) -> None:
+    full = [torch.tensor([[1.0, 0.0, 0.3]], dtype=torch.float64), torch.tensor([[0.0, 1.0, -0.2]], dtype=torch.float64)]
+    gone = torch.tensor([[False, False, True]])
+    views = [view.masked_fill(gone & (several or place == 0), -torch.inf).requires_grad_() for place, view in enumerate(full)]
+    low = [view.masked_fill(gone & (several or place == 0), -700.0).requires_grad_() for place, view in enumerate(full)]
+    one, other = (GJS()(given, torch.tensor([0])) for given in (views, low))
+    torch.testing.assert_close(one, other)
+    for found, expected in zip(torch.autograd.grad(one, views), torch.autograd.grad(other, low), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_views_of_one_example_take_probabilities_and_smoothing() -> None:
+    views, target = [torch.tensor([0.3, -1.0, 2.0]), torch.tensor([1.0, 0.0, 0.5])], torch.tensor([0.2, 0.7, 0.1])
+    rows = [view.unsqueeze(0) for view in views]
+    torch.testing.assert_close(GJS()(views, target), GJS()(rows, target.unsqueeze(0)))
+    smooth = GJS(label_smoothing=0.1)
+    torch.testing.assert_close(smooth(views, torch.tensor(1)), smooth(rows, torch.tensor([1])))
+
+
+@pytest.mark.parametrize("spec", ["anl_ce(p_min=0.2)", "anl_fl(p_min=0.2)"])
+def test_where_every_class_costs_the_most_nothing_is_divided_by_nothing(spec: str) -> None:
+    assert noisewise.get(spec)(torch.zeros(1, 10), torch.tensor([3])).isfinite()
+
+
+@pytest.mark.parametrize("spec", ["nce", "nfl", "anl_ce", "anl_fl", "0.3*nce + 0.7*mae"])
+@pytest.mark.parametrize("label", [0, 1, 2])
+def test_a_masked_class_is_as_one_that_is_not_there(spec: str, label: int) -> None:
+    scores, target = torch.tensor([[0.0, 1.0, 3.0]], dtype=torch.float64), torch.tensor([label])
+    loss = noisewise.get(spec)
+    few, many = scores.clone().requires_grad_(), torch.cat([scores, torch.full((1, 1), -torch.inf)], 1).requires_grad_()
+    one, other = loss(few, target), loss(many, target)
+    torch.testing.assert_close(one, other)
+    (expected,), (found,) = torch.autograd.grad(one, few), torch.autograd.grad(other, many)
+    torch.testing.assert_close(found, torch.nn.functional.pad(expected, (0, 1)))

@@ -23,21 +23,29 @@ def peak(curve: Curve) -> tuple[float, float]:
         >>> p, round(height, 12)
         (0.5, 0.25)
     """
-    low, high = -60.0, 60.0
-    best, height = 0.0, -torch.inf
+    best, height, step = 0.0, -torch.inf, 0.0
+    for reach in (60.0, 1500.0, REACH):  # most peak within the first; one that was shifted may do so where others have long ended
+        d = torch.linspace(-reach, reach, 961, dtype=torch.float64)
+        top, value = _largest(curve, d)
+        if value > height:
+            best, height, step = top, value, float(d[1] - d[0])
+    step = max(step, 4.0)  # the largest may lie beyond the end of its line
     for _ in range(6):
-        d = torch.linspace(low, high, 961, dtype=torch.float64)
-        values = curve(d)
-        top = int(values.argmax())
-        if float(values[top]) > height:
-            best, height = float(d[top]), float(values[top])
-        step = (high - low) / 960
-        low, high = best - 2 * step, best + 2 * step
+        top, value = _largest(curve, torch.linspace(best - 2 * step, best + 2 * step, 961, dtype=torch.float64))
+        if value > height * (1 + 4e-16):  # more than rounding makes of equal values
+            best, height = top, value
+        step = 4 * step / 960
     ends = curve(torch.tensor([-REACH, REACH], dtype=torch.float64))
     for p, end in zip((0.0, 1.0), ends.tolist(), strict=True):
         if end >= height * (1 - 1e-12):
             return p, end
     return round(float(torch.tensor(best, dtype=torch.float64).sigmoid()), 7), height
+
+
+def _largest(curve: Curve, d: Tensor) -> tuple[float, float]:
+    values = curve(d)
+    top = int(values.argmax())
+    return float(d[top]), float(values[top])
 
 
 def area(curve: Curve) -> float:

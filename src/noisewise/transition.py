@@ -48,6 +48,8 @@ def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int
 def as_probabilities(values: Any, *, what: str = "probabilities", owner: str) -> Tensor:
     """Class probabilities as a float64 tensor on the CPU, apart from any graph, or the one error sentence.
 
+    Rows that sum to one but for the rounding of a short format are made to.
+
     Args:
         values: a tensor, an array or lists, (examples, classes).
         what: what the error calls them.
@@ -70,7 +72,7 @@ Got 'row 1: [0.5, 0.4]' instead.
     if wrong.any():
         row = int(wrong.int().argmax())
         raise must(what, owner, "at least zero, with rows that sum to one", f"row {row}: {probabilities[row].tolist()[:10]}")
-    return probabilities
+    return probabilities / probabilities.sum(1, keepdim=True)
 
 
 def _labelled(labels: Any, probabilities: Any, owner: str) -> tuple[Tensor, Tensor]:

@@ -144,6 +144,7 @@ def _by_torch(loss: Loss, scores: Tensor, target: Tensor, sample_weight: Tensor 
         leaf = at_least_float(scores).detach().requires_grad_()
         value = loss(leaf, target, sample_weight=sample_weight)
         (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    target = target.long()  # an unsigned type has no −100
     kept = target != loss.ignore_index
     margins = margin(leaf.detach(), target.masked_fill(~kept, 0)).masked_fill(~kept, torch.nan)
     bare = copy.deepcopy(loss)

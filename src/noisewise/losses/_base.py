@@ -134,6 +134,7 @@ class Loss(Named, nn.Module, registry=registry):
         scores = at_least_float(scores)
         if single:
             scores, target = scores.unsqueeze(0), target.unsqueeze(0)
+            common = None if common is None else common.unsqueeze(0)
         if self.reduction == "mean":
             check_some(scores, name)
         if soft:

@@ -1,5 +1,6 @@
 """Losses that look at what every class would cost: as a share of the total, on average, or by what the other classes lack."""
 
+import torch
 from torch import Tensor
 
 from noisewise.losses._base import Loss
@@ -26,8 +27,14 @@ def log_probabilities(scores: Tensor) -> Tensor:
 
 
 def share(costs: Tensor) -> Tensor:
-    """Every class's cost as a share of the costs of all classes (Ma et al. 2020)."""
-    return costs / costs.sum(1, keepdim=True)
+    """Every class's cost as a share of the costs of all classes (Ma et al. 2020), but of those masked by a score of −inf.
+
+    None has a share where nothing costs anything.
+    """
+    masked = costs == torch.inf
+    finite = costs.masked_fill(masked, 0.0)
+    total = finite.sum(1, keepdim=True)
+    return (finite / torch.where(total == 0, 1.0, total)).masked_fill(masked, torch.inf)
 
 
 def negative_share(costs: Tensor, most: float) -> Tensor:

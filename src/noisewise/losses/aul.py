@@ -1,5 +1,6 @@
 import math
 
+import torch
 from torch import Tensor
 
 from noisewise.losses._base import MarginLoss
@@ -31,8 +32,10 @@ class AUL(MarginLoss, name="aul"):
     q: float = setting(default=3.0, bounds="(0, inf)")
 
     def value(self, d: Tensor) -> Tensor:
-        least = self.a - 1  # a − p = least + (1 − p), which is exact as p → 1
-        return math.pow(least, self.q) * (self.q * ((-d).sigmoid() / least).log1p()).expm1() / self.q
+        least, rest = self.a - 1, (-d).sigmoid()  # a − p = least + (1 − p), which is exact as p → 1
+        near = math.pow(least, self.q) * (self.q * (rest.clamp(max=least) / least).log1p()).expm1()
+        far = (least + rest) ** self.q - math.pow(least, self.q)  # where nothing cancels, and a quotient may be too large
+        return torch.where(rest > least, far, near) / self.q
 
     def emphasis(self, d: Tensor) -> Tensor:
         rest = (-d).sigmoid()

@@ -55,7 +55,8 @@ class Forward(Loss, name="forward"):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._shares: dict[Any, tuple[Tensor, ...]] = {}
+        self._shares: dict[Any, Tensor] = {}
+        self._spelled = self.noise, repr(self.noise)
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
         shifted = _below_zero(scores)
@@ -67,17 +68,17 @@ class Forward(Loss, name="forward"):
         given, other = ((rows + part).logsumexp(-1).movedim(-1, 1) for part in self._log_shares(scores))
         return self.loss.of_margin(given - other, scores.shape[1])
 
-    def _log_shares(self, scores: Tensor) -> tuple[Tensor, ...]:
+    def _log_shares(self, scores: Tensor) -> Tensor:
         """log T and log(1 − T), the given label first: what every class adds to the odds of a label."""
-        classes, dtype, device = scores.shape[1], scores.dtype, scores.device
-        key = self.noise, classes, dtype, device
-        shares = self._shares.get(key)
+        where = scores.shape[1], scores.dtype, scores.device
+        if torch.compiler.is_compiling():
+            known, text = self._spelled
+            return _constant(text if known is self.noise else repr(self.noise), *where)
+        shares = self._shares.get((self.noise, *where))
         if shares is None:
-            matrix = self.transition(classes).T
-            with np.errstate(divide="ignore"):
-                shares = tuple(torch.tensor(part, dtype=dtype, device=device) for part in (np.log(matrix), np.log1p(-matrix)))
+            shares = _made(self, *where)
             if not torch._C._are_functorch_transforms_active():  # what is made inside of one must not outlive it
-                self._shares[key] = shares
+                self._shares[self.noise, *where] = shares
         return shares
 
     def transition(self, classes: int) -> Floats:
@@ -93,3 +94,18 @@ class Forward(Loss, name="forward"):
 
     def _literal(self, key: str) -> Any:
         return repr(self.noise) if key == "noise" else super()._literal(key)
+
+
+def _made(loss: Forward, classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    matrix = np.minimum(loss.transition(classes).T, 1)  # one that was estimated may be a hair above
+    with np.errstate(divide="ignore"):
+        return torch.from_numpy(np.stack([np.log(matrix), np.log1p(-matrix)])).to(device, dtype)
+
+
+def _constant(noise: str, classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What a compiled loss takes as it is: its compiler knows no noises."""
+    return _made(Forward(noise), classes, dtype, device)
+
+
+# What torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler.
+_constant._dynamo_marked_constant = True  # type: ignore[attr-defined]

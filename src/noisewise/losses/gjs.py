@@ -42,7 +42,8 @@ class GJS(JS, name="gjs"):
             raise InputError(f"The views given to GJS must be scores of one shape. Got {[tuple(view.shape) for view in scores]}.")
         dim = class_dim(scores[0])
         views = torch.stack([at_least_float(view).log_softmax(dim) for view in scores])
-        mean = views.logsumexp(0) - math.log(len(scores))
-        gap = torch.where(views == -torch.inf, 0.0, views.exp() * (views - mean)).sum(dim + 1).mean(0)
-        common = gap / -math.log1p(-self.pi)
-        return self._loss(mean, target, sample_weight, common, scores[0].dtype)
+        masked = views == -torch.inf
+        finite = views.masked_fill(masked, torch.finfo(views.dtype).min)  # whose differences have gradients
+        mean = finite.logsumexp(0) - math.log(len(scores))
+        common = (views.exp() * (finite - mean)).sum(dim + 1).mean(0) / -math.log1p(-self.pi)
+        return self._loss(mean.masked_fill(masked.all(0), -torch.inf), target, sample_weight, common, scores[0].dtype)

@@ -36,5 +36,9 @@ class LogitClip(Loss, name="logit_clip"):
         return self.loss.per_class(self._clip(scores))
 
     def _clip(self, scores: Tensor) -> Tensor:
-        norm: Tensor = torch.linalg.vector_norm(scores, dim=1, keepdim=True)
-        return scores * (self.tau / norm.clamp(min=self.tau))
+        """The scores with their norm clipped, a class masked by −inf apart. Where nothing is clipped, nothing is differentiated."""
+        masked = scores == -torch.inf
+        present = scores.masked_fill(masked, 0.0)
+        unit = present.detach().abs().amax(1, keepdim=True).clamp(min=self.tau)  # so that no square overflows
+        norm = unit * (present / unit).square().sum(1, keepdim=True).clamp(min=(self.tau / unit) ** 2).sqrt()
+        return (present * (self.tau / norm)).masked_fill(masked, -torch.inf)

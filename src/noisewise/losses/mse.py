@@ -30,4 +30,6 @@ class MSE(Loss, name="mse"):
     def per_class(self, scores: Tensor) -> Tensor:
         d = margins(scores)
         squares = d.sigmoid() ** 2
-        return (-d).sigmoid() ** 2 + squares.sum(1, keepdim=True) - squares
+        largest = squares.argmax(1, keepdim=True)  # without it the others are summed anew: a difference would cancel
+        others = squares.sum(1, keepdim=True) - squares
+        return (-d).sigmoid() ** 2 + others.scatter(1, largest, squares.scatter(1, largest, 0.0).sum(1, keepdim=True))

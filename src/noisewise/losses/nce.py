@@ -1,3 +1,4 @@
+import torch
 from torch import Tensor
 
 from noisewise.losses._every_class import OverEveryClass, log_probabilities
@@ -21,4 +22,5 @@ class NCE(OverEveryClass, name="nce"):
     """
 
     def of_costs(self, own: Tensor, scores: Tensor) -> Tensor:
-        return own / -log_probabilities(scores).sum(1, keepdim=True)
+        total = -log_probabilities(scores).masked_fill(scores == -torch.inf, 0.0).sum(1, keepdim=True)
+        return own / torch.where(total == 0, 1.0, total)  # where all classes but one are masked, nothing costs anything
