@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import datetime
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import scipy.sparse
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from noisewise.data import Dataset, ImageFiles, Stream, from_arrays, from_folder, from_hf, from_table, read, split
 from noisewise.errors import InputError
@@ -369,7 +370,56 @@ def test_a_loader_is_its_data_set_and_one_that_gives_only_a_part_of_it_is_refuse
 
     assert read(DataLoader(pairs, batch_size=4, collate_fn=doubled)).inputs.flatten().tolist() == list(range(0, 20, 2))
     refused("Got one over an empty data set", read, DataLoader(Subset(pairs, [])))
-    refused("Give one over torch.utils.data.Subset(data, indices)", read, DataLoader(pairs, sampler=SubsetRandomSampler([7, 2])))
+    part = BatchSampler(SubsetRandomSampler([7, 2]), 2, drop_last=False)
+    for some in ({"sampler": SubsetRandomSampler([7, 2])}, {"sampler": [7, 2]}, {"batch_sampler": part}, {"batch_sampler": [[7, 2]]}):
+        refused("over torch.utils.data.Subset(data, indices) where some are meant", read, DataLoader(pairs, **some))
+    for sampler in (WeightedRandomSampler([0.1] * 10, 4), DistributedSampler(pairs, num_replicas=2, rank=0), list(range(9, -1, -1))):
+        assert len(read(DataLoader(pairs, sampler=sampler))) == 10
+
+
+@pytest.mark.parametrize("memory", [4, 0], ids=["in memory", "streamed"])
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_images_of_sixteen_bits_are_scaled_to_eight(tmp_path: Path, ending: str, memory: float) -> None:
+    values = np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)
+    for kind in ("a", "b"):
+        (tmp_path / kind).mkdir()
+        Image.fromarray(values).save(tmp_path / kind / f"x.{ending}")
+    data = read(tmp_path, memory=memory)
+    pixels = data.inputs if memory else next(data.images([torch.arange(2)]))  # type: ignore[attr-defined]
+    assert (pixels - torch.from_numpy(values / 257)).abs().max() < 0.51
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_images_whose_numbers_have_no_range_are_refused(tmp_path: Path, dtype: Any) -> None:
+    for kind in ("a", "b"):
+        (tmp_path / kind).mkdir()
+        Image.fromarray(np.zeros((4, 4), dtype)).save(tmp_path / kind / "x.tiff")
+    refused("its numbers have no range that is known; save it with 8 or 16 bits", read, tmp_path)
+
+
+def test_labels_written_as_fractions_are_whole_numbers_in_every_form(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [0.5, 1.5, 2.5, 3.5], "label": [1.0, 2.0, 10.0, 1.0]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert read(frame).classes == read(tmp_path / "t.csv").classes == ("1", "2", "10")
+    (tmp_path / "codes.csv").write_text("x,label\n1,01\n2,02.0\n")
+    assert read(tmp_path / "codes.csv").classes == ("01", "02.0"), "codes are text"
+
+
+def test_complex_numbers_are_no_features() -> None:
+    pandas = pytest.importorskip("pandas")
+    refused("a complex number; give its parts as columns of their own", read, pandas.DataFrame({"x": [1j, 2.0], "label": [0, 1]}))
+
+
+def test_a_file_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    picture(tmp_path / "a" / "one.png")
+    picture(tmp_path / "b" / "two.png")
+    name = os.fsencode(tmp_path / "a") + b"/caf\xe9.png"
+    try:
+        Path(os.fsdecode(name)).write_bytes((tmp_path / "a/one.png").read_bytes())
+    except OSError:
+        pytest.skip("this file system takes names in UTF-8 alone")
+    refused(r"The name of the file 'a/caf\udce9.png' is not UTF-8, and cannot be written down. Rename it.", read, tmp_path)
 
 
 def test_examples_that_are_taken_keep_all_that_is_known_of_them() -> None:

@@ -7,6 +7,7 @@ column comes from a file, an array or a Hugging Face data set.
 from __future__ import annotations
 
 import numbers
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,13 +62,15 @@ class Column:
             if (measured or isinstance(value, numbers.Real)) and float(value) % 1 != 0:
                 raise self.wrong(number, f"is {value!r}, which names no class", "labels are whole numbers or text")
         if all(_is_whole(value) for value in found):
-            return [int(value) for value in found]
+            return [int(value.partition(".")[0] if isinstance(value, str) else value) for value in found]
         return [str(value) for value in found]
 
     def numbers(self) -> np.ndarray:
         """The values as finite numbers, float32."""
         if getattr(getattr(self.values, "dtype", None), "kind", "") in ("M", "m"):
             raise self.wrong(0, f"is {self.values[0]!s}, a time and not a number", "leave the column out, or count from a day of your own")
+        if np.iscomplexobj(self.values):
+            raise self.wrong(0, f"is {self.values[0]!s}, a complex number", "give its parts as columns of their own")
         try:
             array = np.asarray(self.values, dtype=np.float64)
         except (TypeError, ValueError):
@@ -116,7 +119,7 @@ def _is_number(value: Any) -> bool:
 
 def _is_whole(value: Any) -> bool:
     if isinstance(value, str):
-        return value.removeprefix("-").isdecimal() and str(int(value)) == value
+        return re.fullmatch(r"(0|-?[1-9][0-9]*)(\.0+)?", value) is not None  # as a column of fractions is written
     return not isinstance(value, bool) and isinstance(value, numbers.Real)
 
 

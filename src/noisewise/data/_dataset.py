@@ -5,7 +5,7 @@ Readers make it, noise changes its labels, the engine trains on it. It must not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -31,8 +31,9 @@ def check_examples(name: str, number: int, each: str, labels: Tensor, classes: i
         )
 
 
-def positions_of(which: Tensor) -> Tensor:
+def positions_of(which: Tensor | Sequence[int]) -> Tensor:
     """Positions as they are, or where a mask is true."""
+    which = which if isinstance(which, Tensor) else torch.as_tensor(which, dtype=None if len(which) else torch.int64)
     return which.nonzero().squeeze(1) if which.dtype == torch.bool else which
 
 
@@ -132,7 +133,7 @@ class Dataset:
             true_labels=self.labels if self.true_labels is None else self.true_labels,
         )
 
-    def take(self, which: Tensor) -> Dataset:
+    def take(self, which: Tensor | Sequence[int]) -> Dataset:
         """The examples at the given positions (or where a mask is true), everything else kept."""
         positions = positions_of(which)
         assert self.index is not None

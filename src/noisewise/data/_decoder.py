@@ -19,13 +19,22 @@ if TYPE_CHECKING:
 
 
 def to_rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
-    """The image in three channels, resized to (height, width) where it is not that already."""
+    """The image in three channels of eight bits, resized to (height, width) where it is not that already."""
     from PIL import Image
 
-    rgb = image.convert("RGB")
+    rgb = _in_eight_bits(image).convert("RGB")
     if size is None or rgb.size == (size[1], size[0]):
         return rgb
     return rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+
+
+def _in_eight_bits(image: Image.Image) -> Image.Image:
+    """An image with one channel of sixteen bits scaled to eight, where Pillow would cut it off at 255."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):  # the name depends on Pillow's version
+        return image.convert("I").point(lambda value: value * (255 / 65535) + 0.5).convert("L")
+    if image.mode in ("I", "F"):
+        raise ValueError("its numbers have no range that is known; save it with 8 or 16 bits")
+    return image
 
 
 def serve(requests: BinaryIO, replies: BinaryIO, size: tuple[int, int]) -> None:

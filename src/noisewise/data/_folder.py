@@ -54,7 +54,19 @@ def from_folder(
     labels = Column([folder.name for folder, found in images.items() for _ in found], f"the sub-folders of {str(root)!r}")
     numbered, _, known = encode(labels, None, classes)
     ids = tuple(file.relative_to(root).as_posix() for file in files)
+    for name in ids:
+        if not _is_text(name):
+            raise InputError(f"The name of the file {name!a} is not UTF-8, and cannot be written down. Rename it.")
     return gather(ImageFiles(tuple(map(str, files)), numbered, known, ids=ids, name=root.resolve().name), size, memory)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a file's name is one in UTF-8; others are kept in signs that no file of text can hold."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _images_below(folder: Path) -> list[Path]:

@@ -7,7 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
 
 from noisewise.data._arrays import from_arrays
 from noisewise.data._dataset import Dataset
@@ -31,10 +39,10 @@ def from_loader(loader: DataLoader[Any], *, classes: Sequence[str] | None = None
     """
     if isinstance(loader.dataset, IterableDataset):
         raise InputError("A DataLoader over an IterableDataset has no numbered examples to record. Give one over a map-style data set.")
-    if isinstance(loader.sampler, SubsetRandomSampler):
+    if _may_leave_out(loader):
         raise InputError(
-            "A DataLoader with a SubsetRandomSampler gives some examples of its data set, and all of them would be read. "
-            "Give one over torch.utils.data.Subset(data, indices)."
+            "A DataLoader whose sampler may leave examples of its data set out would be read with all of them. "
+            "Give one without, over torch.utils.data.Subset(data, indices) where some are meant."
         )
     ordered: DataLoader[Any] = DataLoader(
         loader.dataset, batch_size=loader.batch_size or 1, shuffle=False, num_workers=loader.num_workers, collate_fn=loader.collate_fn
@@ -48,3 +56,16 @@ def from_loader(loader: DataLoader[Any], *, classes: Sequence[str] | None = None
         inputs.append(batch[0])
         labels.append(batch[1])
     return from_arrays(torch.cat(inputs), torch.cat(labels), classes=classes, name=name)
+
+
+def _may_leave_out(loader: DataLoader[Any]) -> bool:
+    """Whether a sampler of the user's own gives fewer examples than there are, or batches of which that is not known.
+
+    Torch's own draw from all of them but for one, and those of a distributed training together.
+    """
+    if loader.batch_sampler is not None and not isinstance(loader.batch_sampler, BatchSampler):
+        return True
+    sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler.sampler
+    if isinstance(sampler, SequentialSampler | RandomSampler | WeightedRandomSampler | DistributedSampler):
+        return False
+    return hasattr(sampler, "__len__") and len(sampler) < len(loader.dataset)  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ class Stream(Dataset):
         """The (height, width) of every image."""
         return self.inputs.shape[2], self.inputs.shape[3]
 
-    def take(self, which: Tensor) -> Stream:
+    def take(self, which: Tensor | Sequence[int]) -> Stream:
         positions = positions_of(which)
         taken = super().take(positions)
         assert isinstance(taken, Stream)
