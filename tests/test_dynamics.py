@@ -679,3 +679,9 @@ def test_a_loss_of_more_than_the_margin_is_judged_at_scores_as_wide_as_said(std)
     share = float(pulls[0] / pulls[1])
     assert abs(share - 0.01) > 0.001, "so near the line this shows nothing"
     assert (underfitting("nce", 20, std=std) is not None) == (share < 0.01)
+
+
+@pytest.mark.parametrize(("loss", "said"), [("-1*ce", None), ("mae + -0.5*ce", "1.0*mae + -0.5*ce starts at 0 % of its largest emphasis")])
+def test_a_loss_that_pushes_away_is_no_error(loss, said):
+    found = underfitting(loss, 10)
+    assert found is None if said is None else found.startswith(said)

@@ -420,3 +420,8 @@ def test_a_wrong_command_ends_in_one_sentence(tmp_path: Path, monkeypatch: pytes
     done = CliRunner().invoke(app, ["figure", *words])
     assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_one_loss_is_no_list_of_losses(tmp_path):
+    with pytest.raises(InputError, match=r"'specs' parameter of curves must be a list\. Got 'ce'"):
+        draw.curves("ce", tmp_path / "x.svg")

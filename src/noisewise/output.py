@@ -48,21 +48,21 @@ def check_place(file: Path) -> None:
         _try(file)
 
 
-def check_replacing(file: Path, source: str | os.PathLike[str], ours: Callable[[Path], bool], kind: str) -> None:
-    """Refuse a file that is there and is not ours to replace: what is read, or what somebody else wrote.
+def check_replacing(file: Path, source: str | os.PathLike[str] | None, ours: Callable[[Path], bool], kind: str) -> None:
+    """Refuse a file that is there and is not ours to replace: what is read, or what somebody else wrote. An empty one is nobody's.
 
     Args:
         file: the file that will be written.
-        source: what is read, a path or a name.
+        source: what is read, a path or a name; None where it cannot be the file.
         ours: whether a file is one we wrote.
         kind: what we write there, for the error.
     """
     with _one_sentence(file):
         if not file.exists():
             return
-        if Path(source).exists() and file.samefile(source):
+        if source is not None and Path(source).exists() and file.samefile(source):
             raise InputError(f"The file {str(file)!r} is the one that is read, and would be lost. Give another output file.")
-        if not ours(file):
+        if file.stat().st_size and not ours(file):
             raise InputError(f"The file {str(file)!r} exists and is no {kind} of ours. Give another output file.")
 
 

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from test_fit import clusters, same_bits
 
 import noisewise
@@ -219,3 +220,15 @@ def test_losses_and_noises_may_be_objects(tmp_path):
     )
     assert specs[0].path.name == runs[0].path.name
     same_bits(specs[0].path, runs[0].path)
+
+
+def test_a_comparison_builds_its_models_itself(tmp_path):
+    with pytest.raises(
+        InputError, match=r"'model' parameter of compare must be a model spec, from which every run builds its own\. Got 'Linear'"
+    ):
+        compare(torch.nn.Linear(4, 3), "digits", loss=["ce", "mae"], epochs=1, folder=tmp_path / "runs")
+
+
+def test_losses_that_differ_in_their_parentheses_have_folders_of_their_own(tmp_path):
+    runs = compare("linear", "digits", loss=["2*mae + ce", "2*(mae + ce)"], epochs=1, folder=tmp_path, jobs=1)
+    assert len({run.path for run in runs}) == 2

@@ -201,6 +201,11 @@ def test_what_the_recorder_finds_out_itself_is_not_taken_from_others(tmp_path, n
     assert [(line["epoch"], line["perplexity"]) for line in recorder.finish().metrics] == [(1, 2.5)]
 
 
+def logged(recorder):
+    recorder.log([0, 1, 2], torch.zeros(3, 2))
+    return recorder
+
+
 MISTAKES = {
     "position": (lambda recorder: recorder.log([0, 3], torch.zeros(2, 2)), "'index' parameter of Recorder.log must be in [0, 3). Got 3"),
     "negative": (lambda recorder: recorder.log([-1, 1], torch.zeros(2, 2)), "must be in [0, 3). Got -1"),
@@ -219,6 +224,11 @@ MISTAKES = {
         "must be a list of whole numbers, the examples' positions among the labels. Got ['a', 'b']",
     ),
     "slice": (lambda recorder: recorder.log(slice(2), torch.zeros(2, 2)), "Got slice(None, 2, None)"),
+    "no number": (
+        lambda recorder: logged(recorder).end_epoch(test_accuracy="x"),
+        "'test_accuracy' parameter of Recorder.end_epoch must be a number",
+    ),
+    "none": (lambda recorder: logged(recorder).end_epoch(loss_there=None), "must be a number. Got None"),
     "early": (lambda recorder: recorder.end_epoch(), "An epoch ends before anything of it was logged"),
 }
 
@@ -275,3 +285,22 @@ def test_an_accuracy_in_percent_and_a_folder_that_is_taken_are_refused(tmp_path)
     with pytest.raises(InputError, match=r"holds a run already\. Give a Recorder a new one"):
         Recorder(tmp_path / "run", [0, 1], loss="ce")
     assert noisewise.Run(tmp_path / "run").state == "finished"
+
+
+def test_a_loss_that_draws_leaves_the_random_numbers_of_the_loop_alone(tmp_path):
+    recorder = Recorder(tmp_path / "run", [0, 1, 1, 0], loss="peer(ce)")
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    recorder.log([0, 1, 2, 3], torch.randn(4, 2, generator=torch.Generator().manual_seed(1)))
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize(
+    "labels", [[0, 1, -100, 1], torch.tensor([0, 1, -100, 1]), np.array([0, 1, -100, 1])], ids=["list", "tensor", "array"]
+)
+def test_labels_that_stand_for_none_are_no_class(tmp_path, labels):
+    with pytest.raises(InputError, match=r"have -100, which the loss ignores, 1 times\. Leave these examples out"):
+        Recorder(tmp_path / "run", labels, loss="ce")
+    assert not (tmp_path / "run").exists()
+    assert Recorder(tmp_path / "run", labels, loss="ce(ignore_index=1)", classes=["-100", "0", "1"]).finish().classes == ("-100", "0", "1")

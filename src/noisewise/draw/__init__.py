@@ -47,6 +47,8 @@ def curves(specs: Sequence[str], output: str | PathLike[str], *, classes: int = 
         >>> curves(["ce", "imae(T=8)"], f"{folder}/curves.html").name
         'curves.html'
     """
+    if isinstance(specs, str):
+        raise must("specs", "curves", "a list", specs)
     file = check_figure(output, (".html", *_FIGURES))
     picture = sample(specs, classes)
     if file.suffix.lower() == ".html":

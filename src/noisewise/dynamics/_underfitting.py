@@ -90,9 +90,11 @@ def _starved(loss: Loss, classes: int, std: float, d: Tensor) -> str | None:
     if isinstance(loss, MarginLoss):
         pull = float(emphasis_among(loss, d, classes).mean())
         largest = curve.peak(lambda margin: emphasis_among(loss, margin, classes))[1]
-        if pull >= min(_START * largest, _ENOUGH) * cross_entropy:
-            return None
-        return f"starts at {_percent(pull / largest)} of its largest emphasis with {classes} classes (ce: {_percent(cross_entropy)})"
+        if largest <= 0 or pull >= min(_START * largest, _ENOUGH) * cross_entropy:
+            return None  # one that only pushes away cannot be helped by moving it
+        return (
+            f"starts at {_percent(max(pull, 0) / largest)} of its largest emphasis with {classes} classes (ce: {_percent(cross_entropy)})"
+        )
     scores = std * torch.randn(_drawn(classes), classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     labels = torch.arange(len(scores)) % classes
     share = float(emphasis(loss, scores, labels).mean() / emphasis(CE(), scores, labels).mean())
@@ -115,4 +117,6 @@ def _remedy(loss: Loss, classes: int, std: float, d: Tensor, measured: float | N
 
 
 def _percent(share: float) -> str:
+    if share == 0:
+        return "0 %"
     return f"{100 * share:{'.0f' if share >= 0.01 else '.1g'}} %"

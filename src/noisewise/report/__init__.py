@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.dynamics import find_runs
-from noisewise.output import check_output, written_output
+from noisewise.output import check_output, check_replacing, written_output
 from noisewise.report._gather import gather
 from noisewise.report._render import render
 from noisewise.train import Run
@@ -52,6 +52,7 @@ def report(
         'report.html'
     """
     file = check_output(output, "report", [".html"])
+    check_replacing(file, None, is_page, "page")
     given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | PathLike) else [runs]
     page = render(gather(find_runs(given), title=title, data=_held_by_all(given) if data is None else data, tell=tell))
     with written_output(file) as part:

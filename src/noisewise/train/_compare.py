@@ -165,6 +165,8 @@ def plan(
             raise InputError(f"A comparison needs a list for {name}. Got {given!r}; write [{given!r}].")
         if not given:
             raise must(name, "compare", "a list of one or more", given)
+    if not isinstance(model, str):
+        raise must("model", "compare", "a model spec, from which every run builds its own", type(model).__name__)
     check_model(model)
     tasks = []
     for one_noise, one_loss, one_seed in itertools.product(noise, loss, seed):

@@ -13,7 +13,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,8 @@ def train(
     """Do what settings say, with the model and the data they name; see `fit`."""
     if isinstance(model, str):
         check_model(model)
+    if isinstance(loggers, str):
+        raise must("loggers", "fit", "a list", loggers)
     told = [all_loggers.get(logger) for logger in loggers]
     sources = gather(data, test, settings)
     place = settings.place()
@@ -156,13 +158,22 @@ def _same(folder: RunFolder, settings: Settings, origin: dict[str, Any]) -> None
     """Refuse to go on in a folder that holds another run."""
     check_settings(folder, settings)
     before = folder.read_json("provenance.json", needs=("data",))
-    if before["data"] != origin["data"]:
-        raise InputError(f"The folder {str(folder.path)!r} holds a run on other data of the same name. Give another folder.")
+    other = _differing(before["data"], origin["data"])
+    if other:
+        what = "the same examples with other names or true labels" if other <= {"names", "truth"} else "other data of the same name"
+        raise InputError(f"The folder {str(folder.path)!r} holds a run on {what}. Give another folder.")
     if before.get("model", origin["model"]) != origin["model"]:  # the oldest runs do not say
         raise InputError(
             f"The folder {str(folder.path)!r} holds a run of another {settings.model}, with other layers. Give another folder, or the same "
             "model to go on."
         )
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:
+    """What differs between the data of two runs, of all that the first says of them; the oldest runs say less."""
+    if before.keys() != now.keys():
+        return {"parts"}
+    return {name for part, held in before.items() for name in held if held[name] != now[part].get(name)}
 
 
 def _check_whole(folder: RunFolder, settings: Settings) -> None:
@@ -298,7 +309,8 @@ class _Training:
             scorer = torch.compile(scorer)  # type: ignore[assignment]
         if self.world > 1:
             scorer = DistributedDataParallel(scorer)
-        self.step = Step(scorer, self.loss, self.updater, self.data.train, self.prepare_training, settings.clip, settings.accumulate)
+        cut = settings.clip, settings.accumulate, settings.batch_size
+        self.step = Step(scorer, self.loss, self.updater, self.data.train, self.prepare_training, *cut)
         self.graphs = self.device.type == "cuda" and self.world == 1 and not isinstance(self.data.train, Stream)
         self.update: Callable[..., None] = self._graphed() if self.graphs else self.step
         self._scorings: dict[str, tuple[Scoring, Callable[..., None]]] = {}

@@ -48,14 +48,14 @@ _START = (_FIRST, "classes.json", "labels/given.npy", "labels/index.npy", "label
 def in_a_name(spec: str) -> str:
     """A spec as a part of a folder's name: letters, digits, points, and the signs of negative numbers.
 
-    What is too long for a name is cut, and a digest of all of it stands at the end.
+    What is too long for a name is cut, and a digest of all of it stands at the end; so it does where parentheses are more than a name's.
 
     Example:
         >>> in_a_name("0.3*nce + 0.7*mae")
         '0.3_nce_0.7_mae'
     """
     words = re.sub(r"(?:(?!(?<![A-Za-z0-9.])-[0-9.])[^A-Za-z0-9.])+", "_", in_short(spec)).strip("_")
-    if len(words) <= _LONGEST_WORDS:
+    if len(words) <= _LONGEST_WORDS and not re.search(r"(^|[^\w])\((?=\s*[a-z])", spec):
         return words
     return f"{words[: _LONGEST_WORDS - 9]}_{hashlib.sha256(spec.encode()).hexdigest()[:8]}"
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -83,6 +84,7 @@ class Recorder:
             number = 0
         if number == 0:
             raise must("labels", "Recorder", "those you train on, one for every example", labels)
+        self._check_ignored(labels)
         self._data = from_arrays(torch.zeros(number, 1), labels, classes=classes, true_labels=true_labels, ids=ids, name=data)
         self._settings = Settings(data=data, model=model, loss=repr(self._loss), epochs=1)
         self._folder = RunFolder(folder)
@@ -93,6 +95,16 @@ class Recorder:
             self._until_finished = stack.pop_all()  # a start that fails lets go of the folder at once
         self._tally: Tally | None = None
         self._epoch, self._step, self._ended = 0, 0, False
+
+    def _check_ignored(self, labels: Any) -> None:
+        """Refuse labels that stand for none, which would be taken for a class of their own."""
+        ignored = self._loss.ignore_index
+        values = np.asarray(labels.detach().cpu() if isinstance(labels, Tensor) else labels)
+        if ignored < 0 and values.dtype.kind in "if" and (values == ignored).any():
+            raise InputError(
+                f"The labels given to Recorder have {ignored}, which the loss ignores, {int((values == ignored).sum())} times. "
+                "Leave these examples out of the labels, and out of what is logged."
+            )
 
     def _begin(self) -> None:
         if self._folder.exists():
@@ -114,13 +126,20 @@ class Recorder:
         tally = self._on(scores.device)
         index = index.to(scores.device, torch.int64, non_blocking=True)
         labels = self._data.labels[index]
-        found = loss_and_gradient(self._loss, scores, labels)
+        with self._drawing_apart(scores.device):
+            found = loss_and_gradient(self._loss, scores, labels)
         counted = self._groups[:, index]
         total = (found.value.double() * len(index) if self._loss.reduction == "mean" else found.value.double().sum()).view(1)
         tally.note(index, scores, found.margin, torch.full((), self._step, device=scores.device))
         emphasis = self._emphasis(found).double()
         tally.add(torch.cat([counted @ emphasis, total]), counted.sum(1), torch.as_tensor(lr, dtype=torch.float64))
         self._step += 1
+
+    def _drawing_apart(self, device: torch.device) -> AbstractContextManager[None]:
+        """Leave the random numbers of the loop that is recorded alone, where a loss draws some itself."""
+        if not any(isinstance(part, losses.Peer) for part in self._loss.modules()):
+            return nullcontext()
+        return torch.random.fork_rng([device] if device.type == "cuda" else [])
 
     def _emphasis(self, found: Pass) -> Tensor:
         """Half the L1 norm of ∂L/∂scores of every example, for L the sum over the batch; a pass tells it before any weight."""
@@ -174,9 +193,13 @@ class Recorder:
         if tally is None:
             raise InputError("An epoch ends before anything of it was logged. Call Recorder.log in every step.")
         for name, value in metrics.items():
-            if name.endswith("_accuracy") and not 0 <= float(value) <= 1:
+            try:
+                number = float(value)
+            except (TypeError, ValueError, RuntimeError):
+                raise must(name, "Recorder.end_epoch", "a number", value) from None
+            if name.endswith("_accuracy") and not 0 <= number <= 1:
                 raise must(name, "Recorder.end_epoch", "in [0, 1]", value)
-            if not math.isfinite(value):
+            if not math.isfinite(number):
                 raise must(name, "Recorder.end_epoch", "finite", value)
         total = float(tally.loss)
         if not math.isfinite(total):

@@ -104,8 +104,15 @@ class Run:
             into: a module of the same shape, for a run whose model was given as an object.
         """
         tensors, notes = self._folder.read_tensors("model.safetensors")
-        model = get_model(notes["model"]) if into is None else into
-        model.load_state_dict(tensors)
+        try:
+            model = get_model(notes["model"]) if into is None else into
+        except InputError:
+            raise InputError(f"The run in {str(self.path)!r} has a model of your own. Give one with the same layers as into=….") from None
+        try:
+            model.load_state_dict(tensors)
+        except RuntimeError as error:
+            first = str(error).partition("\n\t")[2].partition("\n")[0].rstrip(". ")
+            raise InputError(f"The model given as into=… has other layers than that of the run in {str(self.path)!r}: {first}.") from None
         return model.eval()
 
     def predict(self, inputs: Any, into: torch.nn.Module | None = None) -> torch.Tensor:

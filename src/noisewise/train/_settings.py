@@ -155,6 +155,10 @@ class Settings:
         loss = losses.get(self.loss)
         if loss.reduction != "mean":
             raise InputError(f"A run trains on the mean of a batch's losses. Got {loss!r}; leave its reduction out.")
+        if loss.couples and any(getattr(part, "label_smoothing", 0) > 0 for part in loss.modules()):
+            with torch.random.fork_rng([]):  # one draws
+                classes = 2 if loss.weight is None else len(loss.weight)
+                loss(torch.zeros(2, classes), torch.tensor([0, 1]))  # refuses what it cannot smooth
         if self.accumulate > 1 and loss.couples:
             losses.Accumulation(loss)  # refuses a loss that cannot be put together from parts
         for name, registry in _REGISTRIES.items():

@@ -6,7 +6,7 @@ import hashlib
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,10 @@ def gather(data: Any, test: Any, settings: Settings) -> Sources:
         train = train.corrupted(corruption)
     validation = None
     if settings.validation > 0:
-        validation, train = split(train, settings.validation, seed=settings.seed)
+        try:
+            validation, train = split(train, settings.validation, seed=settings.seed)
+        except InputError as error:
+            raise InputError(str(error).replace("'fraction' parameter of split", "'validation' parameter of a run")) from None
     return Sources(train, validation, test, corruption, read_from)
 
 
@@ -187,9 +190,27 @@ def recorded_sources(provenance: Mapping[str, Any], settings: Mapping[str, Any])
 
 
 def _checksums(data: Dataset) -> dict[str, Any]:
-    paths = "\n".join(data.paths).encode() if isinstance(data, Stream) else None
-    inputs = _digest(data.inputs) if paths is None else hashlib.sha256(paths).hexdigest()
-    return {"name": data.name, "examples": len(data), "inputs": inputs, "labels": _digest(data.labels)}
+    """What tells a data set from others; images that stay on disk are told by their paths and the sizes of their files."""
+    return {
+        "name": data.name,
+        "examples": len(data),
+        "inputs": _digest_of(data.paths) if isinstance(data, Stream) else _digest(data.inputs),
+        **({"sizes": _digest_of(map(_size, data.paths))} if isinstance(data, Stream) else {}),
+        "labels": _digest(data.labels),
+        "truth": None if data.true_labels is None else _digest(data.true_labels),
+        "names": _digest_of([*data.classes, "", *(data.ids or ())]),
+    }
+
+
+def _digest_of(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _size(path: str) -> str:
+    try:
+        return str(Path(path).stat().st_size)
+    except OSError:
+        return "missing"  # which is said where it is read
 
 
 def _digest(values: Tensor) -> str:

@@ -57,6 +57,7 @@ class Step:
         prepare: turns raw inputs into what the model takes, augmentation included.
         clip: largest gradient norm, or None.
         accumulate: in how many parts a batch is gone through.
+        batch_size: of all batches but the last.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Step:
         prepare: Callable[[Tensor], Tensor],
         clip: float | None,
         accumulate: int,
+        batch_size: int,
     ) -> None:
         device = data.labels.device
         self.scorer, self.loss, self.updater, self.data, self.prepare = scorer, loss.to(device), updater, data, prepare
@@ -84,6 +86,7 @@ class Step:
         self.accumulation = Accumulation(loss) if accumulate > 1 and loss.couples else None
         self.weights = self._weights()
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        self.least = 2 if batch_size >= 2 * accumulate * self.world else 1
 
     def _weights(self) -> Tensor | None:
         """What every example weighs in a mean, where they do not all weigh the same."""
@@ -107,8 +110,9 @@ class Step:
         inputs, whole = self.data.inputs[index] if inputs is None else inputs, whole or len(index)
         stands_in = self.rank >= whole
         mean_weight = self._mean_weight(index[:0] if stands_in else index, whole)
-        # As many parts in every process, and none empty: processes wait for each other in every part.
-        number = max(1, min(self.accumulate, whole // self.world))
+        # As many parts in every process, and none empty, because they wait for each other in every part; nor of one example, which
+        # batch normalisation cannot take, unless that was asked for.
+        number = max(1, min(self.accumulate, whole // (self.least * self.world)))
         parts = zip(index.tensor_split(number), inputs.tensor_split(number), strict=True)
         with self.accumulation or nullcontext():
             found = [self._stand_in(*part) if stands_in else self._part(*part, whole, mean_weight) for part in parts]
