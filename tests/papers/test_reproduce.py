@@ -352,6 +352,11 @@ def test_what_comes_with_the_package_is_shown_without_training(tmp_path: Path, m
     assert "numbers have none of ours beside them yet" in _run("gr/table5", "--show").stdout
 
 
+@pytest.mark.parametrize("options", [("--quick",), ("--seeds", "3"), ("--show",), ("--only", "loss=ce", "--jobs", "2")], ids=" ".join)
+def test_options_without_a_recipe_are_refused(options: tuple[str, ...]) -> None:
+    assert "The 'recipe' parameter of reproduce must be named with options for one. Got '--" in _run(*options, code=2).stderr
+
+
 def test_what_would_train_is_refused_beside_show() -> None:
     assert (
         "must be given without options for training. Got '--quick --jobs' instead"

@@ -154,7 +154,10 @@ def _show(found: Audit) -> None:
 @with_reading()
 def correct(
     run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
-    policy: Annotated[str, typer.Option(help="relabel, prune or soften; with a bound, like 'prune(below=0.2)'.")] = "relabel",
+    policy: Annotated[
+        str | None,
+        typer.Option(help="relabel, prune or soften; with a bound, like 'prune(below=0.2)'. By default relabel.", show_default=False),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The file of labels; by default corrected.csv in the run.", show_default=False)
     ] = None,
@@ -188,6 +191,12 @@ def correct(
         if given is not None and not retrain:
             raise InputError(f"Only training again has a run and a test set of its own. Got {option} without --retrain; give both.")
     _check_alone(undo=undo, review=review is not None, retrain=retrain, decisions=decisions is not None)
+    for option, asked in (("--undo", undo), ("--review", review is not None)):
+        if asked and policy is not None:
+            raise InputError(f"The option {option} follows no policy. Got --policy as well; leave it out.")
+    if data is not None and review is None and not retrain:
+        raise InputError("Only a review page and training again read the examples. Got --data without --review or --retrain; leave it out.")
+    policy = policy or "relabel"
     if isinstance(policies.get(policy), Soften) and retrain:
         raise must("--policy", "correct --retrain", "relabel or prune, because a run has one label per example", policy)
     if limit is not None and review is None:

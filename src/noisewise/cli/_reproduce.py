@@ -68,11 +68,14 @@ def reproduce(
     from noisewise import papers
 
     if recipe is None:
+        _check_alone(
+            "recipe", "named with options for one", only=only, seeds=seeds, quick=quick, output=output, jobs=jobs, show=show, held=held
+        )
         _list(as_json)
         return
     asked = papers.get(recipe)
     if show:
-        _check_shown_alone(only=only, seeds=seeds, quick=quick, output=output, jobs=jobs)
+        _check_alone("show", "given without options for training", only=only, seeds=seeds, quick=quick, output=output, jobs=jobs)
         if not asked.cells:
             raise InputError(f"The option --show shows numbers, and {asked.id} has none. " + (asked.nothing or "Draw it without --show."))
         found = papers.results(*held or ())
@@ -96,11 +99,11 @@ def reproduce(
     _tell(done, quick, as_json)
 
 
-def _check_shown_alone(**options: object) -> None:
-    """Refuse options that train beside --show, which does not."""
-    given = [flag(name) for name, value in options.items() if value]
+def _check_alone(parameter: str, requirement: str, **options: object) -> None:
+    """Refuse options that would do nothing."""
+    given = ["--with" if name == "held" else flag(name) for name, value in options.items() if value]
     if given:
-        raise must("show", "reproduce", "given without options for training", " ".join(given))
+        raise must(parameter, "reproduce", requirement, " ".join(given))
 
 
 def _tell(done: Reproduction, quick: bool, as_json: bool) -> None:
