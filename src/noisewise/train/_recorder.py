@@ -99,7 +99,10 @@ class Recorder:
     def _check_ignored(self, labels: Any) -> None:
         """Refuse labels that stand for none, which would be taken for a class of their own."""
         ignored = self._loss.ignore_index
-        values = np.asarray(labels.detach().cpu() if isinstance(labels, Tensor) else labels)
+        try:
+            values = np.asarray(labels.detach().cpu() if isinstance(labels, Tensor) else labels)
+        except ValueError:  # rows of different lengths, which are refused as any labels are
+            return
         if ignored < 0 and values.dtype.kind in "if" and (values == ignored).any():
             raise InputError(
                 f"The labels given to Recorder have {ignored}, which the loss ignores, {int((values == ignored).sum())} times. "
