@@ -325,3 +325,17 @@ def test_a_run_can_be_corrected_twice_and_by_hand_and_knows_all_that_was_done(di
     assert (twice.path / origin.folder).resolve() == once.path.resolve()
     page = review(audit(once.path), tmp_path / "review.html", limit=3).read_text(encoding="utf-8")
     assert page.count("data:image/png") == 3, "the examples are shown, though nobody gave them"
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_a_list_replaces_its_like_and_nothing_else(found, tmp_path, ending):
+    file = tmp_path / f"mine.{ending}"
+    for _ in range(2):
+        assert found.write(file) == file
+    file.write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"mine.*' exists and is no list of ours\. Give another output file"):
+        found.write(file)
+    assert file.read_text() == "a,b\n1,2\n"
+    if ending == "csv":
+        with pytest.raises(InputError, match="is no list of ours"):
+            correct(found).write(file)

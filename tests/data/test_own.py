@@ -662,3 +662,10 @@ def test_every_code_block_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.
 def test_bytes_are_text() -> None:
     held = from_arrays(np.zeros((3, 1)), np.array([b"cat", "é".encode(), b"cat"]))
     assert held.classes == ("cat", "é") and held.labels.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("noise", ["instance(0.3)", "open_set(0.3)"])
+def test_noise_that_looks_at_images_says_so_where_they_stay_on_disk(folder: Path, noise: str) -> None:
+    data = from_folder(folder, size=8, memory=0)
+    refused(f"The noise {noise} looks at the images, which stay on disk. Read them into memory", data.corrupted, noise)
+    assert len(from_folder(folder, size=8).corrupted(noise)) == 6

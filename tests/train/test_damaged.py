@@ -60,6 +60,8 @@ BOTH = [
     ("record", removed, "has no record/training/margins-00001.npy"),
     ("record/training/predictions-00003.npy", removed, "has no record/training/predictions-00003.npy"),
     ("record/clean", removed, "has no record/clean/margins-00002.npy"),
+    ("record/training/margins-00002.npy", shortened, "margins-00002.npy' is not a whole .npy file"),
+    ("labels/given.npy", removed, "has no labels/given.npy"),
 ]
 FINISHED = [
     ("model.safetensors", removed, "has no model.safetensors"),

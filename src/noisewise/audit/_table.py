@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.errors import InputError, must
-from noisewise.output import check_place, written_output
+from noisewise.output import check_place, check_replacing, written_output
 
 Row = Mapping[str, Any]
 
 
 def write_rows(path: str | os.PathLike[str], rows: Iterable[Row], columns: Sequence[str]) -> Path:
-    """Write rows to a file whose ending says how.
+    """Write rows to a file whose ending says how; one that is there must be a list of the same columns.
 
     Args:
         path: ends in .csv, .json or .parquet.
@@ -29,6 +29,7 @@ def write_rows(path: str | os.PathLike[str], rows: Iterable[Row], columns: Seque
     """
     target = Path(path)
     writer = check_writable(target)
+    check_replacing(target, None, lambda file: has_columns(file, columns), "list")
     with written_output(target) as part:
         writer(part, rows, columns)
     return target

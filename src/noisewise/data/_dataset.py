@@ -102,16 +102,23 @@ class Dataset:
             seed: of the noise's own generator.
             other_inputs: inputs of another data set, for ``"open_set(…, source='other')"``.
         """
-        return corrupt(
-            self.labels,
-            noise,
-            num_classes=len(self.classes),
-            seed=seed,
-            inputs=None if self.inputs.is_meta else self.inputs,
-            superclasses=self.superclasses,
-            human=self.human,
-            other_inputs=other_inputs,
-        )
+        try:
+            return corrupt(
+                self.labels,
+                noise,
+                num_classes=len(self.classes),
+                seed=seed,
+                inputs=None if self.inputs.is_meta else self.inputs,
+                superclasses=self.superclasses,
+                human=self.human,
+                other_inputs=other_inputs,
+            )
+        except InputError as error:
+            if not (self.inputs.is_meta and "because it looks at them" in str(error)):
+                raise
+            raise InputError(
+                f"The noise {noise} looks at the images, which stay on disk. Read them into memory with a larger memory=…."
+            ) from None
 
     def corrupted(self, noise: str | Noise | Corruption, *, seed: int = 0) -> Dataset:
         """The same examples with corrupted labels; where the truth was not known, the labels they had count as true.

@@ -160,13 +160,7 @@ class Record:
         return labels
 
     def _array(self, name: str, kind: Any, shape: tuple[int, ...] | None) -> NDArray[Any]:
-        path = self._path(name)
-        try:
-            array = np.lib.format.open_memmap(path, mode="r").view(np.ndarray)
-        except FileNotFoundError:
-            raise missing(self.folder, name) from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"The file {str(path)!r} is not a whole .npy file ({error}). Copy the run folder again.") from None
+        path, array = self._path(name), open_array(self.folder, name)
         if not np.issubdtype(array.dtype, kind) or (shape is not None and array.shape != shape):
             wanted = "whole numbers" if kind is np.integer else kind.__name__
             raise InputError(
@@ -221,6 +215,17 @@ def read_metrics(folder: str | PathLike[str]) -> tuple[dict[str, Any], ...]:
                 f"Line {number} of {str(path)!r} is not the metrics of an epoch: {line[:60]!r}. Mend or remove the line."
             ) from None
     return tuple(found[epoch] for epoch in sorted(found))
+
+
+def open_array(folder: str | PathLike[str], name: str) -> NDArray[Any]:
+    """An array of a run folder, which is read where it is looked at; one that is not there or was cut off is refused."""
+    path = Path(folder) / name
+    try:
+        return np.lib.format.open_memmap(path, mode="r").view(np.ndarray)
+    except FileNotFoundError:
+        raise missing(folder, name) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"The file {str(path)!r} is not a whole .npy file ({error}). Copy the run folder again.") from None
 
 
 def missing(folder: str | PathLike[str], name: str) -> InputError:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from noisewise.data import Dataset
-from noisewise.dynamics._record import FORMAT, missing, read_json, read_metrics
+from noisewise.dynamics._record import FORMAT, missing, open_array, read_json, read_metrics
 from noisewise.errors import InputError
 from noisewise.output import PART, written_whole
 from noisewise.spec import in_short
@@ -144,10 +144,10 @@ class RunFolder:
                     f"The run in {str(self.path)!r} was trained for {epoch} epochs, and its metrics.jsonl lacks epoch {number}. "
                     "Copy the run folder again, or give another."
                 )
+        open_array(self.path, "labels/given.npy")
         for of, numbers in (("training", range(1, epoch + 1)), ("clean", clean)):
             for name in (f"record/{of}/{kind}-{number:05d}.npy" for number in numbers for kind in ("margins", "predictions")):
-                if not (self.path / name).exists():
-                    raise missing(self.path, name)
+                open_array(self.path, name)
 
     def write_json(self, name: str, content: Any) -> None:
         self._write(name, (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
