@@ -669,3 +669,14 @@ def test_noise_that_looks_at_images_says_so_where_they_stay_on_disk(folder: Path
     data = from_folder(folder, size=8, memory=0)
     refused(f"The noise {noise} looks at the images, which stay on disk. Read them into memory", data.corrupted, noise)
     assert len(from_folder(folder, size=8).corrupted(noise)) == 6
+
+
+@pytest.mark.parametrize("labels", [[[1], [2, 3]], [(1,), (0,)], [{"a": 1}, {"b": 2}], [torch.zeros(2), torch.ones(2)]], ids=str)
+def test_a_label_is_one_value(labels: list[Any]) -> None:
+    refused("not one value; give one for every row", read, (np.zeros((2, 2)), labels))
+
+
+@pytest.mark.parametrize("labels", [[torch.tensor(1), torch.tensor(0)], [np.array(1), np.array(0)], [np.int64(1), np.int64(0)]], ids=str)
+def test_labels_may_be_scalars_of_any_library(labels: list[Any]) -> None:
+    data = read((np.zeros((2, 2)), labels))
+    assert data.classes == ("0", "1") and data.labels.tolist() == [1, 0]

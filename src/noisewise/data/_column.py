@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numbers
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +48,10 @@ class Column:
         if len(shape) != 1:
             raise InputError(f"There must be one value per row in {self.name}. Got an array shaped {tuple(shape)} instead.")
         held = values.tolist() if hasattr(values, "tolist") else list(values)
-        found = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in held]
+        found = [_plain(value) for value in held]
         for number, value in enumerate(found):
+            if isinstance(value, Collection) and not isinstance(value, str):
+                raise self.wrong(number, f"is {str(value)[:50]}, not one value", "give one for every row")
             if _is_missing(value):
                 raise self.wrong(number, "is empty", "fill it in or leave the row out")
         return found
@@ -99,6 +101,13 @@ class Column:
             if first.setdefault(text, number) != number:
                 raise self.wrong(number, f"is {text!r}, as is {self.row(first[text])}", "give every example an id of its own")
         return tuple(texts)
+
+
+def _plain(value: Any) -> Any:
+    """A value as Python has it: bytes as text, arrays and tensors of no dimension as the number they hold."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value.item() if isinstance(value, np.ndarray | Tensor) and value.ndim == 0 else value
 
 
 def _is_missing(value: Any) -> bool:

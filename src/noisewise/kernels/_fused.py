@@ -105,6 +105,7 @@ def loss_and_gradient(
     loss = taken(loss)
     check_scores(scores, "loss_and_gradient")
     check_labels(scores, target, "loss_and_gradient", loss.ignore_index)
+    target = target.long()  # an unsigned type has no −100
     if scores.dim() != 2 or scores.requires_grad:
         given = f"{tuple(scores.shape)}{' requiring a gradient' if scores.requires_grad else ''}"
         raise InputError(f"The scores given to loss_and_gradient must be shaped (N, C) and detached. Got {given} instead.")
@@ -144,7 +145,6 @@ def _by_torch(loss: Loss, scores: Tensor, target: Tensor, sample_weight: Tensor 
         leaf = at_least_float(scores).detach().requires_grad_()
         value = loss(leaf, target, sample_weight=sample_weight)
         (gradient,) = torch.autograd.grad(value.sum(), leaf)
-    target = target.long()  # an unsigned type has no −100
     kept = target != loss.ignore_index
     margins = margin(leaf.detach(), target.masked_fill(~kept, 0)).masked_fill(~kept, torch.nan)
     bare = copy.deepcopy(loss)

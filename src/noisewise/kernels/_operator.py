@@ -86,7 +86,7 @@ def _differentiable(
     with off():
         losses = criterion(scores.float(), target, sample_weight=sample_weight)
     if ctx.reduction == "mean":
-        counted = (target != ctx.ignore_index).float()
+        counted = (target.long() != ctx.ignore_index).float()
         if class_weight is not None:
             counted = counted * class_weight[target.clamp(0, scores.shape[1] - 1)]
         number = (counted if sample_weight is None else counted * sample_weight).sum()

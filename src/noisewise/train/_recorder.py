@@ -101,7 +101,7 @@ class Recorder:
         ignored = self._loss.ignore_index
         try:
             values = np.asarray(labels.detach().cpu() if isinstance(labels, Tensor) else labels)
-        except ValueError:  # rows of different lengths, which are refused as any labels are
+        except ValueError:  # rows of different lengths: what is wrong with them is said where labels are read
             return
         if ignored < 0 and values.dtype.kind in "if" and (values == ignored).any():
             raise InputError(
