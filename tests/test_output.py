@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from noisewise import fit
 from noisewise.errors import InputError
 from noisewise.output import check_output, check_replacing, make_folder, written_output, written_whole
+from noisewise.report import report
 
 
 @pytest.mark.parametrize(
@@ -88,3 +90,14 @@ def test_a_folder_is_made_or_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(InputError, match="file/below' cannot be written"):
         make_folder(tmp_path / "file" / "below")
+
+
+def test_a_page_replaces_a_page_and_nothing_else(tmp_path: Path) -> None:
+    run, page = fit("linear", "digits", epochs=1, folder=tmp_path / "run", device="cpu"), tmp_path / "report.html"
+    page.touch()
+    for _ in range(2):
+        assert report(run, page) == page and page.stat().st_size > 1000
+    page.write_text("<p>mine</p>")
+    with pytest.raises(InputError, match=r"report.html' exists and is no page of ours\. Give another output file"):
+        report(run, page)
+    assert page.read_text() == "<p>mine</p>"

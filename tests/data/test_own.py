@@ -680,3 +680,9 @@ def test_a_label_is_one_value(labels: list[Any]) -> None:
 def test_labels_may_be_scalars_of_any_library(labels: list[Any]) -> None:
     data = read((np.zeros((2, 2)), labels))
     assert data.classes == ("0", "1") and data.labels.tolist() == [1, 0]
+
+
+def test_examples_may_be_taken_by_a_list() -> None:
+    data = from_arrays(torch.arange(4.0).view(-1, 1), [0, 1, 0, 1])
+    for which in ([3, 1], [False, True, False, True]):
+        assert torch.equal(data.take(which).inputs, data.take(torch.tensor(which)).inputs)

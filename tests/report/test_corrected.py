@@ -14,7 +14,7 @@ import pytest
 import torch
 from test_gather import facts_of, spoken, the_run
 
-from noisewise import InputError, fit
+from noisewise import fit
 from noisewise.audit import audit
 from noisewise.correct import correct, retrain
 from noisewise.data import load
@@ -238,14 +238,3 @@ def test_the_page_shows_before_and_after_in_a_browser(runs: Path, tmp_path: Path
     opened.page.locator("#dynamics .legendtext").first.wait_for()
     assert opened.page.locator("#dynamics .legendtext").all_text_contents() == ["ce", "ce, relabelled"]
     assert opened.complaints == []
-
-
-def test_a_page_replaces_a_page_and_nothing_else(tmp_path: Path) -> None:
-    run, page = fit("linear", "digits", epochs=1, folder=tmp_path / "run", device="cpu"), tmp_path / "report.html"
-    page.touch()
-    for _ in range(2):
-        assert report(run, page) == page and page.stat().st_size > 1000
-    page.write_text("<p>mine</p>")
-    with pytest.raises(InputError, match=r"report.html' exists and is no page of ours\. Give another output file"):
-        report(run, page)
-    assert page.read_text() == "<p>mine</p>"

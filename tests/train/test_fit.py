@@ -12,7 +12,6 @@ import sys
 import textwrap
 import time
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -308,48 +307,6 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
         fit("mlp", clusters(seed=4), folder=tmp_path / "run", **QUICK)
 
 
-NAMED = {"classes": ("cat", "dog", "owl"), "ids": tuple(map(str, range(300)))}
-
-
-@pytest.mark.parametrize(
-    "otherwise",
-    [{"classes": ("cat", "dog", "emu")}, {"ids": tuple(map(str, range(1, 301)))}, {"true_labels": torch.zeros(300).long()}],
-    ids=[*"cit"],
-)
-def test_a_run_on_examples_that_are_called_otherwise_is_another_run(tmp_path, monkeypatch, otherwise):
-    """An audit of it would list names that are no longer there."""
-    data = Dataset(*clusters(), **{**NAMED, "name": "pets"})
-    first, other = fit("mlp", data, folder=tmp_path / "run", **QUICK), replace(data, **otherwise)
-    with pytest.raises(InputError, match=r"holds a run on the same examples with other names or true labels\."):
-        fit("mlp", other, folder=tmp_path / "run", **QUICK)
-    assert fit("mlp", replace(data), folder=tmp_path / "run", **QUICK).metrics == first.metrics
-    monkeypatch.chdir(tmp_path)
-    assert fit("mlp", data, **QUICK).path != fit("mlp", other, **QUICK).path
-
-
-def test_a_run_that_says_less_of_its_data_goes_on(tmp_path):
-    """As those do that were begun before names and truth were written down."""
-    first = fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
-    origin = json.loads((tmp_path / "run/provenance.json").read_text())
-    for part in origin["data"].values():
-        del part["names"], part["truth"]
-    (tmp_path / "run/provenance.json").write_text(json.dumps(origin))
-    assert fit("mlp", clusters(), folder=tmp_path / "run", **QUICK).metrics == first.metrics
-
-
-def test_images_that_were_replaced_on_disk_are_other_data(tmp_path):
-    for number in range(8):
-        file = tmp_path / "images" / "ab"[number % 2] / f"{number}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (8, 8), (number, 0, 0)).save(file)
-    asked = {"folder": tmp_path / "run", "epochs": 1, "batch_size": 4, "device": "cpu"}
-    fit("linear", read(tmp_path / "images", memory=0), **asked)
-    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "images/a/0.png")
-    with pytest.raises(InputError, match="other data of the same name"):
-        fit("linear", read(tmp_path / "images", memory=0), **asked)
-
-
 def test_steps_may_end_within_an_epoch(tmp_path):
     run = fit("mlp", clusters(), steps=7, batch_size=64, folder=tmp_path / "run", device="cpu")
     assert [line["step"] for line in run.metrics] == [5, 7]
@@ -639,7 +596,10 @@ MISTAKES = {
     "batch": ({"batch_size": 2.5}, "The 'batch_size' parameter of a run must be a whole number in [1, inf). Got 2.5"),
     "more parts than examples": ({"accumulate": 65}, "The 'accumulate' parameter of a run must be at most the batch_size, 64. Got 65"),
     "parts": ({"accumulate": 2, "loss": "peer(ce)"}, "needs the whole batch at once (accumulate=1). Got peer(ce, alpha=1.0)"),
-    "smoothed": ({"loss": "imae(T=8, normalise='batch', label_smoothing=0.1)"}, "label"),
+    "smoothed": (
+        {"loss": "imae(T=8, normalise='batch', label_smoothing=0.1)"},
+        "Batch normalisation needs class indices and no label smoothing",
+    ),
     "smoothed, drawn": ({"loss": "peer(ce, label_smoothing=0.1)"}, "needs class indices"),
     "validation": ({"validation": 0.9999}, "The 'validation' parameter of a run must"),
     "reduction": ({"loss": "ce(reduction='sum')"}, "A run trains on the mean of a batch's losses. Got ce(reduction='sum')"),
@@ -730,18 +690,6 @@ def test_a_model_that_is_frozen_as_a_whole_is_refused_before_anything_is_written
     model[1].requires_grad_(True)
     before = model[0].weight.clone()
     assert fit(model, clusters(), folder=tmp_path / "run", **QUICK).state == "finished" and torch.equal(model[0].weight, before)
-
-
-def test_a_model_of_the_users_own_must_be_given_again_with_the_same_layers(tmp_path):
-    inputs, labels = clusters()
-    run = fit(nn.Linear(8, 3), (inputs, labels), folder=tmp_path / "run", **QUICK)
-    for call in (run.model, lambda: run.predict(inputs)):
-        with pytest.raises(InputError, match=r"has a model of your own\. Give one with the same layers as into=…\."):
-            call()
-    with pytest.raises(InputError, match=r"has other layers than that of the run in '.*run': size mismatch for weight") as caught:
-        run.model(nn.Linear(8, 4))
-    assert "\n" not in str(caught.value)
-    assert run.predict(inputs, nn.Linear(8, 3)).shape == (300, 3)
 
 
 def test_one_name_is_no_list_of_loggers(tmp_path):

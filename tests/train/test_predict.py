@@ -110,3 +110,15 @@ def test_a_run_from_before_shapes_were_written_predicts(tmp_path):
     assert written.pop("shape") == [8]
     path.write_text(json.dumps(written))
     assert torch.equal(run.predict(clusters()[0]), expected)
+
+
+def test_a_model_of_the_users_own_must_be_given_again_with_the_same_layers(tmp_path):
+    inputs, labels = clusters()
+    run = fit(nn.Linear(8, 3), (inputs, labels), folder=tmp_path / "run", **QUICK)
+    for call in (run.model, lambda: run.predict(inputs)):
+        with pytest.raises(InputError, match=r"has a model of your own\. Give one with the same layers as into=…\."):
+            call()
+    with pytest.raises(InputError, match=r"has other layers than that of the run in '.*run': size mismatch for weight") as caught:
+        run.model(nn.Linear(8, 4))
+    assert "\n" not in str(caught.value)
+    assert run.predict(inputs, nn.Linear(8, 3)).shape == (300, 3)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from noisewise.errors import InputError
 from noisewise.noise import Corruption, Noise, corrupt
+from noisewise.noise import registry as noises
 
 
 def check_examples(name: str, number: int, each: str, labels: Tensor, classes: int, columns: Mapping[str, Tensor | None]) -> None:
@@ -102,23 +103,19 @@ class Dataset:
             seed: of the noise's own generator.
             other_inputs: inputs of another data set, for ``"open_set(…, source='other')"``.
         """
-        try:
-            return corrupt(
-                self.labels,
-                noise,
-                num_classes=len(self.classes),
-                seed=seed,
-                inputs=None if self.inputs.is_meta else self.inputs,
-                superclasses=self.superclasses,
-                human=self.human,
-                other_inputs=other_inputs,
-            )
-        except InputError as error:
-            if not (self.inputs.is_meta and "because it looks at them" in str(error)):
-                raise
-            raise InputError(
-                f"The noise {noise} looks at the images, which stay on disk. Read them into memory with a larger memory=…."
-            ) from None
+        rule = noises.get(noise)
+        if self.inputs.is_meta and any(part.looks_at_inputs for part in rule.parts):
+            raise InputError(f"The noise {noise} looks at the images, which stay on disk. Read them into memory with a larger memory=….")
+        return corrupt(
+            self.labels,
+            rule,
+            num_classes=len(self.classes),
+            seed=seed,
+            inputs=None if self.inputs.is_meta else self.inputs,
+            superclasses=self.superclasses,
+            human=self.human,
+            other_inputs=other_inputs,
+        )
 
     def corrupted(self, noise: str | Noise | Corruption, *, seed: int = 0) -> Dataset:
         """The same examples with corrupted labels; where the truth was not known, the labels they had count as true.

@@ -117,6 +117,4 @@ def _remedy(loss: Loss, classes: int, std: float, d: Tensor, measured: float | N
 
 
 def _percent(share: float) -> str:
-    if share == 0:
-        return "0 %"
     return f"{100 * share:{'.0f' if share >= 0.01 else '.1g'}} %"

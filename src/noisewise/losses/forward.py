@@ -73,10 +73,10 @@ class Forward(Loss, name="forward"):
         where = scores.shape[1], scores.dtype, scores.device
         if torch.compiler.is_compiling():
             known, text = self._spelled
-            return _constant(text if known is self.noise else repr(self.noise), *where)
+            return _logarithms_of(text if known is self.noise else repr(self.noise), *where)
         shares = self._shares.get((self.noise, *where))
         if shares is None:
-            shares = _made(self, *where)
+            shares = _logarithms(self, *where)
             if not torch._C._are_functorch_transforms_active():  # what is made inside of one must not outlive it
                 self._shares[self.noise, *where] = shares
         return shares
@@ -96,16 +96,16 @@ class Forward(Loss, name="forward"):
         return repr(self.noise) if key == "noise" else super()._literal(key)
 
 
-def _made(loss: Forward, classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _logarithms(loss: Forward, classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     matrix = np.minimum(loss.transition(classes).T, 1)  # one that was estimated may be a hair above
     with np.errstate(divide="ignore"):
         return torch.from_numpy(np.stack([np.log(matrix), np.log1p(-matrix)])).to(device, dtype)
 
 
-def _constant(noise: str, classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _logarithms_of(noise: str, classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """What a compiled loss takes as it is: its compiler knows no noises."""
-    return _made(Forward(noise), classes, dtype, device)
+    return _logarithms(Forward(noise), classes, dtype, device)
 
 
 # What torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler.
-_constant._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_logarithms_of._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -43,6 +44,8 @@ class Instance(Flipping, name="instance"):
     Reference:
         Xia et al., Part-dependent Label Noise, NeurIPS 2020, algorithm 2.
     """
+
+    looks_at_inputs: ClassVar[bool] = True
 
     rate: float = setting(bounds="(0, 1)")
 
@@ -129,6 +132,8 @@ class OpenSet(Flipping, name="open_set"):
     Reference:
         Wang et al., Iterative Learning with Open-set Noisy Labels, CVPR 2018; "abnormal examples" in IMAE, 2019.
     """
+
+    looks_at_inputs: ClassVar[bool] = True
 
     rate: float = setting(bounds="[0, 1]")
     source: str = setting(default="noise", choices=("noise", "other"))

@@ -53,6 +53,9 @@ class Noise(Named, registry=registry):
     replaces_all: ClassVar[bool] = False
     """Whether it gives every label anew, so that nothing can come before it."""
 
+    looks_at_inputs: ClassVar[bool] = False
+    """Whether it needs the inputs, and not the labels alone."""
+
     def check(self, examples: Examples) -> None:
         """Raise `InputError` if the rule lacks something it needs; called before anything is changed."""
 

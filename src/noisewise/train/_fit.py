@@ -309,8 +309,16 @@ class _Training:
             scorer = torch.compile(scorer)  # type: ignore[assignment]
         if self.world > 1:
             scorer = DistributedDataParallel(scorer)
-        cut = settings.clip, settings.accumulate, settings.batch_size
-        self.step = Step(scorer, self.loss, self.updater, self.data.train, self.prepare_training, *cut)
+        self.step = Step(
+            scorer,
+            self.loss,
+            self.updater,
+            self.data.train,
+            self.prepare_training,
+            settings.clip,
+            settings.accumulate,
+            settings.batch_size,
+        )
         self.graphs = self.device.type == "cuda" and self.world == 1 and not isinstance(self.data.train, Stream)
         self.update: Callable[..., None] = self._graphed() if self.graphs else self.step
         self._scorings: dict[str, tuple[Scoring, Callable[..., None]]] = {}

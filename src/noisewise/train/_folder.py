@@ -51,11 +51,11 @@ def in_a_name(spec: str) -> str:
     What is too long for a name is cut, and a digest of all of it stands at the end; so it does where parentheses are more than a name's.
 
     Example:
-        >>> in_a_name("0.3*nce + 0.7*mae")
-        '0.3_nce_0.7_mae'
+        >>> in_a_name("0.3*nce + 0.7*mae"), in_a_name("2*(nce + mae)")
+        ('0.3_nce_0.7_mae', '2_nce_mae_6caf5796')
     """
     words = re.sub(r"(?:(?!(?<![A-Za-z0-9.])-[0-9.])[^A-Za-z0-9.])+", "_", in_short(spec)).strip("_")
-    if len(words) <= _LONGEST_WORDS and not re.search(r"(^|[^\w])\((?=\s*[a-z])", spec):
+    if len(words) <= _LONGEST_WORDS and not re.search(r"(?<!\w)\(\s*[a-z]", spec):
         return words
     return f"{words[: _LONGEST_WORDS - 9]}_{hashlib.sha256(spec.encode()).hexdigest()[:8]}"
 

@@ -191,11 +191,14 @@ def recorded_sources(provenance: Mapping[str, Any], settings: Mapping[str, Any])
 
 def _checksums(data: Dataset) -> dict[str, Any]:
     """What tells a data set from others; images that stay on disk are told by their paths and the sizes of their files."""
+    if isinstance(data, Stream):
+        inputs = {"inputs": _digest_of(data.paths), "sizes": _digest_of(map(_size, data.paths))}
+    else:
+        inputs = {"inputs": _digest(data.inputs)}
     return {
         "name": data.name,
         "examples": len(data),
-        "inputs": _digest_of(data.paths) if isinstance(data, Stream) else _digest(data.inputs),
-        **({"sizes": _digest_of(map(_size, data.paths))} if isinstance(data, Stream) else {}),
+        **inputs,
         "labels": _digest(data.labels),
         "truth": None if data.true_labels is None else _digest(data.true_labels),
         "names": _digest_of([*data.classes, "", *(data.ids or ())]),
