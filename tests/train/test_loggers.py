@@ -134,11 +134,12 @@ def records_of(path, kind):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_wandb_writes_an_offline_run_with_every_curve(tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb")
     internal = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     monkeypatch.setenv("WANDB_SILENT", "true")
     log_all(WandB(project="digits"), "failed")
+    wandb.teardown()  # the file is closed by another process, for which the end of a run does not wait, and this does
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     records = records_of(file, internal.Record)
     (run,) = (record.run for record in records if record.HasField("run"))
