@@ -200,6 +200,7 @@ def test_seeds_may_be_an_array():
         ({"loss": ["ce"], "jobs": 0}, "The 'jobs' parameter of compare must be a whole number"),
         ({"loss": ["ce"], "jobs": 1.5}, "The 'jobs' parameter of compare must be a whole number"),
         ({"loss": ["ce"], "jobs": True}, "The 'jobs' parameter of compare must be a whole number"),
+        ({"loss": ["ce"], "watch": 3}, "The 'watch' parameter of compare must be a function. Got 3 instead."),
         ({"loss": ["ce", "ce"]}, "Two runs of the comparison are the same"),
         ({"loss": ["imea"]}, "There is no loss named 'imea'"),
         ({"loss": ["ce"], "noise": ["symetric(0.1)"]}, "There is no noise named 'symetric'"),
@@ -209,6 +210,15 @@ def test_a_grid_is_checked_before_any_run_starts(tmp_path, grid, sentence):
     with pytest.raises(InputError, match=re.escape(sentence)):
         compare("mlp", clusters(), folder=tmp_path / "runs", **grid, **SETTINGS)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("folder", ["file/runs", 3])
+def test_a_folder_that_cannot_be_is_refused_before_any_worker_starts(tmp_path, monkeypatch, folder):
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(noisewise.train._compare, "_work", None)
+    with pytest.raises(InputError, match=r"^'file/runs' cannot be written \(|^A run folder must be a path\. Got 3 instead\."):
+        compare("mlp", clusters(), folder=folder, **GRID, **SETTINGS)
 
 
 def test_losses_and_noises_may_be_objects(tmp_path):

@@ -540,6 +540,15 @@ def test_a_read_only_folder_is_refused_before_any_work(tmp_path):
         fit("mlp", clusters(), folder=tmp_path / "file" / "run", **QUICK)
 
 
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [({"folder": 3}, "A run folder must be a path"), ({"watch": 3}, "The 'watch' parameter of fit must be a function")],
+)
+def test_what_is_no_path_or_no_function_is_refused_before_anything_is_read(given, sentence):
+    with pytest.raises(InputError, match=f"{sentence}. Got 3 instead."):
+        fit("mlp", "there is none", **given, **QUICK)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_one_clear_sentence_and_keeps_the_checkpoints(tmp_path, monkeypatch):
     folder = tmp_path / "run"

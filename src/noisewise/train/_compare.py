@@ -23,8 +23,9 @@ import torch.multiprocessing as multiprocessing
 from noisewise.errors import InputError, must
 from noisewise.losses import Loss
 from noisewise.noise import Noise
+from noisewise.output import make_folder
 from noisewise.spec import in_short, whole
-from noisewise.train._fit import Watch, check_settings, train
+from noisewise.train._fit import Watch, check_settings, check_watch, train
 from noisewise.train._folder import RunFolder, in_a_name, mark_ended
 from noisewise.train._mps import gpu_for_many
 from noisewise.train._run import Run
@@ -114,6 +115,7 @@ def compare(
         RunsFailedError: runs failed; it comes after the others finished, and has them.
     """
     check_jobs(jobs, "compare")
+    check_watch(watch, "compare")
     if RunFolder(folder).exists():
         raise InputError(f"The folder {str(folder)!r} is a run itself, in which no others are looked for. Give one for the runs.")
     tasks = plan(model, called(data), loss=loss, noise=noise, seed=seed, folder=folder, **settings)
@@ -137,6 +139,8 @@ def train_all(
     train_set, test_set = read_both(data, test)
     for task in tasks:
         check_augment(train_set, task.settings)
+    for parent in {task.folder.parent for task in tasks}:
+        make_folder(parent)  # or refuse it now, and not once for every run
     jobs = min(jobs or (RUNS_ON_A_GPU if device.type == "cuda" else os.cpu_count() or 1), len(tasks))
     with gpu_for_many() if device.type == "cuda" and jobs > 1 else nullcontext():
         failures = _work(tasks, [train_set, test_set], jobs, watch or (lambda progress: None))

@@ -90,6 +90,12 @@ def fit(
     return train(Settings.of({**named, **settings}), model, data, test, folder, loggers, watch)
 
 
+def check_watch(watch: Any, owner: str) -> None:
+    """Refuse what cannot be told how far a run is."""
+    if watch is not None and not callable(watch):
+        raise must("watch", owner, "a function", watch)
+
+
 def train(
     settings: Settings,
     model: str | nn.Module,
@@ -104,11 +110,13 @@ def train(
         check_model(model)
     if isinstance(loggers, str):
         raise must("loggers", "fit", "a list", loggers)
+    check_watch(watch, "fit")
     told = [all_loggers.get(logger) for logger in loggers]
+    target = None if folder is None else RunFolder(folder)
     sources = gather(data, test, settings)
     place = settings.place()
     origin = {**provenance(sources, place), "model": None if isinstance(model, str) else _build_of(model)}
-    target = RunFolder(folder if folder is not None else Path("runs") / _name(settings, origin))
+    target = target or RunFolder(Path("runs") / _name(settings, origin))
     if target.exists():
         _same(target, settings, origin)
         _check_whole(target, settings)

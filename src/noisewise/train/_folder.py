@@ -79,6 +79,8 @@ class RunFolder:
     """Reads and writes the files of one run."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise InputError(f"A run folder must be a path. Got {path!r} instead.")
         self.path = Path(path)
 
     @contextmanager
