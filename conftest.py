@@ -20,7 +20,11 @@ collect_ignore_glob = ["tests/*/conftest.py"]  # read as fixtures, not looked in
 
 
 def pytest_configure() -> None:
-    """Let programs that tests start hear Ctrl-C, which a shell's background job is deaf to and passes on."""
+    """Compute with one thread from the start, and let programs that tests start hear Ctrl-C.
+
+    A shell's background job is deaf to it and passes that on.
+    """
+    torch.set_num_threads(1)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -81,6 +81,13 @@ def test_half_precision_stays_finite_and_keeps_its_type(dtype):
         assert value.dtype == dtype and torch.isfinite(value) and torch.isfinite(scores.grad).all()
 
 
+def test_targets_of_a_wider_type_widen_the_result_as_torch_does():
+    scores, target = torch.full((600, 1), 300.0, dtype=torch.float16), torch.zeros(600, 1)
+    found = Binary("ce", reduction="sum")(scores, target)
+    expected = F.binary_cross_entropy_with_logits(scores, target, reduction="sum")
+    assert (found.dtype, found.item()) == (expected.dtype, expected.item()) == (torch.float32, 180_000.0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_under_autocast_it_has_the_type_torch_gives(dtype):
     scores, target = labels(6, 4)

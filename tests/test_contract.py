@@ -11,7 +11,7 @@ import noisewise
 from noisewise import InputError
 from noisewise.kernels import loss_and_gradient
 from noisewise.losses import CE, GCE, IMAE, MAE
-from registry import EVERY, SEPARATE, batch, build
+from registry import BINARY, EVERY, SEPARATE, SPECS, batch, build
 
 SHAPES = [(7,), (5, 7), (3, 7, 4), (2, 7, 3, 2)]
 WEIGHT = torch.linspace(0.2, 2, 7, dtype=torch.float64)
@@ -348,3 +348,12 @@ def test_a_model_may_contain_its_loss():
 def test_labels_of_any_whole_type_have_their_margins(dtype):
     scores, labels = torch.randn(2, 200), torch.tensor([156, 3])  # as uint8, the default −100 of ignore_index is 156
     torch.testing.assert_close(loss_and_gradient("ce", scores, labels.to(dtype)).margin, noisewise.margin(scores, labels))
+
+
+@pytest.mark.parametrize("spec", [*SPECS, "normalised(mae)", "cr(prior=(0.1, 0.2, 0.3, 0.4))"])
+def test_a_loss_can_be_made_where_tensors_have_shapes_alone_and_takes_them(spec):
+    with torch.device("meta"):
+        loss = noisewise.get(spec)
+    scores = torch.empty(3, 4, device="meta")
+    target = scores if spec in BINARY else torch.empty(3, dtype=torch.long, device="meta")
+    assert loss(scores, target).shape == torch.nn.CrossEntropyLoss()(scores, torch.empty(3, dtype=torch.long, device="meta")).shape

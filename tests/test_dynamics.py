@@ -309,12 +309,15 @@ def test_spread_and_focus_follow_a_schedule_and_a_curriculum(tmp_path, random_ru
     assert one_left.focus[4] == pytest.approx(0.45 / 1.45, abs=1e-6)
 
 
-def test_spread_of_a_loss_normalised_over_the_batch_is_relative_to_its_mean(tmp_path, random_run):
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_spread_of_a_loss_normalised_over_the_batch_is_relative_to_its_mean(tmp_path, random_run, factor):
     _, labels, _, training = random_run
-    run = Dynamics(write_run(tmp_path / "run", labels, training=training, classes=4, loss="gr(beta=4.0, lam=1.0, normalise='batch')"))
+    loss = f"{factor}*gr(beta=4.0, lam=1.0, normalise='batch')"
+    run = Dynamics(write_run(tmp_path / "run", labels, training=training, classes=4, loss=loss))
+    assert run.focus[1] == curriculum.focus(loss) == pytest.approx(curriculum.focus("gr(beta=4.0, lam=1.0)"), abs=1e-6)
     for epoch, margins, _ in training:
         pulls = losses.GR(beta=4.0, lam=1.0).emphasis(torch.from_numpy(margins[~np.isnan(margins)].astype(np.float64)))
-        assert run.spread[epoch] == pytest.approx(float((pulls / pulls.mean()).var(correction=0)), rel=1e-9)
+        assert run.spread[epoch] == pytest.approx(factor**2 * float((pulls / pulls.mean()).var(correction=0)), rel=1e-9)
 
 
 @pytest.mark.parametrize("loss", ["nce", "ce(label_smoothing=0.1)", "0.3*nce + 0.7*mae"])
@@ -507,11 +510,20 @@ def test_the_emphasis_curve_is_that_of_the_loss_in_that_epoch(tmp_path, random_r
     assert Dynamics(write_run(tmp_path / "nce", labels, loss="nce", **asked)).emphasis_curve(1, margins) is None
 
 
-def test_the_emphasis_curve_of_a_loss_normalised_over_the_batch_has_a_mean_of_one(tmp_path, random_run):
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+def test_the_emphasis_curve_of_a_loss_normalised_over_the_batch_has_a_mean_of_one_times_its_factor(tmp_path, random_run, factor):
     _, labels, _, training = random_run
-    run = Dynamics(write_run(tmp_path / "run", labels, training=training, classes=4, loss="gr(beta=4.0, lam=1.0, normalise='batch')"))
+    loss = f"{factor}*gr(beta=4.0, lam=1.0, normalise='batch')"
+    run = Dynamics(write_run(tmp_path / "run", labels, training=training, classes=4, loss=loss))
     for epoch, margins, _ in training:
-        assert run.emphasis_curve(epoch, margins[~np.isnan(margins)].astype(np.float64)).mean() == pytest.approx(1, rel=1e-9)
+        assert run.emphasis_curve(epoch, margins[~np.isnan(margins)].astype(np.float64)).mean() == pytest.approx(factor, rel=1e-9)
+
+
+def test_an_example_of_no_class_is_wrong_and_has_no_true_label_to_be_predicted(tmp_path):
+    run = Dynamics(write_run(tmp_path / "run", **{**TINY, "true": [0, 1, 2, -1]}))
+    assert run.record.wrong.tolist() == [False, False, False, True]
+    assert run.noisy_subset == {1: 0.0, 2: 0.0, 3: 1.0}
+    assert run.validation == {1: 0.5, 2: 2 / 3, 3: 2 / 3}, "of those with a class that were seen"
 
 
 def draw(rng, number, rate, low, high):
@@ -639,6 +651,7 @@ def test_the_alarm_names_a_loss_that_underfits_and_a_remedy_that_is_none(loss, c
         ("imae(T=8)", 100),
         ("gr(beta=12.0, lam=0.5)", 100),
         ("gr(beta=16.0, normalise='batch')", 100),
+        ("binary(mae)", 100),  # whose margins are not those of classes
     ],
 )
 def test_no_alarm_for_what_trains(loss, classes):

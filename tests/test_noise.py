@@ -108,6 +108,13 @@ def test_exact_transitions_are_within_the_same_bounds(spec):
     assert int(result.mask.sum()) == round(float(sizes @ (1 - result.asked.numpy().diagonal())))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_exact_changes_what_must_change_first(seed):
+    labels = torch.arange(100) % 2
+    result = corrupt(labels, "matrix(((0, 1), (0.5, 0.5)), flips='exact')", seed=seed)
+    assert result.realised[0].tolist() == [0, 1] and int(result.mask.sum()) == 75
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.05, 0.1, 0.15, 0.4, 0.45, 1.0])
 @pytest.mark.parametrize("number", [1, 7, 10, 999])
 def test_exact_changes_exactly_round_rate_times_n_labels(rate, number):
@@ -306,6 +313,7 @@ def test_open_set_replaces_inputs_and_keeps_labels(dtype):
     assert torch.equal(inputs, original)
     assert torch.equal(result.labels, labels)
     assert torch.equal((result.inputs != inputs).flatten(1).any(1), result.mask)
+    assert torch.equal(result.replaced, result.mask) and corrupt(labels, "open_set(0)", inputs=inputs).replaced is None
     low, high = stats.binom.interval(1 - 1e-8, 3000, 0.3)
     assert low <= int(result.mask.sum()) <= high
     strange = result.inputs[result.mask].double().flatten()
@@ -555,6 +563,7 @@ def test_any_noise_gives_labels_in_range_and_says_what_it_changed(labels, rate, 
         ({"noise": "instance(0.4)", "inputs": torch.full((6, 2), torch.nan)}, "finite"),
         ({"noise": "symmetric(0.4) + open_set(0.4)"}, "'inputs' parameter of open_set must be given"),
         ({"noise": "open_set(0.4)"}, "'inputs' parameter of open_set must be given"),
+        ({"noise": "open_set(0.4)", "inputs": torch.full((6, 2), torch.nan)}, "'inputs' parameter of open_set must be finite numbers"),
         ({"noise": "open_set(0.4)", "inputs": torch.zeros(5, 2)}, "one input for each of the 6 labels"),
         ({"noise": "open_set(0.4, source=web)"}, "one of 'noise', 'other'. Got 'web'"),
         ({"noise": "open_set(0.4, source=other)", "inputs": torch.zeros(6, 2)}, "'other_inputs' parameter of open_set"),

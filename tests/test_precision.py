@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from mpmath import mp, mpf
+from torch.nn.functional import pad
 
 import noisewise
 import reference
 from noisewise import InputError
 from noisewise.losses import GJS, Loss, MarginLoss
 from noisewise.noise import Noise
-from registry import EVERY, MARGIN, SUMS, build
+from registry import EVERY, MARGIN, SEPARATE, SUMS, build
 
 # Peer loss draws at random (tests/test_peer.py); sums are linear (tests/test_contract.py).
 COMPARED = [spec for spec in EVERY if spec not in SUMS and not spec.startswith("peer(")]
@@ -315,12 +316,46 @@ def test_where_every_class_costs_the_most_nothing_is_divided_by_nothing(spec: st
 OF_ALL_CLASSES = ("cr(", "gls(", "ls(", "forward('symmetric", "scaled(mae, 2.0)", "shifted(mae, 2.0)", "peer(")
 
 
-@pytest.mark.parametrize("spec", [spec for spec in EVERY if not spec.startswith(OF_ALL_CLASSES)])
-@pytest.mark.parametrize("label", [0, 1, 2])
-def test_a_masked_class_is_as_one_that_is_not_there(spec: str, label: int) -> None:
-    scores, target = torch.tensor([[0.0, 1.0, 3.0]], dtype=torch.float64), torch.tensor([label])
+WITHOUT_A_CLASS = [
+    *((spec, label) for spec in EVERY if not spec.startswith(OF_ALL_CLASSES) for label in range(3)),
+    *((spec, "probabilities") for spec in SEPARATE if not spec.startswith(OF_ALL_CLASSES)),
+]
+
+
+@pytest.mark.parametrize(("spec", "label"), WITHOUT_A_CLASS)
+def test_a_masked_class_is_as_one_that_is_not_there(spec: str, label: int | str) -> None:
+    """In value, gradient and second derivatives; of class probabilities a masked class has none."""
+    scores = torch.tensor([[0.0, 1.0, 3.0]], dtype=torch.float64)
     few, many = scores.clone().requires_grad_(), torch.cat([scores, torch.full((1, 1), -torch.inf)], 1).requires_grad_()
-    one, other = build(spec)(few, target), build(spec)(many, target)
+    shares = torch.tensor([[0.5, 0.2, 0.3]], dtype=torch.float64)
+    targets = [shares, pad(shares, (0, 1))] if isinstance(label, str) else [torch.tensor([label])] * 2
+    one, other = (build(spec)(given, target) for given, target in zip((few, many), targets, strict=True))
     torch.testing.assert_close(one, other)
-    (expected,), (found,) = torch.autograd.grad(one, few), torch.autograd.grad(other, many)
-    torch.testing.assert_close(found, torch.nn.functional.pad(expected, (0, 1)))
+    (expected,), (found,) = torch.autograd.grad(one, few, create_graph=True), torch.autograd.grad(other, many, create_graph=True)
+    torch.testing.assert_close(found, pad(expected, (0, 1)))
+    if not expected.requires_grad:  # flat, as unhinged losses are
+        return
+    turned = torch.tensor([[0.3, -1.0, 0.4]], dtype=torch.float64)
+    (bend,) = torch.autograd.grad((expected * turned).sum(), few)
+    (same,) = torch.autograd.grad((found * pad(turned, (0, 1))).sum(), many)
+    torch.testing.assert_close(same, pad(bend, (0, 1)))
+
+
+def test_a_masked_class_adds_nothing_where_a_matrix_gives_its_label_alone_or_its_prior_is_zero() -> None:
+    few, many = (torch.tensor([[1.0, 0.5, -torch.inf][:number]], requires_grad=True) for number in (2, 3))
+    shares = torch.tensor([[0.7, 0.3]])
+    for small, large in (
+        ("forward([[0.9, 0.1], [0.1, 0.9]])", "forward([[0.9, 0.1, 0], [0.1, 0.9, 0], [0, 0, 1]])"),
+        ("cr(beta=0.5, prior=(0.4, 0.6))", "cr(beta=0.5, prior=(0.4, 0.6, 0))"),
+    ):
+        one, other = noisewise.get(small)(few, shares), noisewise.get(large)(many, pad(shares, (0, 1)))
+        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(torch.autograd.grad(other, many)[0], pad(torch.autograd.grad(one, few)[0], (0, 1)))
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SEPARATE if not spec.startswith("peer(")])
+def test_the_derivative_by_a_probability_is_the_loss_of_its_class_at_zero_too(spec: str) -> None:
+    """A label that is learned must be able to leave where it starts."""
+    scores, chosen = torch.tensor([[0.5, -1.0, 2.0]], dtype=torch.float64), torch.eye(3, dtype=torch.float64)[[0]].requires_grad_()
+    (slope,) = torch.autograd.grad(build(spec)(scores, chosen), chosen)
+    torch.testing.assert_close(slope[0], torch.stack([build(spec)(scores, torch.tensor([label])) for label in range(3)]))

@@ -1,4 +1,4 @@
-"""What arrays are called in signatures, by what they hold. It must not know what they are for."""
+"""What arrays are called in signatures, by what they hold, and a number that stands in some of them for what is no number."""
 
 from __future__ import annotations
 
@@ -8,3 +8,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+
+NO_CLASS = -1
+"""The true label of an example that is of no class: a noise replaced its input."""

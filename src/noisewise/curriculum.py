@@ -29,6 +29,9 @@ def expected_margin(classes: int, std: float = 1.0) -> float:
     Formula:
         E[Δ] ≈ −log(k − 1) − std²/2 + (exp(std²) − 1) / (2 (k − 1)),  and 0 for k = 2
 
+    Within one per cent for ten classes or more and a deviation of at most 1. For three classes it is 15 % short, and where exp(std²) is
+    no longer small beside k it means nothing: take the mean of `simulated_margins` there.
+
     Example:
         >>> round(expected_margin(10), 3), round(expected_margin(100), 3)
         (-2.602, -5.086)

@@ -25,21 +25,21 @@ def peak(curve: Curve) -> tuple[float, float]:
     """
     best, height, step = 0.0, -torch.inf, 0.0
     for reach in (60.0, 1500.0, REACH):  # most peak within the first; one that was shifted may do so where others have long ended
-        d = torch.linspace(-reach, reach, 961, dtype=torch.float64)
+        d = torch.linspace(-reach, reach, 961, dtype=torch.float64, device="cpu")
         top, value = _largest(curve, d)
         if value > height:
             best, height, step = top, value, float(d[1] - d[0])
     step = max(step, 4.0)  # the largest may lie beyond the end of its line
     for _ in range(6):
-        top, value = _largest(curve, torch.linspace(best - 2 * step, best + 2 * step, 961, dtype=torch.float64))
+        top, value = _largest(curve, torch.linspace(best - 2 * step, best + 2 * step, 961, dtype=torch.float64, device="cpu"))
         if value > height * (1 + 4e-16):  # more than rounding makes of equal values
             best, height = top, value
         step = 4 * step / 960
-    ends = curve(torch.tensor([-REACH, REACH], dtype=torch.float64))
+    ends = curve(torch.tensor([-REACH, REACH], dtype=torch.float64, device="cpu"))
     for p, end in zip((0.0, 1.0), ends.tolist(), strict=True):
         if end >= height * (1 - 1e-12):
             return p, end
-    return round(float(torch.tensor(best, dtype=torch.float64).sigmoid()), 7), height
+    return round(float(torch.tensor(best, dtype=torch.float64, device="cpu").sigmoid()), 7), height
 
 
 def _largest(curve: Curve, d: Tensor) -> tuple[float, float]:
@@ -56,7 +56,7 @@ def area(curve: Curve) -> float:
         0.5
     """
     over_margins = Potential(lambda d: curve(d) * torch.sigmoid(d) * torch.sigmoid(-d))
-    left, right = over_margins(torch.tensor([-REACH, REACH], dtype=torch.float64)).tolist()
+    left, right = over_margins(torch.tensor([-REACH, REACH], dtype=torch.float64, device="cpu")).tolist()
     return float(left - right)
 
 

@@ -112,6 +112,11 @@ def at_least_float(scores: Tensor) -> Tensor:
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
+def autocasts(scores: Tensor) -> bool:
+    """Whether autocasting is on where the scores are; there is none on "meta", where scores have shapes alone."""
+    return not scores.is_meta and torch.is_autocast_enabled(scores.device.type)
+
+
 def can_look(*tensors: Tensor) -> bool:
     """Whether looking at values costs nothing: on the CPU, outside torch.compile and torch.func transforms."""
     return not torch.compiler.is_compiling() and all(

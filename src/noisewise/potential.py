@@ -77,7 +77,7 @@ def _cells(emphasis: Callable[[Tensor], Tensor]) -> tuple[Floats, Floats, Floats
 
 def _check(emphasis: Callable[[Tensor], Tensor]) -> None:
     """Refuse what is no emphasis, before it is integrated."""
-    margins = torch.linspace(-1, 1, 6, dtype=torch.float64).view(2, 3)
+    margins = torch.linspace(-1, 1, 6, dtype=torch.float64, device="cpu").view(2, 3)
     found = emphasis(margins.clone())
     if not isinstance(found, Tensor) or (found.dtype, found.shape) != (margins.dtype, margins.shape):
         got = f"{found.dtype} shaped {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
@@ -100,7 +100,7 @@ class Potential:
         with torch.no_grad():
             _check(emphasis)
             low, high, fitted = _cells(emphasis)
-            ends = emphasis(torch.tensor([-REACH, REACH], dtype=torch.float64))
+            ends = emphasis(torch.tensor([-REACH, REACH], dtype=torch.float64, device="cpu"))
         middle, half = (low + high) / 2, (high - low) / 2
         powers = fitted @ _TO_POWERS
         integral = np.zeros((len(low), _NODES + 1))

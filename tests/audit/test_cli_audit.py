@@ -245,7 +245,7 @@ def test_an_interrupted_audit_goes_on_where_it_was(tmp_path):
     command = [sys.executable, "-m", "noisewise", *map(str, asked)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 60
-    while not (folder / "checkpoints/epoch-00003.safetensors").exists() and process.poll() is None and time.monotonic() < limit:
+    while not (folder / "record/training/margins-00004.npy").exists() and process.poll() is None and time.monotonic() < limit:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)

@@ -118,6 +118,7 @@ def test_a_comparison_that_is_stopped_says_nothing_of_a_run_that_another_call_tr
 
 def test_a_run_whose_worker_is_killed_has_failed_and_the_other_worker_does_the_rest(tmp_path):
     killed = []
+    asked = {**SETTINGS, "epochs": 120, "evaluate_every": 120, "clean_pass": False}  # long enough to meet both at work
 
     def watch(progress):
         known = [status(file.parent) for file in tmp_path.glob("*/settings.json")]
@@ -126,12 +127,12 @@ def test_a_run_whose_worker_is_killed_has_failed_and_the_other_worker_does_the_r
             os.kill(killed[0], signal.SIGKILL)
 
     with pytest.raises(InputError, match=r"1 of 4 runs failed; the first, ce: its process ended with status -9"):
-        compare("mlp", clusters(), loss=["ce"], seed=range(4), folder=tmp_path, jobs=2, watch=watch, **{**SETTINGS, "epochs": 40})
+        compare("mlp", clusters(), loss=["ce"], seed=range(4), folder=tmp_path, jobs=2, watch=watch, **asked)
     states = [status(folder) for folder in sorted(tmp_path.iterdir())]
     assert sorted(one["state"] for one in states) == ["failed", *["finished"] * 3]
     (failed,) = (one for one in states if one["state"] == "failed")
     assert failed["reason"] == "its process ended with status -9" and failed["step"] > 0
-    runs = compare("mlp", clusters(), loss=["ce"], seed=range(4), folder=tmp_path, jobs=1, **{**SETTINGS, "epochs": 40})
+    runs = compare("mlp", clusters(), loss=["ce"], seed=range(4), folder=tmp_path, jobs=1, **asked)
     assert {run.state for run in runs} == {"finished"}
 
 

@@ -24,6 +24,7 @@ import noisewise
 from noisewise import InputError, fit, models
 from noisewise.data import Dataset, Stream, augmentations, load, read
 from noisewise.output import written_whole
+from noisewise.report._gather import gather
 from noisewise.train import Run, Underfitting
 from noisewise.train._step import Scorer
 from noisewise.train._tally import Tally
@@ -419,15 +420,19 @@ class Trainer:
     """Trains in processes that can be killed. They are forked from one that has imported torch already, which saves seconds each."""
 
     SCRIPT = textwrap.dedent("""
-        import os, sys, torch, noisewise
+        import os, signal, sys, torch, noisewise
         torch.set_num_threads(1)
         sys.path.insert(0, sys.argv[1])
         from test_fit import TRAINED
-        for folder in map(str.strip, sys.stdin):
+        for line in map(str.strip, sys.stdin):
+            folder, _, last = line.partition("\\t")
             child = os.fork()
             if child == 0:
+                def watch(step, steps):
+                    if str(step) == last:
+                        os.kill(os.getpid(), signal.SIGINT)
                 try:
-                    noisewise.fit(folder=folder, **TRAINED)
+                    noisewise.fit(folder=folder, watch=watch, **TRAINED)
                 except KeyboardInterrupt:
                     os._exit(130)
                 os._exit(0)
@@ -443,8 +448,8 @@ class Trainer:
     def __exit__(self, *error):
         self.process.communicate()
 
-    def start(self, folder: Path) -> int:
-        self.process.stdin.write(f"{folder}\n")
+    def start(self, folder: Path, interrupted_after: int | None = None) -> int:
+        self.process.stdin.write(f"{folder}\t{interrupted_after}\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 
@@ -497,7 +502,8 @@ def test_killed_two_hundred_times_it_ends_in_the_same_bits(tmp_path):
 
 def test_an_interrupt_leaves_a_run_that_goes_on(tmp_path):
     with Trainer() as trainer:
-        assert trainer.stop(tmp_path / "run", signal.SIGINT, 0.2) == 130
+        trainer.start(tmp_path / "run", interrupted_after=60)
+        assert trainer.wait() == 130
         assert Run(tmp_path / "run").state == "interrupted"
         for name in ("run", "straight"):
             trainer.start(tmp_path / name)
@@ -705,3 +711,21 @@ def test_one_name_is_no_list_of_loggers(tmp_path):
     with pytest.raises(InputError, match=r"'loggers' parameter of fit must be a list\. Got 'tensorboard'"):
         fit("mlp", clusters(), loggers="tensorboard", folder=tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()
+
+
+def test_examples_whose_inputs_a_noise_replaced_count_as_wrong(tmp_path):
+    noise = "symmetric(0.2, flips='exact') + open_set(0.3, flips='exact')"
+    data = read(clusters(200))
+    corruption = data.corruption(noise)
+    assert torch.equal(data.corrupted(corruption).wrong, corruption.mask)
+    assert f"{100 * corruption.rate:.2f} % wrong" in repr(data.corrupted(corruption))
+    run = fit("mlp", data, noise=noise, folder=tmp_path / "run", **QUICK)
+    assert torch.equal(torch.from_numpy(run.dynamics.record.wrong), corruption.mask)
+    found = run.dynamics.summary()
+    assert found["noise_rate"] == pytest.approx(corruption.rate) and found["noisy_subset"] is not None and found["snr"] is not None
+    shown = gather([run.path], title="t", data=data)["tasks"][0]["doubt"]
+    truth = {f"example {place}": "no class" if replaced else None for place, replaced in enumerate(corruption.replaced.tolist())}
+    told = {example["id"]: example["true"] for example in shown["examples"]}
+    assert "no class" in told.values() and all((truth[one] or said) == said for one, said in told.items())
+    (true,) = (matrix for matrix in shown["matrices"] if matrix["title"] == "True")
+    assert np.sum(true["counts"]) == len(data) - int(corruption.replaced.sum())

@@ -72,6 +72,11 @@ def test_a_share_too_small_for_the_run_still_gives_a_schedule():
     assert torch.equal(Constant(warmup=0.01).factors(4), Constant().factors(4))
 
 
+def test_a_share_of_less_than_a_step_is_one_step():
+    for spec in ("multistep((0.004,))", "step(0.004)"):
+        assert registry.get(spec).factors(100)[:2].tolist() == pytest.approx([1.0, 0.1])
+
+
 @pytest.mark.parametrize("spec", ["constant", "step(30)", "multistep((30, 60))", "cosine(final=0.2)"])
 def test_warmup_rises_in_equal_parts_and_leaves_the_rest_as_it_is(spec):
     plain, warm = registry.get(spec).factors(100), registry.get(spec, warmup=20).factors(100)

@@ -12,6 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from noisewise.arrays import NO_CLASS
 from noisewise.errors import InputError
 from noisewise.noise import Corruption, Noise, corrupt
 from noisewise.noise import registry as noises
@@ -46,7 +47,7 @@ class Dataset:
         inputs: images as uint8 (N, channels, height, width), or features as floating point (N, …).
         labels: the labels that were given, int64 (N,). They may be wrong.
         classes: the name of every class; its length is the number of classes.
-        true_labels: the labels known to be right, or None.
+        true_labels: the labels known to be right, or None. That of an example whose input was replaced is −1: it is of no class.
         index: the number of every example in its source, int64 (N,); by default 0, 1, 2, …
         ids: what the user calls every example (a file, a row id), or None.
         superclasses: the superclass of every class (CIFAR-100), or None.
@@ -87,7 +88,7 @@ class Dataset:
         return len(self.inputs)
 
     def __repr__(self) -> str:
-        known = "" if self.true_labels is None else f", {100 * float((self.labels != self.true_labels).float().mean()):.2f} % wrong"
+        known = "" if self.wrong is None else f", {100 * float(self.wrong.float().mean()):.2f} % wrong"
         return f"Dataset({self.name}: {len(self)} × {tuple(self.inputs.shape[1:])} {self.inputs.dtype}, {len(self.classes)} classes{known})"
 
     @property
@@ -130,11 +131,12 @@ class Dataset:
             Dataset(data: 1000 × (2,) torch.float32, 10 classes, 40.00 % wrong)
         """
         result = noise if isinstance(noise, Corruption) else self.corruption(noise, seed=seed)
+        truth = self.labels if self.true_labels is None else self.true_labels
         return replace(
             self,
             inputs=self.inputs if result.inputs is None else result.inputs,
             labels=result.labels,
-            true_labels=self.labels if self.true_labels is None else self.true_labels,
+            true_labels=truth if result.replaced is None else truth.masked_fill(result.replaced.to(truth.device), NO_CLASS),
         )
 
     def take(self, which: Tensor | Sequence[int]) -> Dataset:

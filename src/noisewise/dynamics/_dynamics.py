@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from noisewise import curve
-from noisewise.arrays import Flags, Floats, Whole
+from noisewise.arrays import NO_CLASS, Flags, Floats, Whole
 from noisewise.batching import number_of_batches
 from noisewise.curriculum import Scheduled, advance
 from noisewise.dynamics._estimate import Estimate, split_estimate
@@ -25,6 +25,7 @@ from noisewise.dynamics._record import LARGEST, MARGINS, Halves, Record, codes
 from noisewise.dynamics._slope import emphasis_among
 from noisewise.errors import InputError, must
 from noisewise.losses import MarginLoss, get
+from noisewise.losses._normalising import over_the_batch
 
 Curve = dict[int, float]
 
@@ -128,7 +129,7 @@ class Dynamics:
 
     @property
     def validation(self) -> Curve:
-        """Training accuracy against the true labels, on all examples (the GR paper's intact set)."""
+        """Training accuracy against the true labels, on all examples that have one (the GR paper's intact set)."""
         return _shares(self._tallies["true"])
 
     @property
@@ -200,8 +201,7 @@ class Dynamics:
             if counts.any():
                 pulls = self._pulls(epoch, _MARGINS)
                 mean = np.average(pulls, weights=counts)
-                size = mean if loss.couples else 1.0  # a loss normalised over the batch has a mean of 1
-                found[epoch] = float(np.average(((pulls - mean) / size) ** 2, weights=counts))
+                found[epoch] = float(np.average(((pulls - mean) / self._size(mean)) ** 2, weights=counts))
         return found
 
     def margin_histograms(self, bins: int | Sequence[float] = 100, of: str = "training") -> Histograms:
@@ -250,15 +250,13 @@ class Dynamics:
     def emphasis_curve(self, epoch: int, margins: Sequence[float] | Floats) -> Floats | None:
         """How hard the run's loss pulled at some margins in an epoch; None for a loss that is not of the margin alone, or not known here.
 
-        A loss normalised over the batch is given the size it had on average: a mean of 1 over the margins of the epoch.
+        A loss normalised over the batch is given the size it had on average: a mean of 1 over the margins of the epoch, times its factor.
         """
         loss, seen = self._margin_loss, self.record.margins(epoch)
         if loss is None:
             return None
-        size = 1.0
-        if loss.couples and not np.isnan(seen).all():
-            size = float(np.average(self._pulls(epoch, _MARGINS), weights=_counts(seen)))
-        return self._pulls(epoch, np.asarray(margins, dtype=np.float64)) / size
+        pulls, counts = self._pulls(epoch, np.asarray(margins, dtype=np.float64)), _counts(seen)
+        return pulls / self._size(np.average(self._pulls(epoch, _MARGINS), weights=counts)) if counts.any() else pulls
 
     @property
     def forgetting(self) -> Whole:
@@ -332,12 +330,13 @@ class Dynamics:
     def _tallies(self) -> dict[str, dict[int, _Tally]]:
         """Right and seen, by what is counted and by epoch."""
         given, true, wrong = self.record.given, self.record.true, self.record.wrong
+        classed = slice(None) if true is None or (true != NO_CLASS).all() else true != NO_CLASS
         found: dict[str, dict[int, _Tally]] = {"given": {}, "true": {}, "clean": {}, "noisy": {}}
         for epoch, _, predictions in self.record.stream(self.measured_on):
             seen, fits = predictions >= 0, predictions == given
             found["given"][epoch] = _tally(fits, seen)
             if true is not None and wrong is not None:
-                found["true"][epoch] = _tally(predictions == true, seen)
+                found["true"][epoch] = _tally(predictions[classed] == true[classed], seen[classed])
                 found["clean"][epoch] = _tally(fits & ~wrong, seen & ~wrong)
                 found["noisy"][epoch] = _tally(fits & wrong, seen & wrong)
         return found
@@ -365,6 +364,11 @@ class Dynamics:
         except InputError:  # a loss of the user's own, which only the code that trained it knows; all else can be told without it
             return None
         return loss if isinstance(loss, MarginLoss) and loss.weight is None and loss.label_smoothing == 0 else None
+
+    def _size(self, mean: float) -> float:
+        """What pulls with this mean were divided by: a loss normalised over the batch has a mean of 1, before its factor."""
+        found = over_the_batch(self._margin_loss) if self._margin_loss is not None else None
+        return 1.0 if found is None else mean / found[0]
 
     def _progress(self, epoch: int) -> float:
         """How far schedules inside the loss are: from 0 in the first epoch to 1 in the last one planned; 0 where there are none."""

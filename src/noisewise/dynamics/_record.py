@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.arrays import Flags, Floats, Whole
+from noisewise.arrays import NO_CLASS, Flags, Floats, Whole
 from noisewise.errors import InputError, must
 
 Halves = NDArray[np.float16]
@@ -95,12 +95,12 @@ class Record:
     @cached_property
     def given(self) -> Whole:
         """The labels the model was trained on."""
-        return self._labels("labels/given.npy", None)
+        return self._labels("labels/given.npy", None, 0)
 
     @cached_property
     def true(self) -> Whole | None:
-        """The labels known to be right, or None."""
-        return self._labels("labels/true.npy", self.given.shape) if self._path("labels/true.npy").exists() else None
+        """The labels known to be right, or None; −1 for an example that is of no class, its input replaced by the noise."""
+        return self._labels("labels/true.npy", self.given.shape, NO_CLASS) if self._path("labels/true.npy").exists() else None
 
     @cached_property
     def wrong(self) -> Flags | None:
@@ -150,11 +150,11 @@ class Record:
             raise InputError(f"The {of} record in {str(self.folder)!r} has {has}. Got epoch {epoch!r} instead.")
         return epoch
 
-    def _labels(self, name: str, shape: tuple[int, ...] | None) -> Whole:
+    def _labels(self, name: str, shape: tuple[int, ...] | None, least: int) -> Whole:
         labels = self._array(name, np.int64, shape)
-        if labels.ndim != 1 or not len(labels) or labels.min() < 0 or labels.max() >= len(self.classes):
+        if labels.ndim != 1 or not len(labels) or labels.min() < least or labels.max() >= len(self.classes):
             raise InputError(
-                f"The file {str(self._path(name))!r} must hold labels from 0 to {len(self.classes) - 1} in one row. "
+                f"The file {str(self._path(name))!r} must hold labels from {least} to {len(self.classes) - 1} in one row. "
                 f"Got shape {labels.shape}{f', {labels.min()} to {labels.max()}' if labels.size else ''} instead."
             )
         return labels

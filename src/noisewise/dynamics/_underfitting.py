@@ -84,6 +84,8 @@ def _drawn(classes: int) -> int:
 
 def _starved(loss: Loss, classes: int, std: float, d: Tensor) -> str | None:
     """What is wrong at the start, in words, or None."""
+    if not loss.of_classes:
+        return None  # it has other margins
     if loss.couples:
         return None  # its emphasis on an example is whatever the batch makes it: a mean of 1 where it is normalised
     cross_entropy = float(CE().emphasis(d).mean())

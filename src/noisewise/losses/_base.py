@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from noisewise.checks import check_labels, check_scores, check_some, class_dim
 from noisewise.errors import InputError, must
-from noisewise.exact import applied, at_least_float, going_forward, margin_of
+from noisewise.exact import applied, at_least_float, autocasts, going_forward, margin_of
 from noisewise.margin import margins
 from noisewise.potential import Potential
 from noisewise.spec import Named, Registry, real, setting, whole
@@ -77,6 +77,11 @@ class Loss(Named, nn.Module, registry=registry):
         return self.per_class(scores).gather(1, target.unsqueeze(1)).squeeze(1)
 
     @property
+    def of_classes(self) -> bool:
+        """Whether scores are those of classes, of which one is the label; not so where every score has a label of its own."""
+        return type(self).per_class is not Loss.per_class or type(self).per_example is not Loss.per_example
+
+    @property
     def couples(self) -> bool:
         """Whether the loss of one example depends on the others of its batch."""
         return False
@@ -116,7 +121,7 @@ class Loss(Named, nn.Module, registry=registry):
         result_type = given or scores.dtype
         if soft:
             result_type = torch.promote_types(result_type, target.dtype)
-        if torch.is_autocast_enabled(scores.device.type):
+        if autocasts(scores):
             result_type = torch.promote_types(result_type, torch.float32)
         if soft:
             self._check_probabilities(scores, target)
@@ -191,7 +196,8 @@ class Loss(Named, nn.Module, registry=registry):
             values = values + common.unsqueeze(1)
         if self.weight is not None:
             probabilities = probabilities * along_classes(self.weight.to(values.dtype), values)
-        return torch.where(probabilities == 0, 0.0, probabilities * values).sum(1)
+        nothing = (probabilities == 0) & ~values.isfinite()
+        return (probabilities * values.masked_fill(nothing, 0.0)).sum(1)
 
     def _weighted(self, rows: Tensor, counted: Tensor | None, sample_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The losses of examples that weigh differently, and how much each counts in a mean."""
@@ -343,7 +349,7 @@ def _factor(value: Any) -> float:
 
 def _check_of_classes(loss: Loss) -> None:
     """Refuse a loss that works outermost only: one whose scores are not those of classes has nothing to say of an example's label."""
-    if type(loss).per_class is Loss.per_class and type(loss).per_example is Loss.per_example:
+    if not loss.of_classes:
         raise InputError(
             f"A loss whose scores are not those of classes can neither be added or multiplied nor stand inside another. "
             f"Got {loss!r}; put the sum or the other loss inside it."
@@ -365,12 +371,18 @@ def _combine(parts: Sequence[tuple[float, Loss]]) -> Loss:
             terms.extend((factor * inner, term) for inner, term in loss.parts)
         else:
             terms.append((factor, loss))
-    separable = all(isinstance(loss, MarginLoss) and not loss.couples for _, loss in terms)
-    kind: type[Combination] = MarginCombination if separable else Combination
-    combined = kind(terms)
+    combined = _kind(terms)(terms)
     for key in contract:
         setattr(combined, key, getattr(parts[0][1], key))
     return combined
+
+
+def _kind(terms: Sequence[tuple[float, Loss]]) -> type[Combination]:
+    if not all(isinstance(loss, MarginLoss) for _, loss in terms):
+        return Combination
+    if not any(loss.couples for _, loss in terms):
+        return MarginCombination
+    return CoupledMultiple if len(terms) == 1 else Combination
 
 
 class Combination(Loss):
@@ -416,6 +428,13 @@ class MarginCombination(Combination, MarginLoss):
     per_example = MarginLoss.per_example
 
 
+class CoupledMultiple(MarginCombination):
+    """A multiple of a margin loss that couples the examples of a batch, and as much a function of the margin as that one is."""
+
+    per_class = Combination.per_class
+    per_example = Combination.per_example
+
+
 def along_classes(numbers: Tensor, like: Tensor) -> Tensor:
     """One number per class, so that it broadcasts over what has its classes in dimension 1."""
     return numbers.view(1, -1, *[1] * (like.dim() - 2))
@@ -426,5 +445,7 @@ def _total(values: Iterable[Tensor]) -> Tensor:
 
 
 def p_log_p(d: Tensor) -> Tensor:
-    """p log p at margin `d`, which is 0 at p = 0."""
-    return torch.where(d == -torch.inf, 0.0, d.sigmoid() * nn.functional.logsigmoid(d))
+    """p log p at margin `d`, which is 0 at p = 0, and so is its derivative."""
+    masked = d == -torch.inf
+    d = torch.where(masked, 0.0, d)
+    return torch.where(masked, 0.0, d.sigmoid() * nn.functional.logsigmoid(d))

@@ -26,14 +26,18 @@ def log_probabilities(scores: Tensor) -> Tensor:
     return scores.log_softmax(1)
 
 
-def share(costs: Tensor) -> Tensor:
-    """Every class's cost as a share of the costs of all classes (Ma et al. 2020), but of those masked by a score of −inf.
+def share(costs: Tensor, total: Tensor | None = None) -> Tensor:
+    """Costs as shares of the costs of all classes (Ma et al. 2020), but of those masked by a score of −inf.
 
-    None has a share where nothing costs anything.
+    None has a share where nothing costs anything: where all classes but one are masked.
+
+    Args:
+        costs: with the classes in dimension 1.
+        total: of all classes, where `costs` are not those of every class.
     """
     masked = costs == torch.inf
     finite = costs.masked_fill(masked, 0.0)
-    total = finite.sum(1, keepdim=True)
+    total = finite.sum(1, keepdim=True) if total is None else total
     return (finite / torch.where(total == 0, 1.0, total)).masked_fill(masked, torch.inf)
 
 

@@ -5,14 +5,14 @@ from torch import Tensor
 
 from noisewise.checks import check_floating, check_some
 from noisewise.errors import InputError, must
-from noisewise.exact import at_least_float, can_look
+from noisewise.exact import at_least_float, autocasts, can_look
 from noisewise.losses._base import Loss, MarginLoss, along_classes, inner_loss
 from noisewise.spec import setting
 
 
 def _positive_weight(value: Any) -> tuple[float, ...]:
     try:
-        return tuple(torch.as_tensor(value, dtype=torch.float64).reshape(-1).tolist())
+        return tuple(torch.as_tensor(value, dtype=torch.float64, device="cpu").reshape(-1).tolist())
     except (TypeError, ValueError, RuntimeError):
         raise must("pos_weight", "Binary", "one number, or one per label", value) from None
 
@@ -53,8 +53,9 @@ class Binary(Loss, name="binary"):
             sample_weight: a factor per example, shaped (N,) or like the target.
         """
         self._check(scores, target)
-        wide = torch.is_autocast_enabled(scores.device.type)
-        result_type = torch.promote_types(scores.dtype, torch.float32) if wide else scores.dtype
+        result_type = torch.promote_types(scores.dtype, torch.float32) if autocasts(scores) else scores.dtype
+        if target.is_floating_point():
+            result_type = torch.promote_types(result_type, target.dtype)
         scores = at_least_float(scores)
         kept = None if target.is_floating_point() or target.dtype == torch.bool else target != self.ignore_index
         share = (target if kept is None else target.masked_fill(~kept, 0)).to(scores.dtype)

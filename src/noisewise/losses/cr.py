@@ -11,7 +11,7 @@ from noisewise.spec import setting
 
 def _prior(value: Any) -> tuple[float, ...]:
     try:
-        prior = torch.as_tensor(value, dtype=torch.float64)
+        prior = torch.as_tensor(value, dtype=torch.float64, device="cpu")
     except (TypeError, ValueError, RuntimeError):
         prior = torch.empty(0)
     if prior.dim() != 1 or len(prior) < 2 or bool((prior < 0).any()) or abs(float(prior.sum()) - 1) > 1e-6:
@@ -49,5 +49,5 @@ class CR(OverEveryClass, name="cr"):
             return own + self.beta * log_p.mean(1, keepdim=True)
         if len(self.prior) != scores.shape[1]:
             raise must("prior", "CR", f"one probability for each of the {scores.shape[1]} classes", f"{len(self.prior)} of them")
-        prior = torch.tensor(self.prior, dtype=log_p.dtype, device=log_p.device)
-        return own + self.beta * (along_classes(prior, log_p) * log_p).sum(1, keepdim=True)
+        prior = along_classes(torch.tensor(self.prior, dtype=log_p.dtype, device=log_p.device), log_p)
+        return own + self.beta * (prior * log_p.masked_fill(prior == 0, 0.0)).sum(1, keepdim=True)

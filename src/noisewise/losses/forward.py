@@ -25,6 +25,12 @@ def _below_zero(scores: Tensor) -> Tensor:
     return scores - scores.detach().amax(1, keepdim=True)
 
 
+def _log_sum(values: Tensor, dim: int) -> Tensor:
+    """`logsumexp`, whose gradient is 0 and not NaN where every value is −inf: where nothing but masked classes gives a label."""
+    nothing = (values == -torch.inf).all(dim, keepdim=True)
+    return values.masked_fill(nothing, 0.0).logsumexp(dim).masked_fill(nothing.squeeze(dim), -torch.inf)
+
+
 class Forward(Loss, name="forward"):
     """Forward correction: any loss of the margin, at the probability the GIVEN label has once the noise did its work.
 
@@ -60,12 +66,12 @@ class Forward(Loss, name="forward"):
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
         shifted = _below_zero(scores)
-        given, other = ((shifted + part[target].movedim(-1, 1)).logsumexp(1) for part in self._log_shares(scores))
+        given, other = (_log_sum(shifted + part[target].movedim(-1, 1), 1) for part in self._log_shares(scores))
         return self.loss.of_margin(given - other, scores.shape[1])
 
     def per_class(self, scores: Tensor) -> Tensor:
         rows = _below_zero(scores).movedim(1, -1).unsqueeze(-2)
-        given, other = ((rows + part).logsumexp(-1).movedim(-1, 1) for part in self._log_shares(scores))
+        given, other = (_log_sum(rows + part, -1).movedim(-1, 1) for part in self._log_shares(scores))
         return self.loss.of_margin(given - other, scores.shape[1])
 
     def _log_shares(self, scores: Tensor) -> Tensor:

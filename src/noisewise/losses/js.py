@@ -42,6 +42,6 @@ class JS(MarginLoss, name="js"):
 
     def emphasis(self, d: Tensor) -> Tensor:
         # p log(m / ((1 − pi) p)) = −p log sigmoid(log p − logit pi), and −p log p is what is left of it as p → 0.
-        odds = math.log(self.pi) - math.log1p(-self.pi)
-        pull = torch.where(d == -torch.inf, 0.0, -d.sigmoid() * logsigmoid(logsigmoid(d) - odds))
-        return pull * (-d).sigmoid() / -math.log1p(-self.pi)
+        odds, masked = math.log(self.pi) - math.log1p(-self.pi), d == -torch.inf
+        d = torch.where(masked, 0.0, d)
+        return torch.where(masked, 0.0, d.sigmoid() * (-d).sigmoid() * logsigmoid(logsigmoid(d) - odds) / math.log1p(-self.pi))

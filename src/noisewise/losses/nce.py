@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from noisewise.losses._every_class import OverEveryClass, log_probabilities
+from noisewise.losses._every_class import OverEveryClass, log_probabilities, share
 
 
 class NCE(OverEveryClass, name="nce"):
@@ -22,5 +22,4 @@ class NCE(OverEveryClass, name="nce"):
     """
 
     def of_costs(self, own: Tensor, scores: Tensor) -> Tensor:
-        total = -log_probabilities(scores).masked_fill(scores == -torch.inf, 0.0).sum(1, keepdim=True)
-        return own / torch.where(total == 0, 1.0, total)  # where all classes but one are masked, nothing costs anything
+        return share(own, -log_probabilities(scores).masked_fill(scores == -torch.inf, 0.0).sum(1, keepdim=True))

@@ -23,6 +23,11 @@ def _inputs(examples: Examples, noise: Noise) -> Tensor:
     return examples.inputs
 
 
+def _check_finite(examples: Examples, noise: Noise) -> None:
+    if not torch.isfinite(_inputs(examples, noise)).all():
+        raise must("inputs", noise.name, "finite numbers", "NaN or infinity")
+
+
 class Instance(Flipping, name="instance"):
     """Part-dependent noise: how likely an example flips, and where to, depends on its input.
 
@@ -50,8 +55,7 @@ class Instance(Flipping, name="instance"):
     rate: float = setting(bounds="(0, 1)")
 
     def check(self, examples: Examples) -> None:
-        if not torch.isfinite(_inputs(examples, self)).all():
-            raise must("inputs", self.name, "finite numbers", "NaN or infinity")
+        _check_finite(examples, self)
 
     def corrupt(self, examples: Examples, stream: Stream) -> tuple[Examples, Floats | None]:
         inputs = _inputs(examples, self).reshape(len(examples), -1)
@@ -141,6 +145,7 @@ class OpenSet(Flipping, name="open_set"):
     def check(self, examples: Examples) -> None:
         inputs, other = _inputs(examples, self), examples.other_inputs
         if self.source == "noise":
+            _check_finite(examples, self)
             return
         if other is None or not len(other) or other.shape[1:] != inputs.shape[1:] or other.dtype != inputs.dtype:
             got = None if other is None else f"{other.dtype} shaped {tuple(other.shape)}"

@@ -33,6 +33,7 @@ class Corruption:
         noise: the spec of the noise; the registry reads it back.
         seed: the seed.
         inputs: the inputs, where the noise replaced some; otherwise None.
+        replaced: whose inputs the noise replaced, (N,); None where it replaced none.
     """
 
     labels: Tensor
@@ -43,6 +44,7 @@ class Corruption:
     noise: str
     seed: int
     inputs: Tensor | None = None
+    replaced: Tensor | None = None
 
     @property
     def rate(self) -> float:
@@ -101,6 +103,7 @@ def corrupt(
         noise=repr(rule),
         seed=seed,
         inputs=examples.inputs if examples.replaced.any() else None,
+        replaced=torch.from_numpy(examples.replaced).to(device) if examples.replaced.any() else None,
     )
 
 

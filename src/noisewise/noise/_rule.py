@@ -106,6 +106,7 @@ class Flipping(Noise):
         if self.flips == "independent":
             return draws < probability
         distance = np.divide(draws, probability, out=np.full_like(draws, np.inf), where=probability > 0)
+        distance[probability == 1] = 0  # what must change does so before what may
         number = round(round(expected, 6))  # a sum of probabilities carries rounding errors: a half must still be a half
         chosen = np.zeros(len(draws), dtype=bool)
         chosen[np.argsort(distance, kind="stable")[:number]] = True

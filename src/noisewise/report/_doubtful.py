@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from noisewise.arrays import NO_CLASS
 from noisewise.audit import Audit
 from noisewise.audit._examples import features, picture
 from noisewise.correct._origin import examples_of
@@ -82,7 +83,7 @@ def _cards(run: Reading, found: Audit, worst: NDArray[Any], examples: Dataset | 
             "id": f"example {ids[place]}" if ids[place].isdecimal() else ids[place],
             "given": names[found.given[place]],
             "suggested": names[found.suggested[place]],
-            "true": None if record.true is None else names[record.true[place]],
+            "true": None if record.true is None else "no class" if record.true[place] == NO_CLASS else names[record.true[place]],
             "chance": float(1 - found.quality[place]),
             "margins": histories[row].tolist(),
             "image": None if examples is None else picture(examples, row, side=_SIDE),
@@ -101,7 +102,8 @@ def _matrices(run: Reading, found: Audit) -> list[Matrix]:
     tables = {"Estimated": np.asarray(found.matrix, dtype=float)}
     record, number = run.dynamics.record, len(run.classes)
     if record.true is not None:
-        tables["True"] = np.bincount(record.given * number + record.true, minlength=number**2).reshape(number, number).astype(float)
+        pairs = (record.given * number + record.true)[record.true != NO_CLASS]
+        tables["True"] = np.bincount(pairs, minlength=number**2).reshape(number, number).astype(float)
     moved = sum(table + table.T for table in tables.values())
     np.fill_diagonal(moved, 0)
     shown = np.sort(np.argsort(-moved.sum(1), kind="stable")[:_CLASSES])

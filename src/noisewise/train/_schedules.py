@@ -46,7 +46,8 @@ def _milestones(value: Any) -> tuple[float, ...]:
 
 
 def _in_steps(length: float, total_steps: int) -> int:
-    return int(length) if length >= 1 else round(length * total_steps)
+    """A length in steps, one at least."""
+    return int(length) if length >= 1 else max(1, round(length * total_steps))
 
 
 class Schedule(Named, registry=registry):
@@ -71,7 +72,7 @@ class Schedule(Named, registry=registry):
         """
         total_steps = whole("total_steps", type(self).__name__, total_steps, 1)
         step = torch.arange(total_steps, dtype=torch.float64)
-        rising = max(_in_steps(self.warmup, total_steps), 1)
+        rising = _in_steps(self.warmup, total_steps)
         return self.shape(step, total_steps) * ((step + 1) / rising).clamp(max=1)
 
 
@@ -106,7 +107,7 @@ class Step(Schedule, name="step"):
     factor: float = setting(default=0.1, bounds="(0, 1]")
 
     def shape(self, step: Tensor, total_steps: int) -> Tensor:
-        length = max(_in_steps(self.every, total_steps), 1)
+        length = _in_steps(self.every, total_steps)
         return self.factor ** (step / length).floor()
 
 

@@ -153,6 +153,8 @@ class Settings:
         if self.classes_per_batch is not None and self.batch_size % self.classes_per_batch:
             raise must("classes_per_batch", "a run", f"a divisor of the batch_size, {self.batch_size}", self.classes_per_batch)
         loss = losses.get(self.loss)
+        if not loss.of_classes:
+            raise InputError(f"In a run every example has one label, a class. Got {loss!r}; train several yes/no labels in your own loop.")
         if loss.reduction != "mean":
             raise InputError(f"A run trains on the mean of a batch's losses. Got {loss!r}; leave its reduction out.")
         if loss.couples and any(getattr(part, "label_smoothing", 0) > 0 for part in loss.modules()):

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import noisewise
+from noisewise.arrays import NO_CLASS
 from noisewise.data import Dataset, ImageFiles, Stream, augmentations, read, split
 from noisewise.data._official import Official
 from noisewise.data._own import is_official
@@ -142,7 +143,8 @@ def _with_classes(test: Dataset, classes: tuple[str, ...]) -> Dataset:
         if name not in classes:
             raise InputError(f"The test set has a class {name!r} that the training set has not. Its classes are {', '.join(classes[:20])}.")
     numbers = torch.tensor([classes.index(name) for name in test.classes], device=test.labels.device)
-    true_labels = None if test.true_labels is None else numbers[test.true_labels]
+    numbers_of_truth = torch.cat([numbers, numbers.new_tensor([NO_CLASS])])  # −1 is its last place
+    true_labels = None if test.true_labels is None else numbers_of_truth[test.true_labels]
     return replace(test, labels=numbers[test.labels], true_labels=true_labels, classes=classes, human={})
 
 
