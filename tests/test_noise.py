@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from noisewise.data import from_arrays
 from noisewise.errors import InputError
 from noisewise.noise import CIFAR100_SUPERCLASSES, CLASS_MAPS, Stream, corrupt, registry
 
@@ -161,6 +163,39 @@ def test_class_maps_are_the_published_ones():
     labels = corrupt(torch.arange(10), "class_map(1, mnist)").labels
     assert {i: j for i, j in enumerate(labels.tolist()) if i != j} == {7: 1, 2: 7, 5: 6, 6: 5, 3: 8}
     assert {word: len(pairs) for word, pairs in CLASS_MAPS.items()} == {"cifar10": 5, "mnist": 5}
+
+
+def test_a_class_map_may_name_classes_and_must_where_numbers_could_be_meant_either_way():
+    spec = "class_map(1.0, {'cat': 'dog', 'dog': 'ant'})"
+    assert repr(registry.get(spec)) == repr(registry.get(repr(registry.get(spec)))) == spec
+    assert corrupt([0, 1, 2], spec, classes=["ant", "cat", "dog"]).labels.tolist() == [0, 2, 0]
+    data = from_arrays(torch.zeros(3, 1), [1, 2, 3])
+    assert data.corrupted("class_map(1, {'1': '2'})").labels.tolist() == [1, 1, 2]
+    for call, map, sentence in (
+        (data.corrupted, "{1: 2}", "by names where classes are called by other numbers (1, 2, 3). Got {1: 2}"),
+        (data.corrupted, "{'1': '4'}", "There is no class named '4'"),
+        (lambda noise: corrupt([0, 1], noise), "{'a': 'b'}", "by numbers where the names of the classes are not known"),
+        (registry.get, "{'a': 'a'}", "or a dictionary from classes to other classes"),
+        (registry.get, "{'a': 1}", "or a dictionary from classes to other classes"),
+        (
+            lambda noise: corrupt([0, 1], noise, num_classes=2, classes=["a"]),
+            "{0: 1}",
+            "one name for each of the 2 classes. Got '1 of them'",
+        ),
+    ):
+        with pytest.raises(InputError, match=re.escape(sentence)):
+            call(f"class_map(1, {map})")
+
+
+def test_the_same_noise_does_not_undo_itself_on_labels_that_are_known_to_be_wrong():
+    """With the numbers it drew before, two classes would all be right again."""
+    data = from_arrays(torch.zeros(4000, 1), torch.arange(4000) % 2)
+    once = data.corrupted("symmetric(0.4)")
+    twice = once.corrupted("symmetric(0.4)")
+    for again in (twice, twice.corrupted("symmetric(0.4)")):
+        assert abs(float(again.wrong.double().mean()) - 0.5) < 0.05
+    assert torch.equal(twice.labels, once.corrupted("symmetric(0.4)").labels) and once.corruption("symmetric(0.4)").seed == 0
+    assert torch.equal(data.corrupted("symmetric(0.4)").labels, corrupt(data.labels, "symmetric(0.4)").labels)
 
 
 def test_a_class_map_may_be_pairs():

@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -112,7 +113,7 @@ def test_decisions_are_applied_and_nothing_else(found, tmp_path):
     (tmp_path / "decisions.csv").write_text(f'"index","decision"\n"{first}","accept"\n"{second}","reject"\n')
     for name in ("decisions.json", "decisions.csv"):
         decisions = read_decisions(tmp_path / name)
-        assert decisions == {first: True, second: False}
+        assert {number: bool(decision) for number, decision in decisions.items()} == {first: True, second: False}
         corrected = correct(found, decisions=decisions)
         assert found.index[corrected.changed].tolist() == [first] and third not in decisions
 
@@ -143,12 +144,41 @@ def test_decisions_of_another_run_are_refused(found):
         correct(found, decisions={99999: True})
 
 
+def test_what_the_person_saw_is_what_is_accepted_and_must_be_of_the_run(found, tmp_path):
+    place = int(found.order[0])
+    classes, number, given = found.dynamics.record.classes, int(found.index[place]), int(found.given[place])
+    other = next(name for name in classes if name not in (classes[given], classes[found.suggested[place]]))
+    entry = {"index": number, "id": found.ids[place], "given_label": classes[given], "suggested_label": other, "decision": "accept"}
+    path = tmp_path / "decisions.json"
+
+    def decided(**changed):
+        path.write_text(json.dumps([{**entry, **changed}]))
+        return correct(found, decisions=read_decisions(path))
+
+    assert classes[decided().labels[place]] == other, "and not what this audit would suggest"
+    assert decided(decision="reject").changes == {}
+    for changed, sentence in (
+        ({"id": "photo/cat-17.png"}, f"By the decisions example {number} is 'photo/cat-17.png', and in the run "),
+        ({"given_label": other}, f"By the decisions example {number} has the label '{other}', and in the run '{classes[given]}'"),
+        ({"suggested_label": "dgo"}, "There is no class named 'dgo'"),
+        ({"suggested_label": classes[given]}, "for which there is no label other than its own"),
+    ):
+        with pytest.raises(InputError, match=re.escape(sentence)):
+            decided(**changed)
+
+
+def test_a_run_can_be_reviewed_by_its_folder(digits_run, tmp_path):
+    assert review(digits_run.path, tmp_path / "a.html").read_bytes() == review(audit(digits_run), tmp_path / "b.html").read_bytes()
+    with pytest.raises(InputError, match=r"The 'found' parameter of review must be the audit of a run, a run or its folder\. Got 'int'"):
+        review(3, tmp_path / "c.html")
+
+
 @pytest.mark.parametrize("policy", ["relabel", "soften"])
 def test_a_suggestion_that_is_none_cannot_be_accepted(tmp_path, policy):
     training = [(epoch, [2.0, -2.0, 1.0, np.nan], [0, 0, 1, -1]) for epoch in range(1, 9)]
     found = audit(write_run(tmp_path / "run", [0, 1, 1, 0], training=training, classes=2, loss="ce"))
     for believed_or_never_seen in (2, 3):
-        with pytest.raises(InputError, match=f"for example {believed_or_never_seen}, for which the audit suggests no other label"):
+        with pytest.raises(InputError, match=f"for example {believed_or_never_seen}, for which there is no label other than its own"):
             correct(found, policy, decisions={1: True, believed_or_never_seen: True})
     corrected = correct(found, policy, decisions={1: True, 2: False, 3: False})
     assert corrected.changes == {policy: 1} and np.isfinite(corrected.probabilities()).all()
@@ -291,6 +321,35 @@ def test_the_examples_are_found_whatever_the_second_training_did_otherwise(digit
     assert read_origin(twice.path).steps == tuple(written["steps"]), "a run from before the source was written is read all the same"
     with pytest.raises(InputError, match="are not those of the run"):
         examples_of(twice.dynamics.record, "digits")
+
+
+def test_retraining_takes_the_inputs_of_the_run_and_no_others(memorised, tmp_path):
+    digits = load("digits")
+    turned = replace(digits, inputs=digits.inputs.flip(-1))
+    with pytest.raises(InputError, match=r"The data 'digits' are not those of the run in .*: their inputs differ"):
+        retrain(memorised, correct(audit(memorised)), data=turned, folder=tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize("length", [{"epochs": 40}, {"steps": 400}])
+def test_a_run_that_stopped_early_is_trained_again_as_long_as_it_was(tmp_path, length):
+    inputs, labels = torch.randn(120, 4, generator=torch.Generator().manual_seed(0)), torch.arange(120) % 3
+    asked = {"validation": 0.2, "patience": 1, "batch_size": 12, "device": "cpu"}
+    run = fit("linear", (inputs, labels), test=(inputs, labels), folder=tmp_path / "run", **asked, **length)
+    again = retrain(run, correct(audit(run), decisions={}), test=(inputs, labels))
+    assert len(again.metrics) == len(run.metrics) < 40
+    assert set(read_origin(again.path).otherwise) == set(length), "and the report says so"
+    longer = retrain(run, correct(audit(run), decisions={}), test=(inputs, labels), folder=tmp_path / "longer", epochs=30, steps=None)
+    assert len(longer.metrics) == 30
+
+
+def test_a_correction_says_which_classes_it_leaves_empty(tmp_path):
+    training = [(epoch, [2.0, -2.0, 1.0], [0, 0, 0]) for epoch in range(1, 9)]
+    found = audit(write_run(tmp_path / "run", [0, 1, 0], training=training, classes=3, loss="ce"))
+    for policy in ("relabel", "prune"):
+        corrected = correct(found, policy, decisions={1: True})
+        assert corrected.emptied == ("class 1",) and repr(corrected).endswith("; none is left of 'class 1')")
+    assert correct(found, decisions={}).emptied == ()
 
 
 @pytest.mark.parametrize("policy", ["relabel", "prune"])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from noisewise.data import Dataset, ImageFiles, Stream, from_arrays, from_folder, from_hf, from_table, read, split
@@ -373,8 +373,33 @@ def test_a_loader_is_its_data_set_and_one_that_gives_only_a_part_of_it_is_refuse
     part = BatchSampler(SubsetRandomSampler([7, 2]), 2, drop_last=False)
     for some in ({"sampler": SubsetRandomSampler([7, 2])}, {"sampler": [7, 2]}, {"batch_sampler": part}, {"batch_sampler": [[7, 2]]}):
         refused("over torch.utils.data.Subset(data, indices) where some are meant", read, DataLoader(pairs, **some))
-    for sampler in (WeightedRandomSampler([0.1] * 10, 4), DistributedSampler(pairs, num_replicas=2, rank=0), list(range(9, -1, -1))):
+    for sampler in (DistributedSampler(pairs, num_replicas=2, rank=0), list(range(9, -1, -1))):
         assert len(read(DataLoader(pairs, sampler=sampler))) == 10
+    with pytest.warns(UserWarning, match="The weights of a WeightedRandomSampler are left out"):
+        assert len(read(DataLoader(pairs, sampler=WeightedRandomSampler([0.1] * 10, 4)))) == 10
+
+
+@pytest.mark.parametrize("memory", [4, 0], ids=["in memory", "streamed"])
+@pytest.mark.parametrize("held", range(1, 9))
+def test_photographs_are_upright_however_the_camera_was_held(tmp_path: Path, held: int, memory: float) -> None:
+    upright = Image.fromarray(np.arange(0, 240, 10, dtype=np.uint8).reshape(4, 6))
+    exif = Image.Exif()
+    exif[0x0112] = held
+    for kind in ("a", "b"):
+        (tmp_path / kind).mkdir()
+        upright.save(tmp_path / kind / "x.png", exif=exif)
+    data = read(tmp_path, memory=memory)
+    pixels = data.inputs if memory else next(data.images([torch.arange(2)]))  # type: ignore[attr-defined]
+    with Image.open(tmp_path / "a/x.png") as image:
+        expected = np.array(ImageOps.exif_transpose(image))
+    assert np.array_equal(pixels[0, 0], expected) and (held == 1) == np.array_equal(expected, np.array(upright))
+
+
+@pytest.mark.parametrize(("shape", "read_as"), [((16, 15, 4), (4, 16, 15)), ((16, 15, 2), (2, 16, 15)), ((4, 16, 15), (4, 16, 15))])
+def test_channels_come_first_where_there_are_two_or_four_of_them_too(shape: tuple[int, ...], read_as: tuple[int, ...]) -> None:
+    assert read((np.zeros((6, *shape), np.uint8), [0, 1] * 3)).inputs.shape == (6, *read_as)
+    maps = np.zeros((6, 64, 4, 4), np.float32)  # of a network's features, and no images
+    assert read((maps, [0, 1] * 3)).inputs.shape == (6, 64, 4, 4)
 
 
 @pytest.mark.parametrize("memory", [4, 0], ids=["in memory", "streamed"])
@@ -557,6 +582,8 @@ def test_a_hugging_face_data_set_of_numbers_is_read() -> None:
     source = datasets.Dataset.from_dict({"x": [1.0, 2.0], "y": [3, 4], "word": ["a", "b"], "label": ["no", "yes"]})
     data = read(source.with_format("torch"), features=["y", "x"], id="word")
     assert data.inputs.tolist() == [[3, 1], [4, 2]] and data.ids == ("a", "b") and data.classes == ("no", "yes")
+    vectors = datasets.Dataset.from_dict({"v": [[1.0, 2.0], [3.0, 4.0]], "x": [5.0, 6.0], "label": [0, 1]})
+    assert read(vectors, features=["v", "x"]).inputs.tolist() == [[1, 2, 5], [3, 4, 6]]
     refused("Row 0, column 'word' of the data set, is 'a', not a number", read, source, features=["word"])
     refused("'features' parameter of from_hf must be given", read, source)
 

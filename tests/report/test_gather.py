@@ -20,7 +20,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix
 
-from noisewise import compare, fit
+from noisewise import Recorder, compare, fit
 from noisewise.data import Dataset, load
 from noisewise.errors import InputError
 from noisewise.report import _gather, report
@@ -95,6 +95,27 @@ def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(tmp_path: Path)
     for rate in (0.1, 0.01):
         fit("linear", "digits", epochs=1, optimiser=f"sgd(lr={rate})", folder=tmp_path / str(rate), device="cpu")
     assert len(facts_of(tmp_path)["groups"]) == 2
+
+
+def test_data_of_one_name_that_are_not_the_same_are_neither_compared_nor_averaged(tmp_path: Path) -> None:
+    inputs, labels = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    asked = {"epochs": 1, "device": "cpu", "noise": "symmetric(0.2)"}
+    for seed in range(2):  # the seed decides the noise and the share that is held out
+        fit("linear", (inputs, labels), test=(inputs, labels), validation=0.2, seed=seed, folder=tmp_path / f"a{seed}", **asked)
+    fit("linear", (inputs, labels), test=(-inputs, labels), seed=2, folder=tmp_path / "b", **asked)
+    facts = facts_of(tmp_path)
+    assert [task["data"] for task in facts["tasks"]] == ["arrays", "arrays (2)"]
+    assert [(group["task"], group["seeds"]) for group in facts["groups"]] == [(0, [0, 1]), (1, [2])]
+    assert not any("won" in sentence["text"] for sentence in facts["verdict"])
+
+
+def test_recorded_loops_over_different_numbers_of_examples_are_told_apart(tmp_path: Path) -> None:
+    for number in (30, 40):
+        recorder = Recorder(tmp_path / str(number), torch.arange(number) % 2, loss="ce")
+        recorder.log(torch.arange(number), torch.zeros(number, 2))
+        recorder.end_epoch(test_accuracy=0.5)
+        recorder.finish()
+    assert [task["data"] for task in facts_of(tmp_path)["tasks"]] == ["own", "own (2)"]
 
 
 def test_runs_go_by_one_name_in_the_tables_and_charts_and_an_average_says_what_it_left_out(tmp_path: Path) -> None:

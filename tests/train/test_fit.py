@@ -729,3 +729,30 @@ def test_examples_whose_inputs_a_noise_replaced_count_as_wrong(tmp_path):
     assert "no class" in told.values() and all((truth[one] or said) == said for one, said in told.items())
     (true,) = (matrix for matrix in shown["matrices"] if matrix["title"] == "True")
     assert np.sum(true["counts"]) == len(data) - int(corruption.replaced.sum())
+
+
+def test_a_model_that_was_trained_before_is_told_of_unless_it_was_reset(tmp_path):
+    model = nn.Linear(8, 3)
+    first = {name: value.clone() for name, value in model.state_dict().items()}
+    fit(model, clusters(), folder=tmp_path / "a", **QUICK)
+    with pytest.warns(UserWarning, match="This model was trained by fit before, and starts from what it learned there") as warned:
+        fit(model, clusters(), loss="mae", folder=tmp_path / "b", **QUICK)
+    assert [Path(one.filename).name for one in warned] == [Path(__file__).name]
+    fit(model, clusters(), loss="mae", folder=tmp_path / "b", **QUICK)  # finished: nothing is trained
+    model.load_state_dict(first)
+    fit(model, clusters(), loss="gce", folder=tmp_path / "c", **QUICK)
+
+
+def test_layers_that_learn_their_size_from_the_first_batch_are_trained(tmp_path):
+    run = fit(nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3)), clusters(), folder=tmp_path / "run", **FAST)
+    assert run.state == "finished" and run.dynamics.fitting[3] > 0.9
+
+
+def test_images_on_disk_are_scaled_as_those_in_memory(tmp_path):
+    for kind, bright in (("a", 20), ("b", 60)):
+        (tmp_path / "data" / kind).mkdir(parents=True)
+        for number in range(4):
+            Image.new("RGB", (8, 8), (bright + number, bright, 3)).save(tmp_path / "data" / kind / f"{number}.png")
+    runs = [fit("linear", read(tmp_path / "data", memory=memory), folder=tmp_path / str(memory), **QUICK) for memory in (4, 0)]
+    scales = [run.provenance["normalise"] for run in runs]
+    assert scales[0] == scales[1] == repr(augmentations["normalise"].of(read(tmp_path / "data").inputs))

@@ -236,11 +236,23 @@ MISTAKES = {
 @pytest.mark.parametrize("what", MISTAKES)
 def test_a_mistake_is_one_sentence(tmp_path, what):
     call, sentence = MISTAKES[what]
-    recorder = Recorder(tmp_path / "run", ["cat", "dog", "cat"], loss="ce")
+    recorder = Recorder(tmp_path / "run", ["cat", "dog", "cat"], loss="ce", classes=["cat", "dog"])
     with pytest.raises(InputError) as caught:
         call(recorder)
     assert sentence in str(caught.value)
     assert noisewise.Run(tmp_path / "run").metrics == []
+
+
+def test_names_of_labels_need_those_of_the_columns_of_scores(tmp_path):
+    """Sorted, they would be those of other columns, and every number after them wrong."""
+    labels = np.array(["zebra", "ant", "zebra"])
+    for given in (labels, labels.tolist()):
+        with pytest.raises(InputError, match=r"'classes' parameter of Recorder must be given where labels are names: .* in order"):
+            Recorder(tmp_path / "run", given, loss="ce")
+    assert not (tmp_path / "run").exists()
+    recorder = Recorder(tmp_path / "run", labels, loss="ce", classes=["zebra", "ant"])
+    recorder.log([0, 1, 2], torch.tensor([[9.0, 0.0], [0.0, 9.0], [9.0, 0.0]]))
+    assert recorder.finish().dynamics.fitting == {1: 1.0}
 
 
 @pytest.mark.parametrize("labels", [[], 3, None, torch.tensor(3)], ids=str)

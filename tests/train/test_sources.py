@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +108,14 @@ def test_the_seed_decides_which_examples_are_kept_out() -> None:
     assert kept_out[0].isdisjoint(parts[0].train.index.tolist())
 
 
-def test_given_and_true_labels_of_a_test_set_are_numbered_as_the_training_set_is() -> None:
+def test_a_test_set_has_its_true_labels_numbered_as_the_training_set_is() -> None:
     train = read(([[0.0]] * 3, ["ant", "bee", "cat"]))
-    _, found = read_both(train, read(([[0.0]] * 3, ["bee", "cat", "cat"]), true_labels=["cat", "cat", "bee"]))
-    assert found is not None and found.labels.tolist() == [1, 2, 2]
-    assert found.true_labels is not None and found.true_labels.tolist() == [2, 2, 1]
+    test = read(([[0.0]] * 3, ["bee", "cat", "cat"]), true_labels=["cat", "cat", "bee"])
+    _, found = read_both(train, test)
+    assert found is not None and found.true_labels is not None and found.labels.tolist() == found.true_labels.tolist() == [2, 2, 1]
+    truth = torch.tensor([-1, 1, 0])  # the first is of no class, and keeps the label it has
+    _, found = read_both(train, replace(test, true_labels=truth))
+    assert found is not None and found.labels.tolist() == [1, 2, 1]
 
 
 def test_a_test_set_of_another_shape_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from noisewise.arrays import Whole
 from noisewise.data import Dataset, Stream, read
+from noisewise.data._decoder import to_rgb
 from noisewise.data._files import opened
 from noisewise.dynamics import Record
 from noisewise.errors import InputError
@@ -115,7 +116,7 @@ def picture(examples: Dataset, row: int, *, side: int) -> str | None:
 
     if isinstance(examples, Stream):
         with opened(examples.paths[row]) as source:
-            image = source.convert("RGB")
+            image = to_rgb(source, None)
     elif examples.inputs.ndim == 4 and examples.inputs.shape[1] in (1, 3):
         pixels = _as_bytes(examples.inputs[row].cpu()).permute(1, 2, 0).numpy()
         image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)

@@ -18,10 +18,11 @@ import torch
 from noisewise.arrays import Flags, Floats, Whole
 from noisewise.audit import Audit, audit
 from noisewise.audit._table import write_rows
+from noisewise.correct._decisions import Decision
 from noisewise.correct._policies import Policy, policies
 from noisewise.data import Dataset
 from noisewise.dynamics import Dynamics
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, must, unknown
 from noisewise.train import Run
 
 COLUMNS = ("index", "id", "given_label", "label", "share", "change")
@@ -57,13 +58,20 @@ class Correction:
 
     def __repr__(self) -> str:
         changes = ", ".join(f"{number:,} {CHANGED[kind]}" for kind, number in self.changes.items())
-        return f"Correction({len(self):,} labels: {changes or 'none changed'})"
+        gone = f"; none is left of {', '.join(map(repr, self.emptied))}" if self.emptied else ""
+        return f"Correction({len(self):,} labels: {changes or 'none changed'}{gone})"
 
     @property
     def changed(self) -> Flags:
         """Which labels are not as they were given."""
         moved: Flags = self.labels != self.given
         return moved | ~self.kept
+
+    @property
+    def emptied(self) -> tuple[str, ...]:
+        """The classes that had labels, and have none any more."""
+        left = set(self.labels[self.kept].tolist())
+        return tuple(self.classes[label] for label in np.unique(self.given).tolist() if label not in left)
 
     @property
     def changes(self) -> dict[str, int]:
@@ -163,7 +171,10 @@ class Correction:
 
 
 def correct(
-    found: Audit | Run | Dynamics | str | os.PathLike[str], policy: str | Policy = "relabel", *, decisions: Mapping[int, bool] | None = None
+    found: Audit | Run | Dynamics | str | os.PathLike[str],
+    policy: str | Policy = "relabel",
+    *,
+    decisions: Mapping[int, bool | Decision] | None = None,
 ) -> Correction:
     """Correct the labels an audit doubts.
 
@@ -171,8 +182,8 @@ def correct(
         found: the audit; or a run, its folder or its dynamics, which is audited first.
         policy: "relabel", "prune" or "soften"; with the quality below which a label is touched, like "prune(below=0.2)", or with how
             many votes the suggested label must have for each of the given one's, like "relabel(lead=3)".
-        decisions: what a person decided, by the number of the example: whether the suggestion is accepted. The accepted are
-            changed by the policy whatever their quality, and nothing else is.
+        decisions: what a person decided, by the number of the example: whether the suggestion is accepted, or what `read_decisions`
+            gives. The accepted are changed by the policy whatever their quality, and nothing else is.
 
     Returns:
         The labels of all examples of the run, corrected.
@@ -187,37 +198,53 @@ def correct(
         >>> int(before.sum()), bool(after.sum() < 60)
         (287, True)
     """
-    chosen_by, found = policies.get(policy), _audited(found)
-    changing = found.is_issue & chosen_by.touches(found.quality, found.lead) if decisions is None else _accepted(found, decisions)
+    chosen_by, found = policies.get(policy), audited(found, "correct")
+    if decisions is None:
+        changing, instead = found.is_issue & chosen_by.touches(found.quality, found.lead), found.suggested
+    else:
+        changing, instead = _accepted(found, decisions)
     labels, share, kept = found.given.copy(), np.ones(len(found)), np.ones(len(found), dtype=bool)
-    given, suggested, quality = found.given[changing], found.suggested[changing], found.quality[changing]
+    given, suggested, quality = found.given[changing], instead[changing], found.quality[changing]
     labels[changing], share[changing], kept[changing] = chosen_by.decide(given, suggested, quality)
     classes, decided_by = tuple(found.dynamics.record.classes), repr(chosen_by) if decisions is None else "by hand"
     corrected = Correction(found.index, tuple(found.ids), found.given, labels, share, kept, classes, decided_by)
     if (nothing := changing & ~corrected.changed).any():
         raise InputError(
-            f"The decisions accept a suggestion for example {found.index[nothing][0]}, for which the audit suggests no other label. "
+            f"The decisions accept a suggestion for example {found.index[nothing][0]}, for which there is no label other than its own. "
             "Leave it out, or reject it."
         )
     return corrected
 
 
-def _audited(found: Any) -> Audit:
+def audited(found: Any, owner: str) -> Audit:
+    """The audit, or that of a run."""
     if isinstance(found, Audit):
         return found
     if isinstance(found, str | os.PathLike | Dynamics | Run):
         return audit(found)
-    raise must("found", "correct", "the audit of a run, a run or its folder", type(found).__name__)
+    raise must("found", owner, "the audit of a run, a run or its folder", type(found).__name__)
 
 
-def _accepted(found: Audit, decisions: Mapping[int, bool]) -> Flags:
+def _accepted(found: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[Flags, Whole]:
+    """Which suggestions a person accepted, and the labels suggested to that person."""
     places = {number: place for place, number in enumerate(found.index.tolist())}
-    accepted = np.zeros(len(found), dtype=bool)
-    for number, accept in decisions.items():
+    accepted, suggested, classes = np.zeros(len(found), dtype=bool), found.suggested.copy(), found.dynamics.record.classes
+    for number, decision in decisions.items():
         if number not in places:
             raise InputError(f"The decisions name example {number}, which the run does not have. Give the decisions made for this run.")
-        accepted[places[number]] = accept
-    return accepted
+        place = places[number]
+        accepted[place] = bool(decision)
+        if isinstance(decision, Decision):
+            for what, seen, held in (("is", decision.id, found.ids[place]), ("has the label", decision.given, classes[found.given[place]])):
+                if seen not in (None, held):
+                    raise InputError(
+                        f"By the decisions example {number} {what} {seen!r}, and in the run {held!r}. Give the decisions made for this run."
+                    )
+            if decision.suggested is not None:
+                if decision.suggested not in classes:
+                    raise unknown("class", decision.suggested, classes)
+                suggested[place] = classes.index(decision.suggested)
+    return accepted, suggested
 
 
 def _check_rows(path: str | os.PathLike[str], index: Whole, share: Floats, moved: Flags) -> None:

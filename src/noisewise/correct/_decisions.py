@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +15,45 @@ from noisewise.errors import InputError
 _WORDS = {"accept": True, "reject": False}
 
 
-def read_decisions(path: str | os.PathLike[str]) -> dict[int, bool]:
+@dataclass(frozen=True)
+class Decision:
+    """What was decided on one example, true if the suggestion was accepted; the rest is what the person saw, where that is known.
+
+    Args:
+        accepted: whether the suggestion was accepted.
+        id: of the example.
+        given: its label.
+        suggested: the label that was suggested, and is given to the example if it was accepted.
+    """
+
+    accepted: bool
+    id: str | None = None
+    given: str | None = None
+    suggested: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.accepted
+
+
+def read_decisions(path: str | os.PathLike[str]) -> dict[int, Decision]:
     """Read decisions from the JSON or CSV file a review page exports.
 
     Args:
         path: of the file; every entry has an "index", the number of the example in its source, and a "decision", "accept" or
-            "reject".
+            "reject". It may have an "id" and a "given_label", which must then be the example's, and a "suggested_label", which may
+            be another than the audit's: what is accepted is what stands there.
 
     Returns:
-        Whether each suggestion was accepted, by the number of the example.
+        What was decided, by the number of the example.
 
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "decisions.csv").write_text("index,decision\\n7,accept\\n9,reject\\n")
+        >>> _ = (folder / "decisions.csv").write_text("index,suggested_label,decision\\n7,cat,accept\\n")
         >>> read_decisions(folder / "decisions.csv")
-        {7: True, 9: False}
+        {7: Decision(accepted=True, id=None, given=None, suggested='cat')}
     """
-    found: dict[int, bool] = {}
+    found: dict[int, Decision] = {}
     for number, entry in enumerate(_entries(Path(path)), 1):
         try:
             example, accepted = _whole(entry["index"]), _WORDS[entry["decision"]]
@@ -42,7 +64,8 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[int, bool]:
             ) from None
         if example in found:
             raise InputError(f"Entry {number} of {str(path)!r} decides on example {example} again. Keep one entry for every example.")
-        found[example] = accepted
+        seen = (entry.get(name) for name in ("id", "given_label", "suggested_label"))
+        found[example] = Decision(accepted, *(None if value in (None, "") else str(value) for value in seen))
     return found
 
 

@@ -15,7 +15,8 @@ from noisewise.errors import InputError
 from noisewise.spec import in_short
 from noisewise.train import Run, fit
 from noisewise.train._fit import Watch
-from noisewise.train._sources import recorded_sources
+from noisewise.train._folder import RunFolder
+from noisewise.train._sources import recorded_sources, same_inputs
 
 # The noise is in the labels already, and the share that was held out stays out.
 _OTHERWISE = {"noise": "none", "validation": 0.0, "patience": None}
@@ -32,6 +33,8 @@ def retrain(
     **settings: Any,
 ) -> Run:
     """Train a run again from scratch on corrected labels, a forward-corrected loss as the one inside it.
+
+    What was held out stays out. A run that stopped early is trained as long as it was; its schedule then goes by that length.
 
     Args:
         run: the run whose labels were corrected, or its folder.
@@ -55,6 +58,11 @@ def retrain(
     target = Path(f"{old}-corrected" if folder is None else folder)
     _check_free(target, correction)
     examples = examples_of(run.dynamics.record, run.data if data is None else data)
+    if not same_inputs(run.provenance["data"]["train"], examples):
+        raise InputError(
+            f"The data {examples.name!r} are not those of the run in {str(run.path)!r}: their inputs differ. Give what it was trained on "
+            "with data=…."
+        )
     first = first_labels(run.dynamics.record)
     before, earlier = run.settings.as_json(), read_origin(run.path)
     sources = recorded_sources(run.provenance, before if earlier is None else earlier.settings)
@@ -63,13 +71,21 @@ def retrain(
     elif test is None and sources["train"] is not None and is_official(sources["train"]["source"]):
         test = read(**{**sources["train"], "split": "test"})
     otherwise = {**_OTHERWISE, **({} if "loss" in settings else _without_forward(before["loss"]))}
-    asked = {**before, **otherwise, **settings}
+    asked = {**before, **otherwise, **_as_long(run), **settings}
     model, _ = asked.pop("model"), asked.pop("data")
     corrected = correction.apply(examples).read_from(examples.source)
     again = fit(model, corrected, test=test, folder=target, watch=watch, **asked)
     changed = [name for name in ("data", *otherwise) if name not in settings]
     Origin.of(run.dynamics, correction, again.dynamics, changed).write(first, correction, again.dynamics.record)
     return again
+
+
+def _as_long(run: Run) -> dict[str, int]:
+    """The length of a run that stopped early: nothing is held out any more that could stop the new one."""
+    asked, length = run.settings, "epochs" if run.settings.epochs is not None else "steps"
+    if asked.patience is None or run.state != "finished":
+        return {}
+    return {length: RunFolder(run.path).status()[length.removesuffix("s")]}
 
 
 def _without_forward(spec: str) -> dict[str, str]:

@@ -21,21 +21,30 @@ import numpy as np
 
 from noisewise.audit import Audit
 from noisewise.audit._examples import features, picture
+from noisewise.correct._correction import audited
 from noisewise.correct._origin import examples_of
 from noisewise.data import Dataset
+from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError
 from noisewise.output import check_output, written_output
 from noisewise.spec import whole
+from noisewise.train import Run
 
 _SIDE = 160  # of a picture, in pixels
 _MOMENTS = 60  # of a history of margins
 
 
-def review(found: Audit, output: str | os.PathLike[str] = "review.html", *, limit: int = 200, data: Any = None) -> Path:
+def review(
+    found: Audit | Run | Dynamics | str | os.PathLike[str],
+    output: str | os.PathLike[str] = "review.html",
+    *,
+    limit: int = 200,
+    data: Any = None,
+) -> Path:
     """Write a page on which a person accepts or rejects the suggestions of an audit.
 
     Args:
-        found: the audit.
+        found: the audit; or a run, its folder or its dynamics, which is audited first.
         output: the file to write; it ends in .html.
         limit: how many suggestions, the most doubtful first.
         data: what the run was trained on, to show its examples; by default they are looked for where the run says, and left out
@@ -45,7 +54,7 @@ def review(found: Audit, output: str | os.PathLike[str] = "review.html", *, limi
         The file. `read_decisions` reads what it exports, and `correct` applies that.
     """
     target = check_output(output, "review", [".html"])
-    limit = whole("limit", "review", limit, 1)
+    limit, found = whole("limit", "review", limit, 1), audited(found, "review")
     doubtful = found.order[found.is_issue[found.order]][:limit]
     if not len(doubtful):
         raise InputError(f"There is nothing to review: no label of {str(found.dynamics.folder)!r} is doubtful.")

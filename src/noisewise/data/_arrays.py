@@ -72,6 +72,7 @@ def as_inputs(inputs: Any) -> Tensor:
         tensor = tensor.float()
         _check_finite(tensor)
     last = tensor.dim() == 4 and tensor.shape[3] in (1, 3) and tensor.shape[1] not in (1, 3)
+    last |= tensor.dim() == 4 and tensor.dtype == torch.uint8 and tensor.shape[3] in (2, 4) and tensor.shape[1] > 4  # with transparency
     return tensor.permute(0, 3, 1, 2).contiguous() if last else tensor
 
 

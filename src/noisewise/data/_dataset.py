@@ -5,6 +5,7 @@ Readers make it, noise changes its labels, the engine trains on it. It must not 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -31,6 +32,11 @@ def check_examples(name: str, number: int, each: str, labels: Tensor, classes: i
             f"The labels of {name} must be from 0 to {classes - 1}, one of its {classes} classes. "
             f"Got {int(labels.min())} to {int(labels.max())} instead."
         )
+
+
+def _seed_after(seed: int, labels: Tensor) -> int:
+    """A seed that goes by the labels as well."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/".encode() + labels.cpu().numpy().tobytes()).digest()[:8], "little")
 
 
 def positions_of(which: Tensor | Sequence[int]) -> Tensor:
@@ -99,6 +105,9 @@ class Dataset:
     def corruption(self, noise: str | Noise, *, seed: int = 0, other_inputs: Tensor | None = None) -> Corruption:
         """What a named noise makes of the labels.
 
+        On labels of which some are known to be wrong it draws other numbers than on right ones: the same noise with the same seed would
+        otherwise undo what it did.
+
         Args:
             noise: such as ``"symmetric(0.4)"``; see `noisewise.noise.corrupt`.
             seed: of the noise's own generator.
@@ -107,16 +116,19 @@ class Dataset:
         rule = noises.get(noise)
         if self.inputs.is_meta and any(part.looks_at_inputs for part in rule.parts):
             raise InputError(f"The noise {noise} looks at the images, which stay on disk. Read them into memory with a larger memory=….")
-        return corrupt(
+        again = self.wrong is not None and bool(self.wrong.any())
+        result = corrupt(
             self.labels,
             rule,
             num_classes=len(self.classes),
-            seed=seed,
+            seed=_seed_after(seed, self.labels) if again else seed,
             inputs=None if self.inputs.is_meta else self.inputs,
             superclasses=self.superclasses,
             human=self.human,
             other_inputs=other_inputs,
+            classes=self.classes,
         )
+        return replace(result, seed=seed)
 
     def corrupted(self, noise: str | Noise | Corruption, *, seed: int = 0) -> Dataset:
         """The same examples with corrupted labels; where the truth was not known, the labels they had count as true.

@@ -18,14 +18,40 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
+_ORIENTATION = 0x0112  # how a camera was held, in the EXIF of a photograph: none, 1, or one of
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+
+
 def to_rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
-    """The image in three channels of eight bits, resized to (height, width) where it is not that already."""
+    """The image upright, in three channels of eight bits, resized to (height, width) where it is not that already."""
     from PIL import Image
 
+    turn = _turn(image)
     rgb = _in_eight_bits(image).convert("RGB")
+    if turn is not None:
+        rgb = rgb.transpose(Image.Transpose[turn])
     if size is None or rgb.size == (size[1], size[0]):
         return rgb
     return rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+
+
+def upright_size(image: Image.Image) -> tuple[int, int]:
+    """Its (height, width) when it is upright."""
+    lies = _turn(image) in ("TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
+    return (image.width, image.height) if lies else (image.height, image.width)
+
+
+def _turn(image: Image.Image) -> str | None:
+    """What brings an image upright, by Pillow's name; None for one that is."""
+    return _TURNS.get(image.getexif().get(_ORIENTATION, 1))
 
 
 def _in_eight_bits(image: Image.Image) -> Image.Image:

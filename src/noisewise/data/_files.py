@@ -35,7 +35,7 @@ def opened(path: str | Path) -> Iterator[Image.Image]:
         with Image.open(path) as image:
             yield image
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"The image {str(path)!r} cannot be read: {error}. Replace the file or leave it out of the list.") from error
+        raise InputError(f"The image {str(path)!r} cannot be read: {error}. Replace the file or leave it out.") from error
 
 
 def decode(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:

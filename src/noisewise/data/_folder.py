@@ -11,6 +11,7 @@ from pathlib import Path
 
 from noisewise.data._column import Column, encode
 from noisewise.data._dataset import Dataset
+from noisewise.data._decoder import upright_size
 from noisewise.data._files import ImageFiles, opened
 from noisewise.data._stream import Stream
 from noisewise.errors import InputError, must
@@ -113,4 +114,4 @@ def _common_size(files: ImageFiles) -> tuple[int, int]:
 
 def _stated_size(path: str) -> tuple[int, int]:
     with opened(path) as image:
-        return image.height, image.width
+        return upright_size(image)

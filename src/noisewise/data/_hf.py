@@ -60,7 +60,8 @@ def from_hf(
     if image is not None:
         inputs = _images(source, image, size)
     elif features:
-        inputs = torch.from_numpy(np.stack([_column(source, name).numbers() for name in features], 1))
+        columns = (_column(source, name).numbers() for name in features)  # of numbers, or of vectors
+        inputs = torch.from_numpy(np.concatenate([values.reshape(len(values), -1) for values in columns], 1))
     else:
         raise must("features", "from_hf", "given, or else image, as there is not exactly one column of images", features)
     return Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=str(getattr(source, "builder_name", None) or "hf"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,6 +45,9 @@ def from_loader(loader: DataLoader[Any], *, classes: Sequence[str] | None = None
             "A DataLoader whose sampler may leave examples of its data set out would be read with all of them. "
             "Give one without, over torch.utils.data.Subset(data, indices) where some are meant."
         )
+    if isinstance(_sampler(loader), WeightedRandomSampler):
+        text = "The weights of a WeightedRandomSampler are left out: every example comes once an epoch. Give class weights to the loss."
+        warnings.warn(text, stacklevel=2)
     ordered: DataLoader[Any] = DataLoader(
         loader.dataset, batch_size=loader.batch_size or 1, shuffle=False, num_workers=loader.num_workers, collate_fn=loader.collate_fn
     )
@@ -65,7 +69,11 @@ def _may_leave_out(loader: DataLoader[Any]) -> bool:
     """
     if loader.batch_sampler is not None and not isinstance(loader.batch_sampler, BatchSampler):
         return True
-    sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler.sampler
+    sampler = _sampler(loader)
     if isinstance(sampler, SequentialSampler | RandomSampler | WeightedRandomSampler | DistributedSampler):
         return False
     return hasattr(sampler, "__len__") and len(sampler) < len(loader.dataset)  # type: ignore[arg-type]
+
+
+def _sampler(loader: DataLoader[Any]) -> Any:
+    return getattr(loader.batch_sampler, "sampler", loader.sampler)

@@ -185,7 +185,7 @@ class _Worker:
         elif not status or replies.readinto(pixels.data) < pixels.nbytes:
             raise InputError(
                 f"The process that decoded the image {path!r} ended with status {self._process.wait()}. "
-                "Replace the file or leave it out of the list; if it is sound, use fewer workers, as memory may have run out."
+                "Replace the file or leave it out; if it is sound, use fewer workers, as memory may have run out."
             )
 
     def kill(self) -> None:

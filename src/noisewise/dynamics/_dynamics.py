@@ -308,7 +308,7 @@ class Dynamics:
             "mean_forgetting": float(self.forgetting[seen].mean()) if seen.any() else None,
             "never_fit": float((self.first_fit[seen] < 0).mean()) if seen.any() else None,
             "noise_rate": None if wrong is None else float(wrong.mean()),
-            "estimated_noise_rate": None if self.estimate is None else self.estimate.rate,
+            "estimated_noise_rate": self.estimate.rate if self.estimate is not None and self.estimate.clear else None,
         }
 
     def _metric(self, name: str) -> Curve:

@@ -41,8 +41,13 @@ class Estimate:
         """How far apart the groups are, in standard deviations (Ashman's D); below 2 do not believe the split."""
         return (self.means[1] - self.means[0]) / math.sqrt((self.deviations[0] ** 2 + self.deviations[1] ** 2) / 2)
 
+    @property
+    def clear(self) -> bool:
+        """Whether the groups are far enough apart to believe the split."""
+        return self.separation > 2
+
     def __str__(self) -> str:
-        doubt = "" if self.separation > 2 else ", and the two groups are not clearly apart"
+        doubt = "" if self.clear else ", and the two groups are not clearly apart"
         return f"estimated from margins, not measured{doubt}: {100 * self.rate:.1f} % of the labels are wrong"
 
 

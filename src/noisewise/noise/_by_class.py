@@ -90,19 +90,26 @@ class Pair(DirectedNoise, name="pair"):
         return onto(np.roll(np.arange(examples.num_classes), -1))
 
 
-def _class_map(value: Any) -> str | dict[int, int]:
+def _class_map(value: Any) -> str | dict[int, int] | dict[str, str]:
     if isinstance(value, str):
         if value not in CLASS_MAPS:
             raise unknown("class map", value, CLASS_MAPS)
         return value
-    requirement = f"{' or '.join(CLASS_MAPS)}, or a dictionary from classes to other classes, like {{9: 1, 2: 0}}"
+    requirement = f"{' or '.join(CLASS_MAPS)}, or a dictionary from classes to other classes, like {{9: 1}} or {{'cat': 'dog'}}"
     try:
-        pairs = {operator.index(source): operator.index(target) for source, target in dict(value).items()}
+        given = dict(value)
+        names = all(isinstance(one, str) for pair in given.items() for one in pair)
+        pairs = given if names else {operator.index(source): operator.index(target) for source, target in given.items()}
     except (TypeError, ValueError):
         raise must("map", "ClassMap", requirement, value) from None
-    if not pairs or any(source == target or min(source, target) < 0 for source, target in pairs.items()):
+    if not pairs or any(source == target for source, target in pairs.items()) or (not names and min(map(min, pairs.items())) < 0):
         raise must("map", "ClassMap", requirement, value)
     return pairs
+
+
+def _other_numbers(names: tuple[str, ...]) -> bool:
+    """Whether classes are called by whole numbers that are not their places: a number could be meant either way."""
+    return all(name.isdecimal() for name in names) and names != tuple(map(str, range(len(names))))
 
 
 class ClassMap(DirectedNoise, name="class_map"):
@@ -110,7 +117,7 @@ class ClassMap(DirectedNoise, name="class_map"):
 
     Args:
         map: "cifar10" (truck → automobile, bird → airplane, deer → horse, cat ↔ dog), "mnist" (7 → 1, 2 → 7, 5 ↔ 6, 3 → 8), or a
-            dictionary.
+            dictionary, of classes by their names or by their numbers, which count from 0.
 
     Example:
         >>> from noisewise.noise import corrupt
@@ -122,17 +129,33 @@ class ClassMap(DirectedNoise, name="class_map"):
     """
 
     rate: float = setting(bounds="[0, 1]")
-    map: str | dict[int, int] = setting(check=_class_map)
+    map: str | dict[int, int] | dict[str, str] = setting(check=_class_map)
 
     def check(self, examples: Examples) -> None:
+        self._pairs(examples)
+
+    def _pairs(self, examples: Examples) -> Mapping[int, int]:
+        """The map between numbers of classes."""
         if isinstance(self.map, str):
             if examples.num_classes != 10:
                 raise must("num_classes", f"the {self.map} class map", "10", examples.num_classes)
-        elif (highest := max(max(pair) for pair in self.map.items())) >= examples.num_classes:
-            raise must("map", "ClassMap", f"between classes below {examples.num_classes}, the number of classes", highest)
+            return CLASS_MAPS[self.map]
+        names = examples.classes
+        if not any(isinstance(one, str) for one in self.map):
+            if names is not None and _other_numbers(names):
+                raise must("map", "ClassMap", f"by names where classes are called by other numbers ({', '.join(names)})", self.map)
+            if (highest := max(int(one) for pair in self.map.items() for one in pair)) >= examples.num_classes:
+                raise must("map", "ClassMap", f"between classes below {examples.num_classes}, the number of classes", highest)
+            return {int(source): int(target) for source, target in self.map.items()}
+        if names is None:
+            raise must("map", "ClassMap", "by numbers where the names of the classes are not known", self.map)
+        for name in (str(one) for pair in self.map.items() for one in pair):
+            if name not in names:
+                raise unknown("class", name, names)
+        return {names.index(str(source)): names.index(str(target)) for source, target in self.map.items()}
 
     def directions(self, examples: Examples, stream: Stream) -> Floats:
-        pairs = CLASS_MAPS[self.map] if isinstance(self.map, str) else self.map
+        pairs = self._pairs(examples)
         targets = np.arange(examples.num_classes)
         targets[list(pairs)] = list(pairs.values())
         return onto(targets)

@@ -65,6 +65,7 @@ def corrupt(
     superclasses: Sequence[int] | None = None,
     human: Mapping[str, Any] | None = None,
     other_inputs: Tensor | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Corruption:
     """Corrupt labels with a named noise.
 
@@ -77,6 +78,7 @@ def corrupt(
         superclasses: the superclass of every class, for the superclass noises; CIFAR-100's by default where there are 100 classes.
         human: people's labels for the same examples by name, for ``"human(…)"``.
         other_inputs: another data set's inputs, (M, …), for ``"open_set(…, source='other')"``.
+        classes: the name of every class, in order, for noises that name some.
 
     Returns:
         The labels, what was changed, both transition matrices and a digest; see `Corruption`.
@@ -89,7 +91,7 @@ def corrupt(
     if not isinstance(rule, Noise):
         raise must("noise", "corrupt", 'a noise or its spec, like "symmetric(0.4)"', noise)
     seed = whole("seed", "corrupt", seed)
-    examples = _examples(labels, num_classes, inputs, superclasses, human or {}, other_inputs)
+    examples = _examples(labels, num_classes, inputs, superclasses, human or {}, other_inputs, classes)
     true = examples.labels
     examples, asked = _applied(rule, examples, seed)
     mask = (examples.labels != true) | examples.replaced
@@ -142,17 +144,22 @@ def _examples(
     superclasses: Sequence[int] | None,
     human: Mapping[str, Any],
     other_inputs: Tensor | None,
+    classes: Sequence[str] | None,
 ) -> Examples:
     groups = None if superclasses is None else as_labels(superclasses, what="superclasses", owner="corrupt").numpy()
     if num_classes is None:
-        num_classes = int(as_labels(labels, owner="corrupt").max()) + 1 if groups is None else len(groups)
+        known = groups if groups is not None else classes
+        num_classes = int(as_labels(labels, owner="corrupt").max()) + 1 if known is None else len(known)
     num_classes = whole("num_classes", "corrupt", num_classes, 2)
     if groups is not None and len(groups) != num_classes:
         raise must("superclasses", "corrupt", f"one for each of the {num_classes} classes", f"{len(groups)} of them")
     true = as_labels(labels, owner="corrupt", num_classes=num_classes).numpy()
     if inputs is not None and (not isinstance(inputs, Tensor) or inputs.shape[:1] != true.shape):
         raise must("inputs", "corrupt", f"a tensor of one input for each of the {len(true)} labels", getattr(inputs, "shape", inputs))
-    return Examples(true, num_classes, inputs, np.zeros(len(true), dtype=bool), groups, human, other_inputs)
+    if classes is not None and len(classes) != num_classes:
+        raise must("classes", "corrupt", f"one name for each of the {num_classes} classes", f"{len(classes)} of them")
+    named = None if classes is None else tuple(map(str, classes))
+    return Examples(true, num_classes, inputs, np.zeros(len(true), dtype=bool), groups, human, other_inputs, named)
 
 
 def _digest(examples: Examples, mask: Flags, noise: str, seed: int) -> str:

@@ -33,6 +33,7 @@ class Examples:
         superclasses: the superclass of every class, or None.
         human: people's labels for the same examples, by name.
         other_inputs: inputs of another data set, (M, …), or None.
+        classes: the name of every class, or None where they are known by their numbers alone.
     """
 
     labels: Whole
@@ -42,6 +43,7 @@ class Examples:
     superclasses: Whole | None = None
     human: Mapping[str, Any] = field(default_factory=dict)
     other_inputs: Tensor | None = None
+    classes: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -56,6 +56,7 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell 
         except (InputError, OSError, TypeError) as error:
             broken.append({"folder": str(folder), "reason": str(error)})
     tasks: dict[tuple[str, str, str], list[Reading]] = {}
+    _tell_apart(runs)
     for run in runs:
         tasks.setdefault(run.task, []).append(run)
     names, today = _names(list(tasks)), date.today()
@@ -98,6 +99,18 @@ def _read(folder: Path) -> Reading:
             raise InputError(f"The settings of the run in {str(folder)!r} name no {name}. Copy the run folder again.")
     _ = run.state, run.measures, run.knows_truth, run.origin
     return run
+
+
+def _tell_apart(runs: Sequence[Reading]) -> None:
+    """Number data sets that have one name and are not the same, as all that are given as arrays have."""
+    seen: dict[Any, list[Any]] = {}
+    for run in runs:
+        known = seen.setdefault(run.setting("data"), [])
+        if run.examined_on is None:
+            continue
+        if run.examined_on not in known:
+            known.append(run.examined_on)
+        run.namesake = known.index(run.examined_on) + 1
 
 
 def _shown(runs: Sequence[Reading]) -> list[Measure]:

@@ -6,7 +6,7 @@ A run may be unfinished, damaged, from another version or another machine. This 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +48,7 @@ class Reading:
 
     dynamics: Dynamics
     notes: list[str] = field(default_factory=list)
+    namesake: int = 1  # of several data sets that are called the same, which one it is of
 
     @property
     def folder(self) -> Path:
@@ -70,7 +71,21 @@ class Reading:
     def task(self) -> tuple[str, str, str]:
         """What must be the same for runs to be compared: data, model and noise."""
         data, model, noise = (in_short(str(self.setting(name))) for name in ("data", "model", "noise"))
-        return data, model, noise
+        return data if self.namesake == 1 else f"{data} ({self.namesake})", model, noise
+
+    @cached_property
+    def examined_on(self) -> tuple[Any, ...] | None:
+        """What tells data sets of one name apart: the classes and the test set, or without one the number of examples.
+
+        None where the run does not say.
+        """
+        provenance: Mapping[str, Any] = self.attempt(lambda: self.dynamics.record.provenance) or {}
+        if "data" not in provenance:
+            return None
+        test = provenance["data"].get("test")
+        if test is None:
+            return self.classes, self.number if self.origin is None else self.origin.before.examples
+        return (self.classes, test.get("sizes", test["inputs"]), test.get("labels")) if "inputs" in test else None
 
     @property
     def seed(self) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -40,6 +41,12 @@ from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, check_apart, gather, provenance
 from noisewise.train._step import GraphedStep, Scorer, Scoring, Step, prepared
+
+_TRAINED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+"""The modules that were trained here, and how often their weights had been changed by then."""
+
+_LOOKED_AT = 1000
+"""Images on disk whose mean and variance stand for those of all."""
 
 Watch = Callable[[int, int], None]
 """Told the number of steps done and of all steps, after every step."""
@@ -124,11 +131,21 @@ def train(
             return Run(target.path, data=data)
     target.check_free()
     check_apart(target.path, sources)
+    if isinstance(model, nn.Module) and not target.exists() and _TRAINED.get(model) == _changes(model):
+        text = "This model was trained by fit before, and starts from what it learned there. Give every run a model of its own."
+        warnings.warn(text, stacklevel=3)
     # Training seeds torch's own generators, which dropout draws from; the caller's stay where they were.
     with joined(place), torch.random.fork_rng([place] if place.type == "cuda" else []), _repeatable():
         _Training(settings, model, sources, target, origin, told, watch).run()
         wait_for_all()
+    if isinstance(model, nn.Module):
+        _TRAINED[model] = _changes(model)
     return Run(target.path, data=data)
+
+
+def _changes(model: nn.Module) -> int:
+    """How often weights were changed in place: more often once a model is reset or loaded."""
+    return sum(weights._version for weights in model.parameters())
 
 
 @contextmanager
@@ -266,7 +283,7 @@ class _Training:
 
         One that flattens what its convolutions give with `view` cannot.
         """
-        if not any(weights.dim() == 4 for weights in self.model.parameters()):
+        if not any(not is_lazy(weights) and weights.dim() == 4 for weights in self.model.parameters()):
             return False
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         prepare = prepared(augmentations.get("none"), self.normalise, self.generator, True)
@@ -541,7 +558,8 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _scale_of(data: Dataset) -> Normalise:
-    """What brings inputs to mean 0 and variance 1; streams are not gone over before training, and have ImageNet's numbers."""
-    if isinstance(data, Stream):
-        return Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    return Normalise.of(data.inputs)
+    """What brings inputs to mean 0 and variance 1; of images that stay on disk, some from all over the set are looked at."""
+    if not isinstance(data, Stream):
+        return Normalise.of(data.inputs)
+    some = data.take(torch.linspace(0, len(data) - 1, min(len(data), _LOOKED_AT)).round().long())
+    return Normalise.of(torch.cat([batch.inputs.cpu() for batch in batches(some, EVALUATION_BATCH, shuffle=False)]))

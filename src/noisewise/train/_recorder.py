@@ -38,7 +38,7 @@ class Recorder:
         folder: where to; a new run folder.
         labels: those you train on, of all examples, as numbers or names.
         loss: what you train with, as a loss or its spec: it says how hard every example pulled.
-        classes: the names of all classes; by default those that occur.
+        classes: the names of all classes, in the order of the columns of scores; by default the numbers that occur.
         true_labels: the right labels, where you know them.
         ids: what you call every example, each once.
         model: what to call the model.
@@ -85,6 +85,8 @@ class Recorder:
         if number == 0:
             raise must("labels", "Recorder", "those you train on, one for every example", labels)
         self._check_ignored(labels)
+        if classes is None and any(isinstance(label, str) for label in labels):
+            raise must("classes", "Recorder", "given where labels are names: the name of every column of scores, in order", None)
         self._data = from_arrays(torch.zeros(number, 1), labels, classes=classes, true_labels=true_labels, ids=ids, name=data)
         self._settings = Settings(data=data, model=model, loss=repr(self._loss), epochs=1)
         self._folder = RunFolder(folder)

@@ -64,7 +64,8 @@ class Settings:
         augment: an augmentation spec; evaluations take the images whole and unchanged.
         normalise: whether inputs are brought to mean 0 and variance 1 with the training set's numbers.
         validation: the share of the training examples, noisy labels and all, that is kept out to watch.
-        patience: stop when so many evaluations in a row were no better on the validation share; None never stops.
+        patience: stop when so many evaluations in a row were no better on the validation share; None never stops. The model is as it
+            was then.
         evaluate_every: epochs between evaluations.
         clean_pass: whether an evaluation also goes over the training set, in eval mode and without augmentation.
         checkpoint_every: epochs between checkpoints.

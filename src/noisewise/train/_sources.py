@@ -86,7 +86,10 @@ def check_apart(folder: Path, sources: Sources) -> None:
 
 
 def read_both(data: Any, test: Any) -> tuple[Dataset, Dataset | None]:
-    """Training and test set, with the same columns and classes; an official data set brings its own test set."""
+    """Training and test set, with the same columns and classes, the test set with its true labels where it has some.
+
+    An official data set brings its own test set.
+    """
     train = read(data)
     if test is None and isinstance(data, str) and is_official(data):
         test = data
@@ -99,7 +102,7 @@ def read_both(data: Any, test: Any) -> tuple[Dataset, Dataset | None]:
             f"The test set must have inputs shaped {tuple(train.inputs.shape[1:])}, like the training set's. "
             f"Got {tuple(alike.inputs.shape[1:])}; give another test set."
         )
-    return train, alike.read_from(found.source)
+    return train, _with_truth(alike).read_from(found.source)
 
 
 def _read_test(test: str | os.PathLike[str], train: Dataset) -> Dataset:
@@ -146,6 +149,12 @@ def _with_classes(test: Dataset, classes: tuple[str, ...]) -> Dataset:
     numbers_of_truth = torch.cat([numbers, numbers.new_tensor([NO_CLASS])])  # −1 is its last place
     true_labels = None if test.true_labels is None else numbers_of_truth[test.true_labels]
     return replace(test, labels=numbers[test.labels], true_labels=true_labels, classes=classes, human={})
+
+
+def _with_truth(test: Dataset) -> Dataset:
+    """The test set with the labels that are known to be right, which a model is tested by."""
+    truth = test.true_labels
+    return test if truth is None else replace(test, labels=torch.where(truth == NO_CLASS, test.labels, truth))
 
 
 def called(data: Any) -> str:
@@ -205,6 +214,18 @@ def _checksums(data: Dataset) -> dict[str, Any]:
         "truth": None if data.true_labels is None else _digest(data.true_labels),
         "names": _digest_of([*data.classes, "", *(data.ids or ())]),
     }
+
+
+def same_inputs(recorded: Mapping[str, Any], data: Dataset) -> bool:
+    """Whether data have the inputs that a run wrote down; images that stay on disk may lie elsewhere now.
+
+    Args:
+        recorded: what the run's provenance says of them. A recorded loop says nothing of its inputs.
+        data: the same examples in the same order.
+    """
+    now = _checksums(data)
+    told = "sizes" if "sizes" in now else "inputs"
+    return bool(recorded.get(told, now[told]) == now[told])
 
 
 def _digest_of(lines: Iterable[str]) -> str:
