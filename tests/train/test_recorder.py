@@ -243,6 +243,18 @@ def test_a_mistake_is_one_sentence(tmp_path, what):
     assert noisewise.Run(tmp_path / "run").metrics == []
 
 
+def test_how_far_a_scheduled_loss_was_moved_in_a_loop_of_ones_own_is_not_guessed(tmp_path):
+    loss = noisewise.get("scheduled(imae(saturation=0), 'T', 0.5, 8.0)")
+    recorder = Recorder(tmp_path / "run", torch.arange(30) % 3, loss=loss)
+    for progress in (0.0, 1.0):
+        noisewise.curriculum.advance(loss, progress)
+        recorder.log(torch.arange(30), torch.randn(30, 3))
+        recorder.end_epoch()
+    found = recorder.finish().dynamics
+    assert found.mean_emphasis[2] > 2 * found.mean_emphasis[1], "what was recorded is of the loss as it was"
+    assert found.focus == found.spread == {} and found.emphasis_curve(1, [0.0]) is None
+
+
 def test_names_of_labels_need_those_of_the_columns_of_scores(tmp_path):
     """Sorted, they would be those of other columns, and every number after them wrong."""
     labels = np.array(["zebra", "ant", "zebra"])

@@ -363,7 +363,10 @@ class Dynamics:
             loss = get(self.record.settings["loss"])
         except InputError:  # a loss of the user's own, which only the code that trained it knows; all else can be told without it
             return None
-        return loss if isinstance(loss, MarginLoss) and loss.weight is None and loss.label_smoothing == 0 else None
+        if not isinstance(loss, MarginLoss) or loss.weight is not None or loss.label_smoothing > 0:
+            return None
+        moved = any(isinstance(part, Scheduled) for part in loss.modules())
+        return None if moved and self.record.provenance.get("recorded") else loss  # whose loop alone knows how far it was moved
 
     def _size(self, mean: float) -> float:
         """What pulls with this mean were divided by: a loss normalised over the batch has a mean of 1, before its factor."""
