@@ -1,6 +1,7 @@
 """A loop of one's own, recorded: the numbers against automatic differentiation, and what the rest of the package makes of them."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -241,6 +242,57 @@ def test_a_mistake_is_one_sentence(tmp_path, what):
         call(recorder)
     assert sentence in str(caught.value)
     assert noisewise.Run(tmp_path / "run").metrics == []
+
+
+def recorded(folder, epochs, **asked):
+    """A loop that was stopped in the middle of an epoch, or finished."""
+    labels = torch.arange(30) % 3
+    recorder = Recorder(folder, labels, loss="gce(q=0.7)", true_labels=(labels + (labels == 2)) % 3, **asked)
+    for epoch in epochs:
+        generator = torch.Generator().manual_seed(epoch)
+        for index in torch.randperm(30, generator=generator).split(10):
+            recorder.log(index, torch.randn(10, 3, generator=generator), lr=1 / epoch)
+        recorder.end_epoch(test_accuracy=epoch / 10)
+    recorder.log([0], torch.zeros(1, 3))
+    return recorder
+
+
+def test_the_record_of_a_loop_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path):
+    for after, name in ((2, "stopped"), (4, "just then"), (0, "from the start")):
+        with pytest.raises(KeyboardInterrupt), recorded(tmp_path / name, range(1, 5)):
+            raise KeyboardInterrupt
+        assert noisewise.Run(tmp_path / name).state == "interrupted"
+        recorded(tmp_path / name, range(after + 1, 6), after=after).finish(nn.Linear(2, 2))
+    recorded(tmp_path / "straight", range(1, 6), after=0).finish()
+    for name in ("stopped", "just then", "from the start"):
+        for file in ("metrics.jsonl", "settings.json", "status.json", "labels/given.npy"):
+            assert (tmp_path / name / file).read_bytes() == (tmp_path / "straight" / file).read_bytes(), (name, file)
+        for path in (tmp_path / "straight/record").rglob("*.npy"):
+            assert (tmp_path / name / path.relative_to(tmp_path / "straight")).read_bytes() == path.read_bytes()
+    longer = recorded(tmp_path / "stopped", range(7, 9), after=6)  # what finish made an epoch of counts as one
+    assert not (tmp_path / "stopped/model.safetensors").exists() and longer.finish().state == "finished"
+
+
+def test_what_is_no_record_of_the_same_loop_is_refused_and_left_alone(tmp_path):
+    recorded(tmp_path / "run", range(1, 3)).finish()
+    trained = noisewise.fit("linear", (torch.randn(30, 2), torch.arange(30) % 3), epochs=1, folder=tmp_path / "trained", device="cpu")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    labels = torch.arange(30) % 3
+    for folder, asked, sentence in (
+        ("run", {}, "holds a run already. Give a Recorder a new one, or say with after=… how many epochs of it count"),
+        ("run", {"after": 4}, "has 3 epochs, and cannot go on after 4. Say after=3"),
+        ("run", {"after": -1}, "The 'after' parameter of Recorder must be a whole number"),
+        ("run", {"after": 1, "loss": "ce"}, "holds no record of these labels with ce"),
+        ("run", {"after": 1, "labels": labels.flip(0)}, "holds no record of these labels with gce(q=0.7)"),
+        ("run", {"after": 1, "ids": range(30)}, "holds no record of these labels"),
+        (trained.path.name, {"after": 1}, "holds no record of these labels"),
+        ("new", {"after": 1}, "has no record to go on with after 1 epochs"),
+    ):
+        given = {"labels": labels, "loss": "gce(q=0.7)", "true_labels": (labels + (labels == 2)) % 3, **asked}
+        with pytest.raises(InputError, match=re.escape(sentence)):
+            Recorder(tmp_path / folder, **given)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"} == before
+    assert not (tmp_path / "new").exists()
 
 
 def test_how_far_a_scheduled_loss_was_moved_in_a_loop_of_ones_own_is_not_guessed(tmp_path):

@@ -187,6 +187,18 @@ def test_a_run_on_own_data_is_trained_again_and_tested_as_before(tables: Path) -
     assert len(places) < len(whole) and torch.equal(examples_of(kept).inputs, whole.inputs[torch.from_numpy(places)])
 
 
+def test_data_that_were_moved_are_read_as_they_were_before(tables: Path) -> None:
+    assert _train("good.csv", "-o", "run").exit_code == 0
+    Path("good.csv").rename("moved.csv")
+    assert _noisewise("correct", "run", "--review", "page.html", "--data", "moved.csv").exit_code == 0
+    done = _noisewise("correct", "run", "--retrain", "--policy", "prune(below=0.9)", "--data", "moved.csv")
+    assert done.exit_code == 0, done.stderr
+    kept = examples_of(Run(tables / "run-corrected").dynamics.record, "moved.csv")
+    assert kept.ids is not None and kept.ids[0].startswith("row ") and kept.classes == ("cat", "dog")
+    refused = _noisewise("correct", "run", "--review", "page.html", "--data", "swapped.csv", "--label", "kind")
+    assert refused.exit_code == 2 and "not a number" in refused.stderr, "what is said counts alone"
+
+
 def test_training_again_checks_everything_before_it_writes_labels(tables: Path) -> None:
     assert _train("good.csv", "--test", "good.csv", "-o", "run").exit_code == 0
     assert _noisewise("correct", "run", "--retrain", "--policy", "prune(below=0.9)").exit_code == 0

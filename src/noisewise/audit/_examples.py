@@ -23,7 +23,7 @@ from noisewise.data._decoder import to_rgb
 from noisewise.data._files import opened
 from noisewise.dynamics import Record
 from noisewise.errors import InputError
-from noisewise.train._sources import recorded_sources
+from noisewise.train._sources import as_before, recorded_sources
 
 Names = TypeVar("Names", Whole, list[str])
 
@@ -72,13 +72,13 @@ def matching(
         settings: what names the noise and its seed; and the data, where nothing else says what they were read from.
         numbers: of the examples in their source.
         labels: what their labels must be.
-        data: what to look in instead of the data the run was read from.
+        data: what to look in instead of the data the run was read from; a path or name is read with the same options.
         places: the positions among the numbers of those that are wanted; by default all.
     """
     advice = "Give what it was trained on with data=…."
     noise = settings.get("noise", "none")
     try:
-        whole = _read_again(folder, settings) if data is None else read(data)
+        whole = _read_again(folder, settings, data) if data is None or isinstance(data, str | PathLike) else read(data)
         given = whole if noise == "none" else whole.corrupted(noise, seed=settings.get("seed", 0))
     except (InputError, OSError) as error:
         raise InputError(f"The data of the run in {str(folder)!r} cannot be read: {error} {advice}") from None
@@ -89,12 +89,16 @@ def matching(
     return given.take(torch.from_numpy(rows if places is None else rows[places])).read_from(whole.source)
 
 
-def _read_again(folder: str | PathLike[str], settings: Mapping[str, Any]) -> Dataset:
+def _read_again(folder: str | PathLike[str], settings: Mapping[str, Any], instead: str | PathLike[str] | None) -> Dataset:
+    """What a run was trained on, from where it was read or from elsewhere, as it was read then."""
     try:
         provenance = Record(folder).provenance
     except InputError:  # the settings may name the data all the same
         provenance = {}
-    return read(**(recorded_sources(provenance, settings)["train"] or {"source": settings["data"]}))
+    before = recorded_sources(provenance, settings)["train"]
+    if instead is not None:
+        return read(**as_before(instead, before))
+    return read(**(before or {"source": settings["data"]}))
 
 
 def rows_of(numbers: Whole, index: Whole) -> Whole | None:

@@ -22,6 +22,7 @@ from noisewise.data import from_arrays
 from noisewise.errors import InputError, must
 from noisewise.kernels import Pass, loss_and_gradient
 from noisewise.losses import Loss
+from noisewise.spec import whole
 from noisewise.train._folder import RunFolder, ending
 from noisewise.train._run import Run, is_ours
 from noisewise.train._settings import Settings
@@ -43,6 +44,8 @@ class Recorder:
         ids: what you call every example, each once.
         model: what to call the model.
         data: what to call the data.
+        after: how many epochs your loop had finished when it was stopped: the record of the same labels and loss in the folder goes on from
+            there, without what came later. Where that is 0 there need not be one yet. None begins a new one.
 
     Example:
         >>> import tempfile, noisewise
@@ -75,6 +78,7 @@ class Recorder:
         ids: Sequence[Any] | None = None,
         model: str = "own",
         data: str = "own",
+        after: int | None = None,
     ) -> None:
         self._loss = losses.get(loss)
         self._weighs = bool({"weight", "ignore_index"} & self._loss.contract.keys())
@@ -91,12 +95,15 @@ class Recorder:
         self._settings = Settings(data=data, model=model, loss=repr(self._loss), epochs=1)
         self._folder = RunFolder(folder)
         self._folder.check_free()
-        with ExitStack() as stack:
-            stack.enter_context(self._folder.held())
-            self._begin()
-            self._until_finished = stack.pop_all()  # a start that fails lets go of the folder at once
         self._tally: Tally | None = None
         self._epoch, self._step, self._ended = 0, 0, False
+        after = None if after is None else whole("after", "Recorder", after, 0)
+        if after and not self._folder.exists():
+            raise InputError(f"The folder {str(self._folder.path)!r} has no record to go on with after {after} epochs. Give its folder.")
+        with ExitStack() as stack:
+            stack.enter_context(self._folder.held())
+            self._begin(after)
+            self._until_finished = stack.pop_all()  # a start that fails lets go of the folder at once
 
     def _check_ignored(self, labels: Any) -> None:
         """Refuse labels that stand for none, which would be taken for a class of their own."""
@@ -111,12 +118,35 @@ class Recorder:
                 "Leave these examples out of the labels, and out of what is logged."
             )
 
-    def _begin(self) -> None:
-        if self._folder.exists():
-            raise InputError(f"The folder {str(self._folder.path)!r} holds a run already. Give a Recorder a new one.")
+    def _begin(self, after: int | None) -> None:
+        if self._folder.exists() and after is None:
+            raise InputError(
+                f"The folder {str(self._folder.path)!r} holds a run already. "
+                "Give a Recorder a new one, or say with after=… how many epochs of it count."
+            )
         origin = provenance(Sources(self._data, None, None, None, {"train": None, "test": None}), torch.device("cpu"))
         del origin["data"]["train"]["inputs"]  # which a recorder never sees
-        self._folder.begin(self._settings.as_json(), {**origin, "normalise": None, "recorded": True}, self._data)
+        if self._folder.exists() and after is not None:
+            self._go_on(after, origin["data"])
+        else:
+            self._folder.begin(self._settings.as_json(), {**origin, "normalise": None, "recorded": True}, self._data)
+
+    def _go_on(self, after: int, data: dict[str, Any]) -> None:
+        """Take up the record in the folder after some epoch of it."""
+        path, told = str(self._folder.path), self._folder.read_json("provenance.json")
+        held = self._folder.read_json("settings.json")
+        other = any(held.get(name) != getattr(self._settings, name) for name in ("data", "model", "loss"))
+        if other or not told.get("recorded") or told.get("data") != data:
+            raise InputError(f"The folder {path!r} holds no record of these labels with {self._loss!r}. Give another folder.")
+        lines = {line["epoch"]: line for line in self._folder.metrics()}
+        if after and after not in lines:
+            raise InputError(f"The record in {path!r} has {len(lines)} epochs, and cannot go on after {after}. Say after={len(lines)}.")
+        self._folder.forget_after(after)
+        (self._folder.path / "model.safetensors").unlink(missing_ok=True)
+        self._epoch, self._step = after, lines[after]["step"] if after else 0
+        self._settings = replace(self._settings, epochs=max(1, after))
+        self._folder.write_settings(self._settings.as_json())
+        self._folder.write_status("running", epoch=self._epoch, step=self._step)
 
     def log(self, index: Any, scores: Tensor, *, lr: float | Tensor = 1.0) -> None:
         """Note what a step showed of its examples.

@@ -107,17 +107,27 @@ def read_both(data: Any, test: Any) -> tuple[Dataset, Dataset | None]:
 
 def _read_test(test: str | os.PathLike[str], train: Dataset) -> Dataset:
     """Read a test set from its path or name, as the training set was read: with its options, columns and classes."""
-    given: dict[str, Any] = dict(train.source or {})
-    kind = _kind(test)
-    if given and _kind(given["source"]) != kind:
-        given = {name: given[name] for name in ("size", "memory") if name in given}
-    given |= {"source": test, **({"split": "test"} if kind == "official" else {"classes": train.classes})}
+    given, kind = as_before(test, train.source), _kind(test)
+    given |= {"split": "test"} if kind == "official" else {"classes": train.classes}
     if kind == "table" and train.features is not None:
         given["features"] = train.features
     try:
         return read(**given)
     except InputError as error:
         raise InputError(f"The test set cannot be read as the training set {train.name!r} was: {error}") from None
+
+
+def as_before(source: str | os.PathLike[str], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Arguments of `read` that read one thing as another was read, as far as the two are of one kind.
+
+    Args:
+        source: a path or a name.
+        before: the arguments the other was read with; None where nobody knows.
+    """
+    given = dict(before or {})
+    if given and _kind(given["source"]) != _kind(source):
+        given = {name: given[name] for name in ("size", "memory") if name in given}
+    return {**given, "source": source}
 
 
 def _kind(source: str | os.PathLike[str]) -> str:
