@@ -271,6 +271,8 @@ def test_the_record_of_a_loop_that_was_stopped_goes_on_as_if_it_had_not_been(tmp
             assert (tmp_path / name / path.relative_to(tmp_path / "straight")).read_bytes() == path.read_bytes()
     longer = recorded(tmp_path / "stopped", range(7, 9), after=6)  # what finish made an epoch of counts as one
     assert not (tmp_path / "stopped/model.safetensors").exists() and longer.finish().state == "finished"
+    again = recorded(tmp_path / "stopped", range(3, 4), after=2).finish()
+    assert [line["epoch"] for line in again.metrics] == list(again.dynamics.record.epochs()) == [1, 2, 3, 4], "what came later is gone"
 
 
 def test_what_is_no_record_of_the_same_loop_is_refused_and_left_alone(tmp_path):

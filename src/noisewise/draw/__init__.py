@@ -77,7 +77,7 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
     file = check_figure(output)
     found = history([as_compared(run) for run in _read(runs)])
     if not found.lines:
-        raise InputError("There is nothing to draw: no epoch was finished by all seeds of a loss. Wait for one, or give other runs.")
+        raise InputError("There is nothing to draw: none of the runs has finished an epoch that all its seeds have. Wait, or give others.")
     write_dynamics(found, file)
     return file
 
