@@ -7,6 +7,7 @@ sum of the other probabilities, or is never formed at all. This module knows sco
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from typing import Any
 
@@ -115,6 +116,11 @@ def at_least_float(scores: Tensor) -> Tensor:
 def autocasts(scores: Tensor) -> bool:
     """Whether autocasting is on where the scores are; there is none on "meta", where scores have shapes alone."""
     return not scores.is_meta and torch.is_autocast_enabled(scores.device.type)
+
+
+def seen_finite(values: Tensor) -> bool:
+    """Whether all values are finite, so that nothing need be done about others; false also where looking would cost something."""
+    return can_look(values) and math.isfinite(float(values.detach().sum()))
 
 
 def can_look(*tensors: Tensor) -> bool:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from noisewise.checks import check_labels, check_scores, check_some, class_dim
 from noisewise.errors import InputError, must
-from noisewise.exact import applied, at_least_float, autocasts, going_forward, margin_of
+from noisewise.exact import applied, at_least_float, autocasts, going_forward, margin_of, seen_finite
 from noisewise.margin import margins
 from noisewise.potential import Potential
 from noisewise.spec import Named, Registry, real, setting, whole
@@ -196,8 +196,9 @@ class Loss(Named, nn.Module, registry=registry):
             values = values + common.unsqueeze(1)
         if self.weight is not None:
             probabilities = probabilities * along_classes(self.weight.to(values.dtype), values)
-        nothing = (probabilities == 0) & ~values.isfinite()
-        return (probabilities * values.masked_fill(nothing, 0.0)).sum(1)
+        if not seen_finite(values):
+            values = values.masked_fill((probabilities == 0) & ~values.isfinite(), 0.0)
+        return (probabilities * values).sum(1)
 
     def _weighted(self, rows: Tensor, counted: Tensor | None, sample_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The losses of examples that weigh differently, and how much each counts in a mean."""

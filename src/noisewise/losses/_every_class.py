@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from noisewise.exact import seen_finite
 from noisewise.losses._base import Loss
 from noisewise.losses.ce import CE
 
@@ -35,10 +36,11 @@ def share(costs: Tensor, total: Tensor | None = None) -> Tensor:
         costs: with the classes in dimension 1.
         total: of all classes, where `costs` are not those of every class.
     """
-    masked = costs == torch.inf
-    finite = costs.masked_fill(masked, 0.0)
+    masked = None if seen_finite(costs) else costs == torch.inf
+    finite = costs if masked is None else costs.masked_fill(masked, 0.0)
     total = finite.sum(1, keepdim=True) if total is None else total
-    return (finite / torch.where(total == 0, 1.0, total)).masked_fill(masked, torch.inf)
+    found = finite / torch.where(total == 0, 1.0, total)
+    return found if masked is None else found.masked_fill(masked, torch.inf)
 
 
 def negative_share(costs: Tensor, most: float) -> Tensor:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from noisewise.arrays import Floats
 from noisewise.errors import InputError, must
+from noisewise.exact import seen_finite
 from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss
 from noisewise.noise import ClassNoise, Matrix, Noise, NoNoise, matrix_of
 from noisewise.noise import registry as noises
@@ -27,6 +28,9 @@ def _below_zero(scores: Tensor) -> Tensor:
 
 def _log_sum(values: Tensor, dim: int) -> Tensor:
     """`logsumexp`, whose gradient is 0 and not NaN where every value is −inf: where nothing but masked classes gives a label."""
+    found = values.logsumexp(dim)
+    if seen_finite(found):
+        return found
     nothing = (values == -torch.inf).all(dim, keepdim=True)
     return values.masked_fill(nothing, 0.0).logsumexp(dim).masked_fill(nothing.squeeze(dim), -torch.inf)
 
