@@ -104,7 +104,7 @@ def test_data_of_one_name_that_are_not_the_same_are_neither_compared_nor_average
         fit("linear", (inputs, labels), test=(inputs, labels), validation=0.2, seed=seed, folder=tmp_path / f"a{seed}", **asked)
     fit("linear", (inputs, labels), test=(-inputs, labels), seed=2, folder=tmp_path / "b", **asked)
     facts = facts_of(tmp_path)
-    assert [task["data"] for task in facts["tasks"]] == ["arrays", "arrays (2)"]
+    assert [task["data"] for task in facts["tasks"]] == ["arrays", "arrays (2)"] and "2 data sets" in facts["counts"]
     assert [(group["task"], group["seeds"]) for group in facts["groups"]] == [(0, [0, 1]), (1, [2])]
     assert not any("won" in sentence["text"] for sentence in facts["verdict"])
 

@@ -139,7 +139,8 @@ def _counts(runs: Sequence[Reading], broken: Sequence[Any]) -> str:
         "data": ("data set", "data sets"),
         "seed": ("seed", "seeds"),
     }
-    numbers = {words: len({str(run.setting(name)) for run in runs}) for name, words in several.items()}
+    told = {name: {run.task[0] if name == "data" else str(run.setting(name)) for run in runs} for name in several}
+    numbers = {words: len(told[name]) for name, words in several.items()}
     parts = [f"{number} {words[number != 1]}" for words, number in numbers.items() if number]
     total = len(runs) + len(broken)
     return f"{total} {'run' if total == 1 else 'runs'}" + (f": {', '.join(parts)}" if parts else "")
