@@ -330,3 +330,11 @@ def test_the_maximum_is_found_wherever_a_shift_puts_it(expected):
     loss = noisewise.get(f"normalised(shifted(mae, 2.0, expected={expected}), by='maximum')")
     near = torch.linspace(expected - 10, expected + 10, 20001, dtype=torch.float64)
     assert loss.emphasis(near).max().item() == pytest.approx(1, abs=1e-6)
+
+
+def test_where_margins_start_above_zero_a_shift_starts_there_and_a_scale_is_refused():
+    """As those of a network that was trained before do."""
+    shifted = noisewise.get("shifted(mae, 2.0, expected=3.0)")
+    torch.testing.assert_close(shifted.emphasis(torch.tensor(3.0)), MAE().emphasis(torch.tensor(-2.0)))
+    with pytest.raises(InputError, match=r"'expected' parameter of Scaled must be below 0, as margins are before training"):
+        noisewise.get("scaled(mae, 2.0, expected=3.0)")(torch.zeros(1, 3), torch.tensor([0]))

@@ -326,6 +326,12 @@ def test_a_loss_of_more_than_the_margin_has_neither_spread_nor_focus(tmp_path, l
     assert run.spread == run.focus == {}
 
 
+def test_a_scheduled_loss_is_known_where_the_run_does_not_say_what_it_was_done_with(tmp_path):
+    run = Dynamics(write_run(tmp_path / "run", **TINY, loss="scheduled(gce, 'q', 0.2, 0.7)"))
+    (tmp_path / "run/provenance.json").unlink()
+    assert run.focus[1] < run.focus[3]
+
+
 def test_diff_is_what_the_noise_cost_the_same_loss(tmp_path, tiny):
     clean = write_run(tmp_path / "clean", [0, 1], [0, 1], metrics=[{"epoch": 1, "test_accuracy": 0.9}], loss="imae(T=8.0)")
     assert tiny.diff(clean) == tiny.diff(Dynamics(clean)) == pytest.approx(-0.2)

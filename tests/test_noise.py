@@ -194,6 +194,8 @@ def test_the_same_noise_does_not_undo_itself_on_labels_that_are_known_to_be_wron
     twice = once.corrupted("symmetric(0.4)")
     for again in (twice, twice.corrupted("symmetric(0.4)")):
         assert abs(float(again.wrong.double().mean()) - 0.5) < 0.05
+    strange = from_arrays(torch.rand(2000, 1), torch.arange(2000) % 2).corrupted("open_set(0.4)").corrupted("open_set(0.4)")
+    assert abs(float(strange.wrong.double().mean()) - 0.64) < 0.05, "and others are replaced than before"
     assert torch.equal(twice.labels, once.corrupted("symmetric(0.4)").labels) and once.corruption("symmetric(0.4)").seed == 0
     assert torch.equal(data.corrupted("symmetric(0.4)").labels, corrupt(data.labels, "symmetric(0.4)").labels)
 

@@ -102,9 +102,9 @@ class _Moved(MarginLoss):
     classes: int | None = setting(default=None, bounds="[2, inf)", whole=True, kw_only=True)
 
     def start(self, classes: int | None) -> float:
-        """|E[Δ]|: how far below zero margins are before training."""
+        """−E[Δ]: how far below zero margins are before training."""
         if self.expected is not None:
-            return abs(self.expected)
+            return -self.expected
         known = self.classes if self.classes is not None else classes
         if known == 2:
             raise InputError(
@@ -112,7 +112,7 @@ class _Moved(MarginLoss):
             )
         if known is None:
             raise InputError(f"{type(self).__name__} needs the number of classes. Give classes=… or expected=…. Got {self!r}.")
-        return abs(expected_margin(known))
+        return -expected_margin(known)
 
 
 class Scaled(_Moved, name="scaled"):
@@ -142,7 +142,10 @@ class Scaled(_Moved, name="scaled"):
     tau: float = setting(bounds="(0, inf)")
 
     def factor(self, classes: int | None = None) -> float:
-        return self.tau / self.start(classes)
+        start = self.start(classes)
+        if start <= 0:
+            raise must("expected", "Scaled", "below 0, as margins are before training; shifted(…) takes others", self.expected)
+        return self.tau / start
 
     def value(self, d: Tensor) -> Tensor:
         return self.loss.value(self.factor() * d) / self.factor()
@@ -159,8 +162,8 @@ class Shifted(_Moved, name="shifted"):
     """A loss whose margins are shifted so that training starts at emphasis w(−tau) instead of w(E[Δ]).
 
     Formula:
-        L(Δ) = l(Δ + |E[Δ]| − tau)
-        w(Δ) = w_l(Δ + |E[Δ]| − tau)
+        L(Δ) = l(Δ − E[Δ] − tau)
+        w(Δ) = w_l(Δ − E[Δ] − tau)
 
     Args:
         loss: a loss of the margin alone.

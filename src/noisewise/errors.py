@@ -29,7 +29,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
         There is no loss named 'imea'. Did you mean 'imae'?
     """
     known = sorted(known)
-    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.55)
+    close = difflib.get_close_matches(str(name).lower(), known, n=3, cutoff=0.55)
     if close:
         hint = "Did you mean " + " or ".join(repr(candidate) for candidate in close) + "?"
     else:

@@ -167,6 +167,30 @@ def test_what_the_person_saw_is_what_is_accepted_and_must_be_of_the_run(found, t
             decided(**changed)
 
 
+@pytest.mark.parametrize("word", ["reject", "accept", 1, None])
+def test_a_decision_that_is_a_word_is_not_taken_for_yes(found, word):
+    with pytest.raises(InputError, match="'decisions' parameter of correct must be true or false for every example"):
+        correct(found, decisions={int(found.index[0]): word})
+
+
+def test_a_list_of_labels_that_a_spreadsheet_saved_is_read(found, tmp_path):
+    path = correct(found).write(tmp_path / "labels.csv")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert Correction.read(path, found.dynamics.record.classes).changes == correct(found).changes
+
+
+def test_a_loader_that_draws_its_inputs_anew_can_be_trained_again(tmp_path):
+    class Shaken(torch.utils.data.Dataset):
+        def __len__(self):
+            return 60
+
+        def __getitem__(self, place):
+            return torch.randn(4) + 3 * (place % 2), torch.tensor(place % 2)
+
+    run = fit("linear", torch.utils.data.DataLoader(Shaken(), batch_size=20), epochs=2, folder=tmp_path / "run", device="cpu")
+    assert retrain(run, correct(audit(run), decisions={})).state == "finished"
+
+
 def test_a_run_can_be_reviewed_by_its_folder(digits_run, tmp_path):
     assert review(digits_run.path, tmp_path / "a.html").read_bytes() == review(audit(digits_run), tmp_path / "b.html").read_bytes()
     with pytest.raises(InputError, match=r"The 'found' parameter of review must be the audit of a run, a run or its folder\. Got 'int'"):

@@ -380,19 +380,23 @@ def test_a_loader_is_its_data_set_and_one_that_gives_only_a_part_of_it_is_refuse
 
 
 @pytest.mark.parametrize("memory", [4, 0], ids=["in memory", "streamed"])
-@pytest.mark.parametrize("held", range(1, 9))
-def test_photographs_are_upright_however_the_camera_was_held(tmp_path: Path, held: int, memory: float) -> None:
+@pytest.mark.parametrize(
+    ("ending", "held"),
+    [("png", held) for held in range(1, 9)] + [("jpg", held) for held in (1, 3, 6)] + [("tiff", held) for held in (1, 2, 3, 4)],
+)
+def test_photographs_are_upright_however_the_camera_was_held(tmp_path: Path, held: int, ending: str, memory: float) -> None:
     upright = Image.fromarray(np.arange(0, 240, 10, dtype=np.uint8).reshape(4, 6))
     exif = Image.Exif()
     exif[0x0112] = held
     for kind in ("a", "b"):
         (tmp_path / kind).mkdir()
-        upright.save(tmp_path / kind / "x.png", exif=exif)
+        upright.save(tmp_path / kind / f"x.{ending}", exif=exif)
     data = read(tmp_path, memory=memory)
     pixels = data.inputs if memory else next(data.images([torch.arange(2)]))  # type: ignore[attr-defined]
-    with Image.open(tmp_path / "a/x.png") as image:
+    with Image.open(tmp_path / f"a/x.{ending}") as image:
+        image.load()  # which turns a TIFF
         expected = np.array(ImageOps.exif_transpose(image))
-    assert np.array_equal(pixels[0, 0], expected) and (held == 1) == np.array_equal(expected, np.array(upright))
+    assert np.array_equal(pixels[0, 0], expected) and (held == 1) == (abs(expected[0, 0].astype(int)) < 9 and expected.shape == (4, 6))
 
 
 @pytest.mark.parametrize(("shape", "read_as"), [((16, 15, 4), (4, 16, 15)), ((16, 15, 2), (2, 16, 15)), ((4, 16, 15), (4, 16, 15))])
@@ -707,6 +711,27 @@ def test_a_label_is_one_value(labels: list[Any]) -> None:
 def test_labels_may_be_scalars_of_any_library(labels: list[Any]) -> None:
     data = read((np.zeros((2, 2)), labels))
     assert data.classes == ("0", "1") and data.labels.tolist() == [1, 0]
+
+
+def test_the_truth_of_an_example_may_be_that_it_is_of_no_class() -> None:
+    for labels, truth in (([0, 1, 0], [0, -1, 1]), (["0", "1", "0"], ["0", "-1", "1"])):
+        data = read((torch.zeros(3, 1), labels), true_labels=truth)
+        assert data.classes == ("0", "1") and data.true_labels is not None and data.true_labels.tolist() == [0, -1, 1]
+    named = read((torch.zeros(2, 1), [0, 1]), true_labels=[-1, 1], classes=["cat", "dog"])
+    assert named.true_labels is not None and named.true_labels.tolist() == [-1, 1]
+    signs = read((torch.zeros(2, 1), [-1, 1]), true_labels=[1, -1])
+    assert signs.classes == ("-1", "1") and signs.true_labels is not None and signs.true_labels.tolist() == [1, 0], "a label is −1"
+    refused("is -1, which is none of the 2 classes", read, (torch.zeros(2, 1), [-1, 1]), classes=["cat", "dog"])
+
+
+def test_a_mask_has_one_place_for_every_example() -> None:
+    data = from_arrays(torch.arange(4.0).view(-1, 1), [0, 1, 0, 1])
+    refused("positions, or a mask of the 4 examples. Got 'a mask shaped (3,)'", data.take, torch.tensor([True, False, True]))
+
+
+def test_a_seed_may_be_a_number_of_numpy() -> None:
+    data = from_arrays(torch.arange(8.0).view(-1, 1), [0, 1] * 4)
+    assert torch.equal(split(data, 0.5, np.int64(3))[0].inputs, split(data, 0.5, 3)[0].inputs)
 
 
 def test_examples_may_be_taken_by_a_list() -> None:

@@ -21,6 +21,8 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix
 
 from noisewise import Recorder, compare, fit
+from noisewise.audit import audit
+from noisewise.correct import correct, retrain
 from noisewise.data import Dataset, load
 from noisewise.errors import InputError
 from noisewise.report import _gather, report
@@ -107,6 +109,40 @@ def test_data_of_one_name_that_are_not_the_same_are_neither_compared_nor_average
     assert [task["data"] for task in facts["tasks"]] == ["arrays", "arrays (2)"] and "2 data sets" in facts["counts"]
     assert [(group["task"], group["seeds"]) for group in facts["groups"]] == [(0, [0, 1]), (1, [2])]
     assert not any("won" in sentence["text"] for sentence in facts["verdict"])
+
+
+def test_data_that_may_be_the_same_are_not_told_apart(tmp_path: Path) -> None:
+    """With a test set or without, a share held out or none, trained again or not."""
+    inputs, labels = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    asked = {"epochs": 2, "device": "cpu"}
+    tested = fit("linear", (inputs, labels), test=(inputs, labels), folder=tmp_path / "tested", **asked)
+    fit("linear", (inputs, labels), validation=0.2, folder=tmp_path / "held out", **asked)
+    worst = audit(tested)
+    pruned = retrain(tested, correct(worst, "prune", decisions={int(worst.index[0]): True}), folder=tmp_path / "pruned")
+    twice = audit(pruned)
+    retrain(pruned, correct(twice, "prune", decisions={int(twice.index[0]): True}), data=(inputs, labels), folder=tmp_path / "twice")
+    facts = facts_of(tmp_path)
+    assert [task["data"] for task in facts["tasks"]] == ["arrays"] and "1 data set," in facts["counts"]
+    provenance = json.loads((tmp_path / "tested/provenance.json").read_text())
+    (tmp_path / "tested/provenance.json").write_text(json.dumps({name: told for name, told in provenance.items() if name != "data"}))
+    assert [task["data"] for task in facts_of(tmp_path)["tasks"]] == ["arrays"], "a run that does not say"
+
+
+def test_a_correction_of_the_second_of_two_data_sets_stands_beside_it(tmp_path: Path) -> None:
+    for name, number in (("first", 40), ("second", 60)):
+        run = fit("linear", (torch.randn(number, 4), torch.arange(number) % 3), epochs=2, folder=tmp_path / name, device="cpu")
+    retrain(run, correct(audit(run), decisions={}), folder=tmp_path / "again")
+    facts = facts_of(tmp_path)
+    assert {Path(one["folder"]).name: one["data"] for one in facts["runs"]} == {
+        "first": "arrays",
+        "second": "arrays (2)",
+        "again": "arrays (2)",
+    }
+
+
+def test_a_page_about_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'runs' parameter of report must be at least one run or folder of runs"):
+        report([], tmp_path / "report.html")
 
 
 def test_recorded_loops_over_different_numbers_of_examples_are_told_apart(tmp_path: Path) -> None:

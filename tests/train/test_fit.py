@@ -756,3 +756,21 @@ def test_images_on_disk_are_scaled_as_those_in_memory(tmp_path):
     runs = [fit("linear", read(tmp_path / "data", memory=memory), folder=tmp_path / str(memory), **QUICK) for memory in (4, 0)]
     scales = [run.provenance["normalise"] for run in runs]
     assert scales[0] == scales[1] == repr(augmentations["normalise"].of(read(tmp_path / "data").inputs))
+
+
+def test_a_run_on_images_on_disk_goes_on_with_the_scale_it_began_with(tmp_path):
+    for kind, bright in (("a", 20), ("b", 60)):
+        (tmp_path / "data" / kind).mkdir(parents=True)
+        Image.new("RGB", (8, 8), (bright, bright, bright)).save(tmp_path / "data" / kind / "1.png")
+    stream, asked = read(tmp_path / "data", memory=0), {**QUICK, "epochs": 2}
+
+    def stop(step, steps):
+        raise KeyboardInterrupt
+
+    for name in ("old", "new"):
+        with pytest.raises(KeyboardInterrupt):
+            fit("linear", stream, folder=tmp_path / name, watch=stop, **asked)
+    told = json.loads((tmp_path / "old/provenance.json").read_text())
+    (tmp_path / "old/provenance.json").write_text(json.dumps({**told, "normalise": "normalise((0.4, 0.4, 0.4), (0.2, 0.2, 0.2))"}))
+    runs = [fit("linear", stream, folder=tmp_path / name, **asked) for name in ("old", "new")]
+    assert runs[0].metrics[-1]["train_loss"] != runs[1].metrics[-1]["train_loss"]

@@ -48,6 +48,32 @@ def test_images_are_taken_in_every_layout_that_fit_takes(tmp_path, given, normal
     assert run.predict(given(raw)).shape == (20, 2) and torch.equal(run.predict(given(raw)), run.predict(raw))
 
 
+@pytest.mark.parametrize("normalise", [True, False])
+def test_pixels_are_bytes_whatever_type_they_come_in(tmp_path, normalise):
+    """Of another type, 255 would not be white but 255 times as much."""
+    digits = load("digits").take(torch.arange(64))
+    run = fit("linear", digits, folder=tmp_path / "run", normalise=normalise, **ASKED)
+    expected = run.predict(digits.inputs)
+    for given in (digits.inputs.tolist(), digits.inputs.float(), digits.inputs.long().numpy(), digits.inputs.double()):
+        assert torch.equal(run.predict(given), expected)
+    if normalise:
+        torch.testing.assert_close(run.predict(digits.inputs / 255), expected)
+    for wrong in (digits.inputs + 0.5, digits.inputs.float() - 3, 2.0 * digits.inputs):
+        with pytest.raises(InputError, match=r"given to predict must be bytes.* where those trained on are bytes\. Got torch.float32 "):
+            run.predict(wrong)
+
+
+def test_a_test_set_of_pixels_may_have_another_type(tmp_path):
+    digits = load("digits").take(torch.arange(64))
+    runs = [
+        fit("linear", digits, test=(inputs, digits.labels), folder=tmp_path / name, **ASKED)
+        for name, inputs in (("bytes", digits.inputs), ("floats", digits.inputs.float()), ("shares", digits.inputs / 255))
+    ]
+    assert len({run.metrics[-1]["test_accuracy"] for run in runs}) == 1
+    with pytest.raises(InputError, match="The inputs of the test set must be bytes, or numbers from 0 to 1"):
+        fit("linear", digits, test=(digits.inputs * 2.0, digits.labels), folder=tmp_path / "none", **ASKED)
+
+
 def test_a_model_that_is_read_back_is_in_eval_mode_whoever_made_it(tmp_path):
     dropping = nn.Sequential(nn.Linear(8, 3), nn.Dropout(0.5))
     ours, own = (

@@ -297,6 +297,13 @@ def test_what_is_no_record_of_the_same_loop_is_refused_and_left_alone(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_loop_on_examples_of_no_class_is_recorded(tmp_path):
+    noisy = noisewise.data.load("digits").corrupted("open_set(0.3)")
+    recorder = Recorder(tmp_path / "run", noisy.labels, loss="ce", true_labels=noisy.true_labels)
+    recorder.log(torch.arange(len(noisy)), torch.zeros(len(noisy), 10))
+    assert np.array_equal(recorder.finish().dynamics.record.wrong, noisy.wrong)
+
+
 def test_how_far_a_scheduled_loss_was_moved_in_a_loop_of_ones_own_is_not_guessed(tmp_path):
     loss = noisewise.get("scheduled(imae(saturation=0), 'T', 0.5, 8.0)")
     recorder = Recorder(tmp_path / "run", torch.arange(30) % 3, loss=loss)

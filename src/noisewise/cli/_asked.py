@@ -149,12 +149,11 @@ def only_given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_for(command: str, data: str | None, options: Mapping[str, Any]) -> Any:
-    """The data set that runs were trained on, if one is named: itself, or its name where each run knows how it read its own."""
+    """The data set that runs were trained on, if one is named."""
     given = only_given(options)
     if data is None and given:
         raise must("--data", command, f"given together with {', '.join(map(flag, given))}", None)
-    there = data is None or is_official(data) or Path(data).exists()
-    return read(data, **given) if given or not there else data  # one that is not there says so
+    return None if data is None else read(data, **given)
 
 
 def whole_numbers(text: str, parameter: str, command: str) -> list[int]:

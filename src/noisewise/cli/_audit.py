@@ -204,7 +204,7 @@ def correct(
     target = run / "corrected.csv" if output is None else output
     if not undo:
         _check_replacing(target, review, data or str(run))
-    source = read_for("correct", data, reading)
+    source = read_for("correct", data, reading) if only_given(reading) else data  # which is read as the run read its own
     if undo:
         _undo(run, target)
     elif review is not None:

@@ -232,6 +232,8 @@ def _accepted(found: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[F
     for number, decision in decisions.items():
         if number not in places:
             raise InputError(f"The decisions name example {number}, which the run does not have. Give the decisions made for this run.")
+        if not isinstance(decision, bool | np.bool_ | Decision):
+            raise must("decisions", "correct", "true or false for every example, or what read_decisions gives", decision)
         place = places[number]
         accepted[place] = bool(decision)
         if isinstance(decision, Decision):
@@ -262,7 +264,7 @@ def _check_rows(path: str | os.PathLike[str], index: Whole, share: Floats, moved
 
 def _read_rows(path: Path) -> list[dict[str, str]]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             rows = list(reader)
             columns = tuple(reader.fieldnames or ())

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from noisewise import losses
 from noisewise.correct._correction import Correction
 from noisewise.correct._origin import Origin, digest, examples_of, first_labels, read_origin
@@ -57,8 +59,9 @@ def retrain(
     old = run.path if run.path.name.strip(".") else run.path.resolve()  # "." and ".." are no names
     target = Path(f"{old}-corrected" if folder is None else folder)
     _check_free(target, correction)
-    examples = examples_of(run.dynamics.record, run.data if data is None else data)
-    if not same_inputs(run.provenance["data"]["train"], examples):
+    source = run.data if data is None else data
+    examples = examples_of(run.dynamics.record, source)
+    if not isinstance(source, DataLoader) and not same_inputs(run.provenance["data"]["train"], examples):  # a loader may draw them anew
         raise InputError(
             f"The data {examples.name!r} are not those of the run in {str(run.path)!r}: their inputs differ. Give what it was trained on "
             "with data=…."

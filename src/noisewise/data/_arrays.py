@@ -72,8 +72,32 @@ def as_inputs(inputs: Any) -> Tensor:
         tensor = tensor.float()
         _check_finite(tensor)
     last = tensor.dim() == 4 and tensor.shape[3] in (1, 3) and tensor.shape[1] not in (1, 3)
-    last |= tensor.dim() == 4 and tensor.dtype == torch.uint8 and tensor.shape[3] in (2, 4) and tensor.shape[1] > 4  # with transparency
+    last |= (
+        tensor.dim() == 4 and tensor.dtype == torch.uint8 and tensor.shape[3] in (2, 4) and min(tensor.shape[1:3]) > 8
+    )  # with transparency
     return tensor.permute(0, 3, 1, 2).contiguous() if last else tensor
+
+
+def like_those(inputs: Tensor, kind: str, what: str, *, scaled: bool = True) -> Tensor:
+    """Inputs beside others of some type: where those are bytes, whole numbers up to 255 are bytes too.
+
+    Args:
+        inputs: of any type.
+        kind: of the others, as torch calls it.
+        what: the inputs are called.
+        scaled: whether bytes count from 0 to 1, so that numbers from 0 to 1 will do as well.
+    """
+    if kind != str(torch.uint8) or inputs.dtype == torch.uint8 or inputs.is_meta:
+        return inputs
+    low, high = (float(end) for end in torch.aminmax(inputs))
+    if scaled and low >= 0 and high <= 1:
+        return inputs
+    if low >= 0 and high <= 255 and torch.equal(inputs, inputs.round()):
+        return inputs.to(torch.uint8)
+    raise InputError(
+        f"{what} must be bytes{', or numbers from 0 to 1,' if scaled else ''} where those trained on are bytes. "
+        f"Got {inputs.dtype} from {low:g} to {high:g} instead."
+    )
 
 
 def _check_finite(tensor: Tensor) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from noisewise.arrays import NO_CLASS
 from noisewise.errors import InputError, must
 
 
@@ -137,7 +138,7 @@ def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | 
 
     Args:
         labels: the labels that were given.
-        true_labels: the labels known to be right, or None; they share the classes.
+        true_labels: the labels known to be right, or None; they share the classes, and −1 is none of them unless a label is −1.
         classes: the names of the classes in their order. By default those that occur, sorted (as numbers if they are numbers).
             Labels that are whole numbers are taken as positions in it unless it has numbers for names.
 
@@ -149,7 +150,7 @@ def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | 
     if any(isinstance(key, str) for column in keys for key in column):
         keys = [list(map(str, column)) for column in keys]
     if classes is None:
-        distinct = sorted({key for column in keys for key in column})
+        distinct = sorted(set(keys[0]) | (set(keys[-1]) - {NO_CLASS, str(NO_CLASS)}))
         places = {key: place for place, key in enumerate(distinct)}
         names = tuple(map(str, distinct))
     else:
@@ -165,8 +166,10 @@ def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | 
         )
     if len(set(names)) < max(2, len(names)):
         raise must("classes", "a data set", "at least two names, none of them twice", names)
-    numbered = [_placed(column, found, places, names) for column, found in zip(columns, keys, strict=True)]
-    return numbered[0], numbered[1] if len(numbered) == 2 else None, names
+    numbered = _placed(labels, keys[0], places, names)
+    if true_labels is None:
+        return numbered, None, names
+    return numbered, _placed(true_labels, keys[1], {NO_CLASS: NO_CLASS, str(NO_CLASS): NO_CLASS, **places}, names), names
 
 
 def _placed(column: Column, keys: list[Any], places: dict[Any, int], names: tuple[str, ...]) -> Tensor:

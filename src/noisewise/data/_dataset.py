@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from noisewise.arrays import NO_CLASS
-from noisewise.errors import InputError
+from noisewise.errors import InputError, must
 from noisewise.noise import Corruption, Noise, corrupt
 from noisewise.noise import registry as noises
 
@@ -34,14 +34,19 @@ def check_examples(name: str, number: int, each: str, labels: Tensor, classes: i
         )
 
 
-def _seed_after(seed: int, labels: Tensor) -> int:
-    """A seed that goes by the labels as well."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/".encode() + labels.cpu().numpy().tobytes()).digest()[:8], "little")
+def _seed_after(seed: int, *labels: Tensor | None) -> int:
+    """A seed that goes by the labels, given and true, as well."""
+    digest = hashlib.sha256(f"{seed}/".encode())
+    for values in labels:
+        digest.update(b"" if values is None else values.cpu().numpy().tobytes())
+    return int.from_bytes(digest.digest()[:8], "little")
 
 
-def positions_of(which: Tensor | Sequence[int]) -> Tensor:
-    """Positions as they are, or where a mask is true."""
+def positions_of(which: Tensor | Sequence[int], number: int) -> Tensor:
+    """Positions as they are, or where a mask of so many examples is true."""
     which = which if isinstance(which, Tensor) else torch.as_tensor(which, dtype=None if len(which) else torch.int64)
+    if which.dtype == torch.bool and which.shape != (number,):
+        raise must("which", "take", f"positions, or a mask of the {number} examples", f"a mask shaped {tuple(which.shape)}")
     return which.nonzero().squeeze(1) if which.dtype == torch.bool else which
 
 
@@ -121,7 +126,7 @@ class Dataset:
             self.labels,
             rule,
             num_classes=len(self.classes),
-            seed=_seed_after(seed, self.labels) if again else seed,
+            seed=_seed_after(seed, self.labels, self.true_labels) if again else seed,
             inputs=None if self.inputs.is_meta else self.inputs,
             superclasses=self.superclasses,
             human=self.human,
@@ -153,7 +158,7 @@ class Dataset:
 
     def take(self, which: Tensor | Sequence[int]) -> Dataset:
         """The examples at the given positions (or where a mask is true), everything else kept."""
-        positions = positions_of(which)
+        positions = positions_of(which, len(self))
         assert self.index is not None
         return replace(
             self,

@@ -50,7 +50,9 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
 
 
 def _turn(image: Image.Image) -> str | None:
-    """What brings an image upright, by Pillow's name; None for one that is."""
+    """What brings an image upright, by Pillow's name; None for one that is, and for a TIFF, which Pillow turns itself."""
+    if image.format == "TIFF" or "exif" not in image.info:  # to look for it further on would decode the image
+        return None
     return _TURNS.get(image.getexif().get(_ORIENTATION, 1))
 
 

@@ -87,7 +87,7 @@ class ImageFiles:
 
     def take(self, which: Tensor) -> ImageFiles:
         """The files at the given positions (or where a mask is true), everything else kept."""
-        positions = positions_of(which)
+        positions = positions_of(which, len(self))
         chosen = positions.tolist()
         return replace(
             self,

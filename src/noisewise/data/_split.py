@@ -6,7 +6,7 @@ import torch
 
 from noisewise.data._dataset import Dataset
 from noisewise.errors import must
-from noisewise.spec import real
+from noisewise.spec import real, whole
 
 
 def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
@@ -32,7 +32,7 @@ def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
     share = (torch.arange(len(data) + 1, dtype=torch.float64) * fraction + 0.5).floor()
     if not 1 <= share[-1] < len(data):
         raise must("fraction", "split", f"one that leaves neither part of {len(data)} examples empty", fraction)
-    shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed % 2**64))
+    shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(whole("seed", "split", seed) % 2**64))
     by_class = shuffled[data.labels.cpu()[shuffled].argsort(stable=True)]
     first = torch.zeros(len(data), dtype=torch.bool)
     first[by_class] = share.diff() > 0

@@ -103,7 +103,7 @@ class Stream(Dataset):
         return self.inputs.shape[2], self.inputs.shape[3]
 
     def take(self, which: Tensor | Sequence[int]) -> Stream:
-        positions = positions_of(which)
+        positions = positions_of(which, len(self))
         taken = super().take(positions)
         assert isinstance(taken, Stream)
         return replace(taken, paths=tuple(self.paths[position] for position in positions.tolist()))

@@ -19,6 +19,7 @@ from noisewise.draw._history import by_label, history, task_of
 from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, find_runs
 from noisewise.errors import InputError, must
+from noisewise.losses import Loss
 from noisewise.output import check_output
 from noisewise.train import Run
 
@@ -30,11 +31,11 @@ _FIGURES = (".svg", ".pdf", ".png")
 _MOST_COLUMNS = 8
 
 
-def curves(specs: Sequence[str], output: str | PathLike[str], *, classes: int = 10) -> Path:
+def curves(specs: Iterable[str | Loss], output: str | PathLike[str], *, classes: int = 10) -> Path:
     """Draw losses over p and over the margin, with the margins training starts from behind them.
 
     Args:
-        specs: spec strings of losses that are functions of p alone.
+        specs: losses that are functions of p alone, or their specs.
         output: a file that ends in .html, .svg, .pdf or .png.
         classes: the number of classes, which decides the margins before training.
 
@@ -50,7 +51,7 @@ def curves(specs: Sequence[str], output: str | PathLike[str], *, classes: int = 
     if isinstance(specs, str):
         raise must("specs", "curves", "a list", specs)
     file = check_figure(output, (".html", *_FIGURES))
-    picture = sample(specs, classes)
+    picture = sample([spec if isinstance(spec, str) else repr(spec) for spec in specs], classes)
     if file.suffix.lower() == ".html":
         from noisewise.draw._page import write
     else:

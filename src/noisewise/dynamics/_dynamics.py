@@ -366,7 +366,7 @@ class Dynamics:
         if not isinstance(loss, MarginLoss) or loss.weight is not None or loss.label_smoothing > 0:
             return None
         moved = any(isinstance(part, Scheduled) for part in loss.modules())
-        return None if moved and self.record.provenance.get("recorded") else loss  # whose loop alone knows how far it was moved
+        return None if moved and self.record.recorded else loss  # whose loop alone knows how far it was moved
 
     def _size(self, mean: float) -> float:
         """What pulls with this mean were divided by: a loss normalised over the batch has a mean of 1, before its factor."""

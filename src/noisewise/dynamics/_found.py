@@ -6,20 +6,11 @@ import os
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from noisewise.errors import InputError, must
 
-
-@runtime_checkable
-class HasFolder(Protocol):
-    """A run as an object, of which only this is asked: where it is."""
-
-    @property
-    def path(self) -> Path: ...
-
-
-Place = str | PathLike[str] | HasFolder
+Place = str | PathLike[str]
+"""A folder, or a run, which stands for its own."""
 
 
 def find_runs(paths: Place | Iterable[Place]) -> list[Path]:
@@ -44,22 +35,16 @@ def find_runs(paths: Place | Iterable[Place]) -> list[Path]:
         ['ce-seed0', 'mae-seed0']
     """
     found: dict[Path, Path] = {}
-    for place in paths if isinstance(paths, Iterable) and not isinstance(paths, str | PathLike | HasFolder) else [paths]:
-        path = _path(place)
+    for place in paths if isinstance(paths, Iterable) and not isinstance(paths, str | PathLike) else [paths]:
+        if not isinstance(place, str | PathLike):
+            raise must("paths", "find_runs", "folders or runs", place)
+        path = Path(place)
         inside = list(_inside(path))
         if not inside:
             raise InputError(f"There is no run in {str(path)!r}. Give the folder of a run, or one that holds runs.")
         for folder in inside:
             found.setdefault(folder.resolve(), folder)
     return list(found.values())
-
-
-def _path(place: object) -> Path:
-    if isinstance(place, str | PathLike):
-        return Path(place)
-    if not isinstance(place, HasFolder):
-        raise must("paths", "find_runs", "folders or runs", place)
-    return place.path
 
 
 def _inside(path: Path) -> Iterator[Path]:

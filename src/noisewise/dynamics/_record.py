@@ -77,6 +77,14 @@ class Record:
         """What it was done with: versions, the noise that came out, the data."""
         return cast(dict[str, Any], read_json(self.folder, "provenance.json"))
 
+    @property
+    def recorded(self) -> bool:
+        """Whether it is of a loop of the user's own; a run that does not say is none."""
+        try:
+            return bool(self.provenance.get("recorded"))
+        except InputError:
+            return False
+
     @cached_property
     def status(self) -> dict[str, Any]:
         """How far the run came: state, epoch, step."""

@@ -109,7 +109,7 @@ def _class_map(value: Any) -> str | dict[int, int] | dict[str, str]:
 
 def _other_numbers(names: tuple[str, ...]) -> bool:
     """Whether classes are called by whole numbers that are not their places: a number could be meant either way."""
-    return all(name.isdecimal() for name in names) and names != tuple(map(str, range(len(names))))
+    return all(name.removeprefix("-").isdecimal() for name in names) and names != tuple(map(str, range(len(names))))
 
 
 class ClassMap(DirectedNoise, name="class_map"):

@@ -103,14 +103,25 @@ def _read(folder: Path) -> Reading:
 
 def _tell_apart(runs: Sequence[Reading]) -> None:
     """Number data sets that have one name and are not the same, as all that are given as arrays have."""
-    seen: dict[Any, list[Any]] = {}
-    for run in runs:
+    seen: dict[Any, list[Reading]] = {}
+    for run in sorted(runs, key=lambda run: 0 if run.origin is None else len(run.origin.steps)):
         known = seen.setdefault(run.setting("data"), [])
-        if run.examined_on is None:
-            continue
-        if run.examined_on not in known:
-            known.append(run.examined_on)
-        run.namesake = known.index(run.examined_on) + 1
+        alike = next((one for one in known if _came_from(run, one)), None) or next((one for one in known if _alike(run, one)), None)
+        run.namesake = alike.namesake if alike is not None else 1 + max((one.namesake for one in known), default=0)
+        known.append(run)
+
+
+def _came_from(run: Reading, other: Reading) -> bool:
+    return run.origin is not None and run.origin.before.labels == other.labels
+
+
+def _alike(run: Reading, other: Reading) -> bool:
+    """Whether two runs may be on the same data: they were tested on the same, or have as many examples, where both say so."""
+    if run.classes != other.classes:
+        return False
+    if run.test_set is not None and other.test_set is not None:
+        return bool(run.test_set == other.test_set)
+    return run.examples is None or other.examples is None or run.examples == other.examples
 
 
 def _shown(runs: Sequence[Reading]) -> list[Measure]:

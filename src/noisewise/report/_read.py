@@ -74,18 +74,20 @@ class Reading:
         return data if self.namesake == 1 else f"{data} ({self.namesake})", model, noise
 
     @cached_property
-    def examined_on(self) -> tuple[Any, ...] | None:
-        """What tells data sets of one name apart: the classes and the test set, or without one the number of examples.
+    def test_set(self) -> Any:
+        """What its test set is known by; None where it has none, or does not say."""
+        test = self._data.get("test") or {}
+        return (test.get("sizes", test["inputs"]), test.get("labels")) if "inputs" in test else None
 
-        None where the run does not say.
-        """
-        provenance: Mapping[str, Any] = self.attempt(lambda: self.dynamics.record.provenance) or {}
-        if "data" not in provenance:
-            return None
-        test = provenance["data"].get("test")
-        if test is None:
-            return self.classes, self.number if self.origin is None else self.origin.before.examples
-        return (self.classes, test.get("sizes", test["inputs"]), test.get("labels")) if "inputs" in test else None
+    @cached_property
+    def examples(self) -> int | None:
+        """How many examples its data have, those that were held out included; None where it does not say."""
+        parts = [self._data[name]["examples"] for name in ("train", "validation") if "examples" in (self._data.get(name) or {})]
+        return sum(parts) if parts and self.origin is None else None  # a correction may leave some out
+
+    @cached_property
+    def _data(self) -> Mapping[str, Any]:
+        return (self.attempt(lambda: self.dynamics.record.provenance) or {}).get("data") or {}
 
     @property
     def seed(self) -> int:

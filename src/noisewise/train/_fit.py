@@ -136,10 +136,12 @@ def train(
         warnings.warn(text, stacklevel=3)
     # Training seeds torch's own generators, which dropout draws from; the caller's stay where they were.
     with joined(place), torch.random.fork_rng([place] if place.type == "cuda" else []), _repeatable():
-        _Training(settings, model, sources, target, origin, told, watch).run()
+        try:
+            _Training(settings, model, sources, target, origin, told, watch).run()
+        finally:
+            if isinstance(model, nn.Module):
+                _TRAINED[model] = _changes(model)
         wait_for_all()
-    if isinstance(model, nn.Module):
-        _TRAINED[model] = _changes(model)
     return Run(target.path, data=data)
 
 
@@ -244,7 +246,7 @@ class _Training:
         classes = len(sources.train.classes)
         self.loss = losses.get(settings.loss)
         self.scheduled = any(isinstance(part, curriculum.Scheduled) for part in self.loss.modules())
-        self.normalise = _scale_of(sources.train) if settings.normalise else None
+        self.normalise = self._scale(sources.train) if settings.normalise else None
         self.data = sources.to(self.device)
         torch.manual_seed(_seed(settings.seed, "weights"))
         self.from_seed = isinstance(model, str)
@@ -270,12 +272,17 @@ class _Training:
         if not self._weights_are_finite():
             raise InputError(f"The model {settings.model} has weights that are not finite. Give it finite ones.")
 
+    def _scale(self, data: Dataset) -> Normalise:
+        """What inputs are brought to mean 0 and variance 1 with: in a run that goes on, what it began with."""
+        told = self.folder.read_json("provenance.json").get("normalise") if self.folder.exists() else None
+        return _scale_of(data) if told is None else augmentations.get(told)  # type: ignore[return-value]
+
     def _open(self) -> None:
         if self.folder.exists():
             _same(self.folder, self.settings, self.origin)  # again: another call may have made it a moment ago
             return
-        normalise = None if self.normalise is None else repr(self.normalise)
-        origin = {**self.origin, "shape": self.data.train.inputs.shape[1:], "normalise": normalise}
+        inputs, normalise = self.data.train.inputs, None if self.normalise is None else repr(self.normalise)
+        origin = {**self.origin, "shape": inputs.shape[1:], "type": str(inputs.dtype), "normalise": normalise}
         self.folder.begin(self.settings.as_json(), origin, self.data.train)
 
     def _lay_channels_last(self) -> bool:
@@ -561,5 +568,5 @@ def _scale_of(data: Dataset) -> Normalise:
     """What brings inputs to mean 0 and variance 1; of images that stay on disk, some from all over the set are looked at."""
     if not isinstance(data, Stream):
         return Normalise.of(data.inputs)
-    some = data.take(torch.linspace(0, len(data) - 1, min(len(data), _LOOKED_AT)).round().long())
+    some = data.take(torch.linspace(0, len(data) - 1, min(len(data), _LOOKED_AT), dtype=torch.float64).round().long())
     return Normalise.of(torch.cat([batch.inputs.cpu() for batch in batches(some, EVALUATION_BATCH, shuffle=False)]))

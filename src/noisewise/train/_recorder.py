@@ -89,7 +89,7 @@ class Recorder:
         if number == 0:
             raise must("labels", "Recorder", "those you train on, one for every example", labels)
         self._check_ignored(labels)
-        if classes is None and any(isinstance(label, str) for label in labels):
+        if classes is None and not isinstance(labels, Tensor) and any(isinstance(label, str) for label in labels):
             raise must("classes", "Recorder", "given where labels are names: the name of every column of scores, in order", None)
         self._data = from_arrays(torch.zeros(number, 1), labels, classes=classes, true_labels=true_labels, ids=ids, name=data)
         self._settings = Settings(data=data, model=model, loss=repr(self._loss), epochs=1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from noisewise.data import augmentations
-from noisewise.data._arrays import as_inputs
+from noisewise.data._arrays import as_inputs, like_those
 from noisewise.dynamics._record import FORMAT, read_settings
 from noisewise.errors import InputError
 from noisewise.models import Classifier
@@ -131,7 +131,7 @@ class Run:
             ['short', 'long']
         """
         origin = self._folder.read_json("provenance.json", needs=("normalise",))
-        raw = as_inputs(inputs)
+        raw = like_those(as_inputs(inputs), origin.get("type", ""), "The inputs given to predict", scaled=origin["normalise"] is not None)
         shape = tuple(origin.get("shape", raw.shape[1:]))  # the oldest runs do not say
         if raw.shape[1:] != shape:
             raise InputError(
@@ -142,6 +142,10 @@ class Run:
         device = next(model.parameters(), raw).device
         with torch.no_grad():
             return torch.cat([model(scaled(batch.to(device))).float().softmax(1) for batch in torch.split(raw, EVALUATION_BATCH)])
+
+    def __fspath__(self) -> str:
+        """A run stands for its folder wherever one is asked for."""
+        return str(self.path)
 
     def __repr__(self) -> str:
         lines = [line for line in self.metrics if "test_accuracy" in line]

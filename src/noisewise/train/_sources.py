@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 import noisewise
 from noisewise.arrays import NO_CLASS
 from noisewise.data import Dataset, ImageFiles, Stream, augmentations, read, split
+from noisewise.data._arrays import like_those
 from noisewise.data._official import Official
 from noisewise.data._own import is_official
 from noisewise.data._table import is_table
@@ -102,6 +103,7 @@ def read_both(data: Any, test: Any) -> tuple[Dataset, Dataset | None]:
             f"The test set must have inputs shaped {tuple(train.inputs.shape[1:])}, like the training set's. "
             f"Got {tuple(alike.inputs.shape[1:])}; give another test set."
         )
+    alike = replace(alike, inputs=like_those(alike.inputs, str(train.inputs.dtype), "The inputs of the test set"))
     return train, _with_truth(alike).read_from(found.source)
 
 
@@ -227,13 +229,17 @@ def _checksums(data: Dataset) -> dict[str, Any]:
 
 
 def same_inputs(recorded: Mapping[str, Any], data: Dataset) -> bool:
-    """Whether data have the inputs that a run wrote down; images that stay on disk may lie elsewhere now.
+    """Whether data have the inputs that a run wrote down, as far as that can be told.
+
+    Images that stay on disk may lie elsewhere now, and be in memory then.
 
     Args:
         recorded: what the run's provenance says of them. A recorded loop says nothing of its inputs.
         data: the same examples in the same order.
     """
     now = _checksums(data)
+    if ("sizes" in recorded) != ("sizes" in now):
+        return True
     told = "sizes" if "sizes" in now else "inputs"
     return bool(recorded.get(told, now[told]) == now[told])
 
