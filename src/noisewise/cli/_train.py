@@ -22,7 +22,8 @@ def train(
     ] = None,
     config: Config = None,
     logger: Annotated[
-        list[str] | None, typer.Option(help="Where numbers go too, like tensorboard; may be repeated.", show_default=False)
+        list[str] | None,
+        typer.Option(help="Where numbers go too: tensorboard, mlflow, wandb or jsonl('file'); may be repeated.", show_default=False),
     ] = None,
     **given: Any,
 ) -> None:

@@ -39,7 +39,7 @@ class Compiled(nn.Module):
 def compiled(loss: str | Loss) -> Compiled:
     """The same loss through torch.compile's C++ backend, for any shape of batch; without a compiler it is the loss itself.
 
-    Compiling takes seconds at the first call, so nothing here is compiled unasked. It pays from some 100,000 scores per batch,
+    Compiling takes seconds at the first call, so nothing here is compiled unasked. It pays for large batches of few classes,
     called a few thousand times: docs/kernels.md has the measurements.
 
     Args:

@@ -54,18 +54,18 @@ class Settings:
         steps: how many updates.
         seed: decides weights, order, augmentation and dropout, and the noise.
         batch_size: examples per update, over all processes.
-        classes_per_batch: how many given labels a batch has at most, with as many examples of each; None for any. What is left over
+        classes_per_batch: how many given labels a batch has at most, with as many examples of each; by default any. What is left over
             of every label makes up the last batches of an epoch, which have more.
         optimiser: an optimiser spec.
         schedule: a learning-rate schedule spec.
         weight_decay: L2 penalty.
-        clip: largest norm of the whole gradient, or None.
+        clip: largest norm of the whole gradient; by default there is none.
         accumulate: in how many parts a batch is gone through.
         augment: an augmentation spec; evaluations take the images whole and unchanged.
         normalise: whether inputs are brought to mean 0 and variance 1 with the training set's numbers.
         validation: the share of the training examples, noisy labels and all, that is kept out to watch.
-        patience: stop when so many evaluations in a row were no better on the validation share; None never stops. The model is as it
-            was then.
+        patience: stop when so many evaluations in a row were no better on the validation share; by default none do. The model is as
+            it was then.
         evaluate_every: epochs between evaluations.
         clean_pass: whether an evaluation also goes over the training set, in eval mode and without augmentation.
         checkpoint_every: epochs between checkpoints.
