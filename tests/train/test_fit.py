@@ -739,6 +739,15 @@ def test_a_model_that_was_trained_before_is_told_of_unless_it_was_reset(tmp_path
         fit(model, clusters(), loss="mae", folder=tmp_path / "b", **QUICK)
     assert [Path(one.filename).name for one in warned] == [Path(__file__).name]
     fit(model, clusters(), loss="mae", folder=tmp_path / "b", **QUICK)  # finished: nothing is trained
+
+    def stop(step, steps):
+        raise KeyboardInterrupt
+
+    model.load_state_dict(first)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, clusters(), loss="gce", folder=tmp_path / "stopped", watch=stop, **QUICK)
+    with pytest.warns(UserWarning, match="This model was trained by fit before"):
+        fit(model, clusters(), loss="gce", folder=tmp_path / "after that", **QUICK)
     model.load_state_dict(first)
     fit(model, clusters(), loss="gce", folder=tmp_path / "c", **QUICK)
 

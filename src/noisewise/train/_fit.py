@@ -136,8 +136,9 @@ def train(
         warnings.warn(text, stacklevel=3)
     # Training seeds torch's own generators, which dropout draws from; the caller's stay where they were.
     with joined(place), torch.random.fork_rng([place] if place.type == "cuda" else []), _repeatable():
+        training = _Training(settings, model, sources, target, origin, told, watch)
         try:
-            _Training(settings, model, sources, target, origin, told, watch).run()
+            training.run()
         finally:
             if isinstance(model, nn.Module):
                 _TRAINED[model] = _changes(model)
