@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_fit import QUICK, TRAINED, Trainer, clusters, same_bits
+from test_fit import QUICK, clusters, same_bits
+from test_killed import TRAINED, Trainer
 from test_resume import status, stopped_at
 from torch import nn
 
