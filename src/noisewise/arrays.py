@@ -1,4 +1,4 @@
-"""What arrays are called in signatures, by what they hold, and a number that stands in some of them for what is no number."""
+"""What arrays are called in signatures, by what they hold, and the number that stands among labels for no class."""
 
 from __future__ import annotations
 

@@ -93,6 +93,13 @@ def _expected(value: Any) -> float:
     return expected
 
 
+def _below_zero(value: Any) -> float:
+    expected = _expected(value)
+    if expected > 0:
+        raise must("expected", "Scaled", "below 0, as margins are before training; shifted(…) takes others", value)
+    return expected
+
+
 class _Moved(MarginLoss):
     """A margin loss seen at another margin; where the margin starts from is given, or follows from the number of classes."""
 
@@ -119,7 +126,7 @@ class Scaled(_Moved, name="scaled"):
     """A loss whose margins are scaled so that training starts at emphasis w(−tau) instead of w(E[Δ]).
 
     Formula:
-        L(Δ) = l(c Δ) / c,  c = tau / |E[Δ]|
+        L(Δ) = l(c Δ) / c,  c = −tau / E[Δ]
         w(Δ) = w_l(c Δ)
 
     Args:
@@ -140,12 +147,10 @@ class Scaled(_Moved, name="scaled"):
     examples = ("scaled(mae, 2.0)", "scaled(gce(q=0.7), 1.0, expected=-3.0)")
 
     tau: float = setting(bounds="(0, inf)")
+    expected: float | None = setting(default=None, check=_below_zero, kw_only=True)
 
     def factor(self, classes: int | None = None) -> float:
-        start = self.start(classes)
-        if start <= 0:
-            raise must("expected", "Scaled", "below 0, as margins are before training; shifted(…) takes others", self.expected)
-        return self.tau / start
+        return self.tau / self.start(classes)
 
     def value(self, d: Tensor) -> Tensor:
         return self.loss.value(self.factor() * d) / self.factor()

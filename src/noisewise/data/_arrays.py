@@ -71,11 +71,15 @@ def as_inputs(inputs: Any) -> Tensor:
     if tensor.dtype != torch.uint8 or tensor.dim() != 4:
         tensor = tensor.float()
         _check_finite(tensor)
-    last = tensor.dim() == 4 and tensor.shape[3] in (1, 3) and tensor.shape[1] not in (1, 3)
-    last |= (
-        tensor.dim() == 4 and tensor.dtype == torch.uint8 and tensor.shape[3] in (2, 4) and min(tensor.shape[1:3]) > 8
-    )  # with transparency
-    return tensor.permute(0, 3, 1, 2).contiguous() if last else tensor
+    return tensor.permute(0, 3, 1, 2).contiguous() if tensor.dim() == 4 and _channels_are_last(tensor) else tensor
+
+
+def _channels_are_last(images: Tensor) -> bool:
+    """Whether the last dimension is that of one or three channels; of bytes, which are images for sure, also of two or four."""
+    rows, columns, last = images.shape[1:]
+    if last in (1, 3):
+        return rows not in (1, 3)
+    return images.dtype == torch.uint8 and last in (2, 4) and min(rows, columns) > 8
 
 
 def like_those(inputs: Tensor, kind: str, what: str, *, scaled: bool = True) -> Tensor:

@@ -34,11 +34,11 @@ def check_examples(name: str, number: int, each: str, labels: Tensor, classes: i
         )
 
 
-def _seed_after(seed: int, *labels: Tensor | None) -> int:
+def _seed_after(seed: int, *labels: Tensor) -> int:
     """A seed that goes by the labels, given and true, as well."""
     digest = hashlib.sha256(f"{seed}/".encode())
     for values in labels:
-        digest.update(b"" if values is None else values.cpu().numpy().tobytes())
+        digest.update(values.cpu().numpy().tobytes())
     return int.from_bytes(digest.digest()[:8], "little")
 
 
@@ -121,12 +121,12 @@ class Dataset:
         rule = noises.get(noise)
         if self.inputs.is_meta and any(part.looks_at_inputs for part in rule.parts):
             raise InputError(f"The noise {noise} looks at the images, which stay on disk. Read them into memory with a larger memory=….")
-        again = self.wrong is not None and bool(self.wrong.any())
+        truth = self.true_labels
         result = corrupt(
             self.labels,
             rule,
             num_classes=len(self.classes),
-            seed=_seed_after(seed, self.labels, self.true_labels) if again else seed,
+            seed=seed if truth is None or torch.equal(truth, self.labels) else _seed_after(seed, self.labels, truth),
             inputs=None if self.inputs.is_meta else self.inputs,
             superclasses=self.superclasses,
             human=self.human,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-_ORIENTATION = 0x0112  # how a camera was held, in the EXIF of a photograph: none, 1, or one of
-_TURNS = {
+_ORIENTATION = 0x0112  # the tag of EXIF that says how a camera was held
+_TURNS = {  # what brings a photograph upright, by Pillow's name
     2: "FLIP_LEFT_RIGHT",
     3: "ROTATE_180",
     4: "FLIP_TOP_BOTTOM",
@@ -34,10 +34,10 @@ def to_rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
     """The image upright, in three channels of eight bits, resized to (height, width) where it is not that already."""
     from PIL import Image
 
-    turn = _turn(image)
+    held = _orientation(image)
     rgb = _in_eight_bits(image).convert("RGB")
-    if turn is not None:
-        rgb = rgb.transpose(Image.Transpose[turn])
+    if held in _TURNS:
+        rgb = rgb.transpose(Image.Transpose[_TURNS[held]])
     if size is None or rgb.size == (size[1], size[0]):
         return rgb
     return rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
@@ -45,15 +45,15 @@ def to_rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
     """Its (height, width) when it is upright."""
-    lies = _turn(image) in ("TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
+    lies = _orientation(image) in (5, 6, 7, 8)
     return (image.width, image.height) if lies else (image.height, image.width)
 
 
-def _turn(image: Image.Image) -> str | None:
-    """What brings an image upright, by Pillow's name; None for one that is, and for a TIFF, which Pillow turns itself."""
+def _orientation(image: Image.Image) -> int:
+    """How the camera was held, by EXIF's numbers; 1 for upright, and for a TIFF, which Pillow turns itself."""
     if image.format == "TIFF" or "exif" not in image.info:  # to look for it further on would decode the image
-        return None
-    return _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+        return 1
+    return int(image.getexif().get(_ORIENTATION, 1))
 
 
 def _in_eight_bits(image: Image.Image) -> Image.Image:

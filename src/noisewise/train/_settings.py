@@ -64,8 +64,8 @@ class Settings:
         augment: an augmentation spec; evaluations take the images whole and unchanged.
         normalise: whether inputs are brought to mean 0 and variance 1 with the training set's numbers.
         validation: the share of the training examples, noisy labels and all, that is kept out to watch.
-        patience: stop when so many evaluations in a row were no better on the validation share; by default none do. The model is as
-            it was then.
+        patience: stop when so many evaluations in a row were no better on the validation share; by default it never does. The
+            model is as it was then.
         evaluate_every: epochs between evaluations.
         clean_pass: whether an evaluation also goes over the training set, in eval mode and without augmentation.
         checkpoint_every: epochs between checkpoints.

@@ -65,8 +65,9 @@ def gather(data: Any, test: Any, settings: Settings) -> Sources:
     if settings.validation > 0:
         try:
             validation, train = split(train, settings.validation, seed=settings.seed)
-        except InputError as error:
-            raise InputError(str(error).replace("'fraction' parameter of split", "'validation' parameter of a run")) from None
+        except InputError:  # the share itself was checked with the other settings
+            wanted = f"one that leaves neither part of {len(train)} examples empty"
+            raise must("validation", "a run", wanted, settings.validation) from None
     return Sources(train, validation, test, corruption, read_from)
 
 
