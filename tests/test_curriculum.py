@@ -295,9 +295,11 @@ def test_a_schedule_moves_a_hyper_parameter(shape, middle):
 
 def test_a_schedule_of_a_whole_number_goes_through_whole_numbers():
     loss = Scheduled("tce", "q", 1, 8)
+    spec = repr(loss)
     for progress, value in ((0.0, 1), (0.3, 3), (0.5, 4), (0.6, 5), (1.0, 8)):
         advance(loss, progress)
         assert loss.loss.q == value
+        assert repr(loss) == spec, "how far training is does not make it another loss"
 
 
 def test_schedules_inside_a_normalisation_renew_it():

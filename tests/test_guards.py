@@ -192,6 +192,15 @@ def test_it_compiles_as_one_graph(spec):
         torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-6)
 
 
+def test_the_classes_of_a_compiled_correction_may_change():
+    torch._dynamo.reset()
+    loss = noisewise.get("forward('symmetric(0.4)', loss=gce(q=0.7))")
+    compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend="aot_eager")
+    for classes in (5, 7):
+        scores, target = torch.randn(8, classes), torch.randint(classes, (8,))
+        torch.testing.assert_close(compiled(scores, target), loss(scores, target))
+
+
 def test_it_compiles_to_machine_code():
     """In a process of its own: the compiler warns of its own imports, and minds who imported what before."""
     script = """

@@ -7,6 +7,7 @@ stand in specs like any other: ``"scaled(mae, tau=2)"``, ``"normalised(gr(beta=1
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -289,6 +290,9 @@ class Scheduled(MarginLoss, name="scheduled"):
 
     def advance(self, progress: float) -> None:
         """Set the hyper-parameter to its value at this progress."""
+        setattr(self.loss, self.parameter, self._at(progress))
+
+    def _at(self, progress: float) -> float:
         if self.shape == "linear":
             part = progress
         elif self.shape == "cosine":
@@ -296,7 +300,15 @@ class Scheduled(MarginLoss, name="scheduled"):
         else:
             part = float(progress >= 0.5)
         value = self.start + (self.end - self.start) * part
-        setattr(self.loss, self.parameter, round(value) if self.loss.settings[self.parameter].whole else value)
+        return round(value) if self.loss.settings[self.parameter].whole else value
+
+    def _literal(self, key: str) -> Any:
+        """The loss as it is before training: the spec is the same however far it is."""
+        if key != "loss":
+            return super()._literal(key)
+        first = copy.copy(self.loss)
+        first.__dict__[self.parameter] = self._at(0)
+        return first
 
     def value(self, d: Tensor) -> Tensor:
         return self.loss.value(d)

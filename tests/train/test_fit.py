@@ -351,6 +351,27 @@ class Convolutional(nn.Module):
         return self.head(self.flatten(self.convolution(images).relu()))
 
 
+class Between(nn.Module):
+    """A module whose `features` and `head` are not all of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.features, self.between, self.head = nn.Linear(8, 16), nn.Sequential(nn.BatchNorm1d(16), nn.ReLU()), nn.Linear(16, 3)
+
+    def forward(self, inputs):
+        return self.head(self.between(self.features(inputs)))
+
+
+def test_half_precision_trains_all_of_your_own_module(tmp_path):
+    torch.manual_seed(0)
+    model = Between()
+    run = fit(model, clusters(), test=clusters(seed=1), folder=tmp_path / "run", precision="bfloat16", **QUICK)
+    assert not torch.equal(model.between[0].running_mean, torch.zeros(16)), "it was gone through"
+    inputs, labels = clusters(seed=1)
+    right = (run.predict(inputs, Between()).argmax(1) == labels).double().mean()
+    assert float(right) == pytest.approx(run.metrics[-1]["test_accuracy"], abs=0.02)
+
+
 def test_images_lie_channels_last_in_memory_for_a_module_that_takes_them_so_and_for_one_that_does_not_they_do_not(tmp_path):
     digits = load("digits").take(torch.arange(120))
     data = digits.inputs.expand(-1, 3, -1, -1).contiguous(), digits.labels
@@ -533,26 +554,6 @@ def test_a_dataset_object_is_as_good_as_its_spec(tmp_path):
     small = load("digits").take(torch.arange(200))
     run = fit("mlp", small, folder=tmp_path / "run", **{**QUICK, "epochs": 1})
     assert run.settings.data == "digits" and isinstance(small, Dataset)
-
-
-def test_the_callers_random_numbers_are_not_touched(tmp_path):
-    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(8, 3))
-    before = torch.get_rng_state()
-    fit(model, clusters(), folder=tmp_path / "run", **QUICK)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_cudnn_is_repeatable_while_training_and_then_as_the_caller_had_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
-    during = set()
-
-    def watch(step, steps):
-        during.add((torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic))
-
-    fit("mlp", clusters(), folder=tmp_path / "run", watch=watch, **QUICK)
-    assert during == {(False, True)}
-    assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic) == (True, False)
 
 
 def test_the_folder_that_is_chosen_has_a_name_no_shell_minds(tmp_path, monkeypatch):

@@ -12,7 +12,11 @@ import noisewise
 from noisewise import InputError, Recorder
 from noisewise.audit import audit
 from noisewise.correct import correct
+from noisewise.losses import Accumulation
 from noisewise.report import report
+from noisewise.train import Run
+from noisewise.train._processes import joined
+from two_processes import in_two_processes
 
 
 def batches(number, size, epoch):
@@ -295,6 +299,80 @@ def test_what_is_no_record_of_the_same_loop_is_refused_and_left_alone(tmp_path):
             Recorder(tmp_path / folder, **given)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"} == before
     assert not (tmp_path / "new").exists()
+
+
+def test_how_far_a_scheduled_loss_is_does_not_make_it_another(tmp_path):
+    loss = noisewise.get("0.5*scheduled(gce, 'q', 0.3, 0.9)")
+    with Recorder(tmp_path / "run", [0, 1, 1], loss=loss) as recorder:
+        recorder.log([0, 1, 2], torch.zeros(3, 2))
+    noisewise.curriculum.advance(loss, 0.5)
+    with Recorder(tmp_path / "run", [0, 1, 1], loss=loss, after=1) as recorder:
+        recorder.log([0, 1, 2], torch.zeros(3, 2))
+    assert len(noisewise.Run(tmp_path / "run").metrics) == 2
+
+
+def test_scores_of_inference_are_recorded_like_any_others(tmp_path):
+    model, inputs = nn.Linear(4, 3), torch.randn(6, 4)
+    for name, mode, inside in (
+        ("plain", torch.no_grad(), False),
+        ("after", torch.inference_mode(), False),
+        ("in", torch.inference_mode(), True),
+    ):
+        recorder = Recorder(tmp_path / name, torch.arange(6) % 3, loss="imae(T=8, normalise='batch')")
+        with mode:
+            scores = model(inputs)
+            if inside:
+                recorder.log(range(6), scores)
+        if not inside:
+            recorder.log(range(6), scores)
+        recorder.finish()
+    assert (tmp_path / "plain/metrics.jsonl").read_text() == (tmp_path / "after/metrics.jsonl").read_text()
+    assert (tmp_path / "plain/metrics.jsonl").read_text() == (tmp_path / "in/metrics.jsonl").read_text()
+
+
+def test_parts_of_a_batch_are_recorded_at_their_size_and_counted_once(tmp_path):
+    """Each part is taken for a batch of its own, so that its mean emphasis is 1; and the gradients are those of no record."""
+    inputs, labels = clusters()
+    layers = []
+    for folder in (tmp_path / "run", None):
+        torch.manual_seed(0)
+        layer, loss = nn.Linear(6, 3), noisewise.get("imae(T=8, normalise='batch')", reduction="sum")
+        recorder = None if folder is None else Recorder(folder, labels, loss=loss)
+        with Accumulation(loss) as whole:
+            for place, part in enumerate(torch.arange(300).split(128)):
+                scores = layer(inputs[part])
+                (loss(scores, labels[part]) / 300).backward()
+                if recorder is not None and place != 1:
+                    recorder.log(part, scores)
+        whole.divide(layer.parameters())
+        layers.append(layer)
+        if recorder is not None:
+            (line,) = recorder.finish().metrics
+            assert line["mean_emphasis"] == pytest.approx(1)
+    assert torch.equal(layers[0].weight.grad, layers[1].weight.grad)
+
+
+def one_records(folder):
+    """A data-parallel loop that is recorded in one of its processes."""
+    with joined(torch.device("cpu")):
+        torch.manual_seed(0)
+        inputs, labels = clusters()
+        layer, loss = nn.Linear(6, 3), noisewise.get("imae(T=8, normalise='batch')")
+        rank = torch.distributed.get_rank()
+        recorder = Recorder(folder, labels, loss=loss) if rank == 0 else None
+        for batch in torch.arange(300).split(60):
+            scores = layer(inputs[batch])
+            loss(scores[rank::2], labels[batch][rank::2]).backward()
+            if recorder is not None:
+                recorder.log(batch, scores)
+        if recorder is not None:
+            recorder.finish()
+
+
+def test_one_process_of_several_may_record(tmp_path):
+    in_two_processes(one_records, tmp_path / "run")
+    (line,) = Run(tmp_path / "run").metrics
+    assert line["mean_emphasis"] == pytest.approx(1)
 
 
 def test_a_loop_on_examples_of_no_class_is_recorded(tmp_path):

@@ -14,7 +14,7 @@ from noisewise.exact import at_least_float
 from noisewise.kernels._spelling import spell, taken
 from noisewise.kernels._switch import usable
 from noisewise.losses._base import Loss
-from noisewise.losses._normalising import before_size, mean_emphasis
+from noisewise.losses._normalising import before_size
 from noisewise.margin import emphasis, margin
 
 
@@ -116,7 +116,8 @@ def loss_and_gradient(
     if coupled is not None:
         factor, bare = coupled
         found = loss_and_gradient(bare, scores, target, sample_weight=sample_weight, in_place=in_place)
-        size = factor / mean_emphasis(torch.stack([found.emphasis.sum(), (target != loss.ignore_index).sum().to(found.emphasis.dtype)]))
+        sums = torch.stack([found.emphasis.sum(), (target != loss.ignore_index).sum().to(found.emphasis.dtype)])
+        size = factor / bare.mean_emphasis(sums)
         return Pass(found.value * size, found.gradient.mul_(size), found.margin, found.emphasis * size)
     spelled = spell(loss, scores.shape[1]) if readable else None
     if spelled is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,6 +32,7 @@ class Normalising(MarginLoss):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._whole: Accumulation | None = None
+        self._alone = False
 
     def normalisation(self) -> str:
         """Which of `NORMALISATIONS` is asked for."""
@@ -66,7 +68,15 @@ class Normalising(MarginLoss):
         if self._whole is not None:
             self._whole.add(sums)
             return rows
-        return rows / mean_emphasis(sums)
+        return rows / self.mean_emphasis(sums)
+
+    def mean_emphasis(self, sums: Tensor) -> Tensor:
+        """Mean emphasis from (sum, number), over all processes of a data-parallel run."""
+        if not self._alone and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            sums = sums.clone()
+            dist.all_reduce(sums)
+        mean = sums[0] / sums[1].clamp(min=1)
+        return torch.where(mean == 0, 1.0, mean)
 
     def per_class(self, scores: Tensor) -> Tensor:
         if self.couples:
@@ -85,7 +95,21 @@ def over_the_batch(loss: Loss) -> tuple[float, Normalising] | None:
     return (factor, one) if not others and isinstance(one, Normalising) and one.couples else None
 
 
-def before_size(loss: Loss) -> tuple[float, Loss] | None:
+@contextmanager
+def by_itself(loss: Loss) -> Iterator[None]:
+    """Have a loss take what it is given for the whole batch: no part of an `Accumulation`, nor of what other processes have."""
+    parts = [part for part in loss.modules() if isinstance(part, Normalising)]
+    before = [(part._whole, part._alone) for part in parts]
+    for part in parts:
+        part._whole, part._alone = None, True
+    try:
+        yield
+    finally:
+        for part, held in zip(parts, before, strict=True):
+            part._whole, part._alone = held
+
+
+def before_size(loss: Loss) -> tuple[float, Normalising] | None:
     """The factor of a loss that is normalised over the batch, and that loss as it is before; None where a loss is none such, or smooths.
 
     Example:
@@ -105,32 +129,27 @@ def before_size(loss: Loss) -> tuple[float, Loss] | None:
     return factor, bare
 
 
-def mean_emphasis(sums: Tensor) -> Tensor:
-    """Mean emphasis from (sum, number), over all processes of a data-parallel run."""
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        sums = sums.clone()
-        dist.all_reduce(sums)
-    mean = sums[0] / sums[1].clamp(min=1)
-    return torch.where(mean == 0, 1.0, mean)
-
-
 class Accumulation:
     """Batch normalisation over a batch that arrives in parts.
 
     Inside the block the loss leaves its emphasis as it is and adds up its size; `divide` then divides the gradients once by
-    the mean over all parts. That is exact, in one pass, because the mean is one number for the whole batch.
+    the mean over all parts. That is exact, in one pass, because the mean is one number for the whole batch. The rest of the mean
+    is yours: sum, and divide by the number of all, since parts may differ in size.
 
     Args:
         loss: a loss with batch normalisation, or a multiple of one.
 
     Example:
         >>> from noisewise.losses import IMAE
-        >>> layer, loss = torch.nn.Linear(4, 3), IMAE(normalise="batch")
-        >>> parts = [(torch.randn(8, 4), torch.randint(3, (8,))) for _ in range(2)]
+        >>> layer, loss = torch.nn.Linear(4, 3), IMAE(normalise="batch", reduction="sum")
+        >>> inputs, labels = torch.randn(50, 4), torch.randint(3, (50,))
         >>> with Accumulation(loss) as whole:
-        ...     for inputs, labels in parts:
-        ...         (loss(layer(inputs), labels) / len(parts)).backward()
+        ...     for part in torch.arange(50).split(16):
+        ...         (loss(layer(inputs[part]), labels[part]) / 50).backward()
         >>> mean = whole.divide(layer.parameters())
+        >>> at_once = torch.autograd.grad(IMAE(normalise="batch")(layer(inputs), labels), layer.weight)[0]
+        >>> torch.allclose(layer.weight.grad, at_once, atol=1e-6)
+        True
     """
 
     def __init__(self, loss: Any) -> None:
@@ -159,7 +178,7 @@ class Accumulation:
         """Divide the accumulated gradients by the mean emphasis of the whole batch, and return it."""
         if self._sums is None:
             raise InputError("Accumulation.divide needs at least one loss computed inside the block. Got none.")
-        mean = mean_emphasis(self._sums)
+        mean = self._loss.mean_emphasis(self._sums)
         for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad.div_(mean.to(parameter.grad.dtype))

@@ -1,3 +1,4 @@
+import operator
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class Forward(Loss, name="forward"):
 
     def _log_shares(self, scores: Tensor) -> Tensor:
         """log T and log(1 − T), the given label first: what every class adds to the odds of a label."""
-        where = scores.shape[1], scores.dtype, scores.device
+        where = operator.index(scores.shape[1]), scores.dtype, scores.device  # a number, where a compiler has a symbol for it
         if torch.compiler.is_compiling():
             known, text = self._spelled
             return _logarithms_of(text if known is self.noise else repr(self.noise), *where)

@@ -11,10 +11,11 @@ import json
 import math
 import os
 import re
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -134,8 +135,7 @@ def train(
     if isinstance(model, nn.Module) and not target.exists() and _TRAINED.get(model) == _changes(model):
         text = "This model was trained by fit before, and starts from what it learned there. Give every run a model of its own."
         warnings.warn(text, stacklevel=3)
-    # Training seeds torch's own generators, which dropout draws from; the caller's stay where they were.
-    with joined(place), torch.random.fork_rng([place] if place.type == "cuda" else []), _repeatable():
+    with _ONE_AT_A_TIME, joined(place), _undisturbed(place):
         training = _Training(settings, model, sources, target, origin, told, watch)
         try:
             training.run()
@@ -151,16 +151,29 @@ def _changes(model: nn.Module) -> int:
     return sum(weights._version for weights in model.parameters())
 
 
+_ONE_AT_A_TIME = threading.RLock()
+"""Threads train one after the other: they share the generators that weights and dropout are drawn from."""
+
+
 @contextmanager
-def _repeatable() -> Iterator[None]:
-    """Have cuDNN take the same kernels every time; afterwards it is as the caller had it."""
-    cudnn = torch.backends.cudnn
-    before = cudnn.benchmark, cudnn.deterministic
-    cudnn.benchmark, cudnn.deterministic = False, True
-    try:
+def _undisturbed(place: torch.device) -> Iterator[None]:
+    """Train alike whatever the caller has set: torch's modes, its generators, its kernels. Afterwards all are as they were."""
+    with ExitStack() as modes:
+        modes.enter_context(torch.inference_mode(False))
+        modes.enter_context(torch.enable_grad())
+        for device in {"cpu", place.type}:  # without its cache, which holds the first weights until the outermost block ends
+            modes.enter_context(torch.autocast(device, enabled=False, cache_enabled=False))
+        modes.enter_context(torch.random.fork_rng([place] if place.type == "cuda" else []))  # training seeds them
+        cudnn = torch.backends.cudnn
+        modes.callback(_set, cudnn.benchmark, cudnn.deterministic, torch.get_default_dtype())
+        _set(False, True, torch.float32)
         yield
-    finally:
-        cudnn.benchmark, cudnn.deterministic = before
+
+
+def _set(benchmark: bool, deterministic: bool, dtype: torch.dtype) -> None:
+    """Whether cuDNN tries its kernels out or takes the same ones every time, and what new tensors are."""
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = benchmark, deterministic
+    torch.set_default_dtype(dtype)
 
 
 def _name(settings: Settings, origin: dict[str, Any]) -> str:

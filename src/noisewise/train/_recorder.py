@@ -22,6 +22,7 @@ from noisewise.data import from_arrays
 from noisewise.errors import InputError, must
 from noisewise.kernels import Pass, loss_and_gradient
 from noisewise.losses import Loss
+from noisewise.losses._normalising import by_itself
 from noisewise.spec import whole
 from noisewise.train._folder import RunFolder, ending
 from noisewise.train._run import Run, is_ours
@@ -157,11 +158,14 @@ class Recorder:
             lr: the learning rate of the step, by which α_t and snr weigh its examples; leave it out where it is constant.
         """
         index = self._checked(index, scores)
-        scores = scores.detach()
+        with torch.inference_mode(False):
+            self._note(index, scores.clone() if scores.is_inference() else scores.detach(), lr)
+
+    def _note(self, index: Tensor, scores: Tensor, lr: float | Tensor) -> None:
         tally = self._on(scores.device)
         index = index.to(scores.device, torch.int64, non_blocking=True)
         labels = self._data.labels[index]
-        with self._drawing_apart(scores.device):
+        with self._drawing_apart(scores.device), by_itself(self._loss):
             found = loss_and_gradient(self._loss, scores, labels)
         counted = self._groups[:, index]
         total = (found.value.double() * len(index) if self._loss.reduction == "mean" else found.value.double().sum()).view(1)

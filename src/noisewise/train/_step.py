@@ -25,25 +25,29 @@ from noisewise.kernels._switch import usable
 from noisewise.losses import Accumulation, Loss, MarginLoss
 from noisewise.losses._normalising import before_size
 from noisewise.margin import margin
+from noisewise.models import Classifier
 from noisewise.train._optimisers import Updater
 from noisewise.train._tally import Tally, right_and_wrong
 
 
 class Scorer(nn.Module):
-    """A model whose scores are float32 whatever its body computes in: large scores lose their order in half precision."""
+    """A model whose scores are float32 whatever its body computes in: large scores lose their order in half precision.
+
+    The last layer of our own models is computed in float32 too; where another module has one, only its author knows.
+    """
 
     def __init__(self, model: nn.Module, half: bool) -> None:
         super().__init__()
         self.model: Any = model
         self.half_precision = half
+        self.ends_in_head = isinstance(model, Classifier) and type(model).forward is Classifier.forward
 
     def forward(self, inputs: Tensor) -> Tensor:
         if not self.half_precision:
             return self.model(inputs).float()  # type: ignore[no-any-return]
         with torch.autocast(inputs.device.type, dtype=torch.bfloat16):
-            split = hasattr(self.model, "features") and hasattr(self.model, "head")
-            found = self.model.features(inputs) if split else self.model(inputs)
-        return self.model.head(found.float()) if split else found.float()  # type: ignore[no-any-return]
+            found = self.model.features(inputs) if self.ends_in_head else self.model(inputs)
+        return self.model.head(found.float()) if self.ends_in_head else found.float()  # type: ignore[no-any-return]
 
 
 class Step:
