@@ -54,24 +54,26 @@ class Settings:
         steps: how many updates.
         seed: decides weights, order, augmentation and dropout, and the noise.
         batch_size: examples per update, over all processes.
-        classes_per_batch: how many given labels a batch has at most, with as many examples of each; by default any. What is left over
-            of every label makes up the last batches of an epoch, which have more.
-        optimiser: an optimiser spec.
-        schedule: a learning-rate schedule spec.
+        classes_per_batch: how many groups of equal size, each of one given label, a batch is put together from; so it has at most as many
+            labels, and one may come more than once. By default a batch is drawn from all examples. What is left over of every label
+            makes up the last batches of an epoch, which may have more labels.
+        optimiser: an optimiser spec: sgd, adam or adamw.
+        schedule: a learning-rate schedule spec: constant, cosine, step or multistep. Lengths in it are steps (updates), not epochs, and
+            below 1 a share of the run: multistep((0.5, 0.75)).
         weight_decay: L2 penalty.
         clip: largest norm of the whole gradient; by default there is none.
         accumulate: in how many parts a batch is gone through.
-        augment: an augmentation spec; evaluations take the images whole and unchanged.
+        augment: an augmentation spec, such as crop(4) + flip; evaluations take the images whole and unchanged.
         normalise: whether inputs are brought to mean 0 and variance 1 with the training set's numbers.
         validation: the share of the training examples, noisy labels and all, that is kept out to watch.
         patience: stop when so many evaluations in a row were no better on the validation share; by default it never does. The
-            model is as it was then.
+            model is that of the last epoch: the best one, so many evaluations before, is not brought back.
         evaluate_every: epochs between evaluations.
         clean_pass: whether an evaluation also goes over the training set, in eval mode and without augmentation.
         checkpoint_every: epochs between checkpoints.
         precision: "float32", "bfloat16" (the last layer stays in float32), or "auto": bfloat16 on a GPU.
         compile: whether to compile the model.
-        device: "auto", "cpu", "cuda", …
+        device: "auto" (a CUDA GPU if there is one), "cpu", "cuda" or "cuda:1"; Apple's GPUs are not used.
     """
 
     data: str
@@ -111,7 +113,7 @@ class Settings:
             'gce(q=0.5)'
             >>> Settings.of({"data": "digits", "model": "mlp", "epochs": 5, "loss": "imea"})
             Traceback (most recent call last):
-            noisewise.errors.InputError: There is no loss named 'imea'. Did you mean 'imae' or 'mae'?
+            noisewise.errors.InputError: There is no loss named 'imea'. Did you mean 'imae' or 'mse' or 'mae'?
         """
         known = [field.name for field in fields(cls)]
         for name in given:
