@@ -12,12 +12,12 @@ class GR(Normalising, name="gr"):
 
     With g = "identity" it contains the classics: (beta, lam) = (2, 0) is cross-entropy, (4, 1) MAE, (2, q) GCE. With "exp" and
     lam = 1 it is IMAE. A large beta needs a normalisation or a smaller learning rate: at beta = 12, lam = 0.5 the largest
-    emphasis is 50. `saturation` lets go of learned examples, as in IMAE; with "identity" the emphasis ends at zero anyway and
-    needs none.
+    emphasis is 50. `saturation` lets go of learned examples, as in IMAE; with "identity" the emphasis ends at zero anyway, and
+    `saturation` changes nothing.
 
     Formula:
-        l(p) = −∫ w dΔ from Δ = 0; with "identity" beta (1 − p^lam) / (2 lam)
-        w = g(beta p^lam (1 − p)) / 2 · (1 − p) / (1 − p + saturation)
+        l(p) = −∫ w dΔ from Δ = 0; with "identity" beta (1 − p^lam) / (2 lam), and −beta / 2 · log p for lam = 0
+        w = exp(beta p^lam (1 − p)) / 2 · (1 − p) / (1 − p + saturation); with "identity" beta p^lam (1 − p) / 2
 
     Args:
         beta: how strongly; 0 treats all examples equally.

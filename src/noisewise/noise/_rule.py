@@ -98,7 +98,8 @@ class Flipping(Noise):
 
     Args:
         flips: "independent": every example is changed with its probability, on its own. "exact": exactly as many examples are
-            changed as are expected to be, rounded: round(r · n), where n counts the examples that the rule can change.
+            changed as are expected to be, rounded. For most rules that is round(r · n), where n counts the examples that the rule can
+            change; for `symmetric_inclusive`, which may draw a label's own class, round(r (k − 1)/k · n).
     """
 
     flips: str = setting(default="independent", choices=("independent", "exact"), kw_only=True)
