@@ -93,7 +93,8 @@ def _page(described: describe.Description) -> str:
             default = "required" if one.default is None else f"`{one.default}`"
             lines.append(f"| `{one.name}` | {default} | {_cell(one.requirement)} | {_cell(one.meaning)} |")
         lines.append("")
-    lines += ["Every loss also takes `weight`, `ignore_index`, `reduction` and `label_smoothing`, as `torch.nn.CrossEntropyLoss` does.", ""]
+    lines += ["Every loss also takes `weight`, `ignore_index`, `reduction` and, unless it looks at the whole batch, `label_smoothing`,"]
+    lines += ["as `torch.nn.CrossEntropyLoss` does.", ""]
     lines += ["## Example", "", *_fenced("pycon", *described.session)]
     measured = [figures for figures in map(describe.measure, described.specs) if figures.focus is not None]
     if measured:
