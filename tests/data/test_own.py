@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import os
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import torch
 from PIL import Image, ImageOps
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
+from compared import Compared
 from noisewise.data import Dataset, ImageFiles, Stream, from_arrays, from_folder, from_hf, from_table, read, split
+from noisewise.data._table import Table, _chosen, _named
 from noisewise.errors import InputError
 
 CSV = """name,width,height,kind,truth
@@ -190,6 +193,60 @@ def test_one_class_is_refused(table: Path) -> None:
 def test_a_file_without_rows_or_of_another_encoding_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "bad.csv").write_bytes(content)
     refused(message, from_table, tmp_path / "bad.csv")
+
+
+def test_a_table_is_read_without_holding_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noisewise.data._table._CELLS", 4096, raising=False)
+    path = tmp_path / "long.csv"
+    numbers = np.random.default_rng(0).normal(size=(10_000, 16))
+    lines = (",".join([*map(repr, row), f"00{place % 3}"]) for place, row in enumerate(numbers.tolist()))
+    path.write_text("\n".join([",".join([*map(str, range(16)), "label"]), *lines]))
+    tracemalloc.start()
+    try:
+        data = from_table(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * path.stat().st_size, "and not ten times as much"
+    assert torch.equal(data.inputs, torch.from_numpy(numbers).float()) and data.classes == ("000", "001", "002")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (".5,40", "wide,40", "Row 3 (line 5), column 'width' of pets.csv, is 'wide', not a number; name the columns of numbers"),
+        (".5,40", ",40", "Row 3 (line 5), column 'width' of pets.csv, is empty"),
+        (".5,40", "1e39,40", "Row 3 (line 5), column 'width' of pets.csv, is 1e39, too large for a float32"),
+        ("1.5,10", "NaN,10", "Row 0 (line 2), column 'width' of pets.csv, is NaN, not a finite number"),
+        ("a4,.5,40", "a4,.5", "Row 3 (line 5) of pets.csv has 4 columns and the first line 5"),
+        ("a4", '"a4', "of pets.csv cannot be read as CSV"),
+    ],
+)
+def test_what_is_wrong_in_a_table_is_named_in_whatever_block_it_is(
+    table: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
+) -> None:
+    whole = from_table(table, **COLUMNS)
+    monkeypatch.setattr("noisewise.data._table._CELLS", 1)
+    by_row = from_table(table, **COLUMNS)
+    assert torch.equal(by_row.inputs, whole.inputs) and (by_row.ids, by_row.classes) == (whole.ids, whole.classes)
+    table.write_text(CSV.replace(old, new, 1), encoding="utf-8")
+    refused(message, from_table, table, **COLUMNS)
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_byte_that_is_no_text_is_counted_from_the_start_of_the_file(table: Path, mark: bytes) -> None:
+    content = mark + b"x,label\n" + 10_000 * b"1,a\n2,b\n"
+    table.write_bytes(content + b"3,\xe9\n")
+    refused(f"The file 'pets.csv' is not UTF-8 text at byte {len(content) + 2}; save it as UTF-8.", from_table, table)
+
+
+def test_many_columns_are_told_apart_without_comparing_each_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [Compared(f"gene {number}") for number in range(500)]
+    monkeypatch.setattr(Compared, "times", 0)
+    table = Table(_named(names, [[1.0]] * 500, "genes.csv"), "genes.csv", "genes", Path())
+    chosen = _chosen(table, names, {"label"})
+    assert Compared.times < 10 * 500
+    assert list(table.columns) == list(chosen) == names
 
 
 def test_a_table_of_images_is_read_from_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,12 @@ import csv
 import io
 import os
 import re
-from collections.abc import Sequence
+from array import array
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import torch
@@ -25,6 +28,7 @@ from noisewise.data._frame import columns_of, is_frame
 from noisewise.errors import InputError, must, unknown
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".parquet", ".pq"})
+_CELLS = 2**18  # of a CSV that are held as text at a time
 _NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # as pandas writes the index of a table, and what it reads a CSV's as
 
 
@@ -80,9 +84,9 @@ def from_table(
     Returns:
         The data set, in the order of the rows.
     """
-    table = _read(source)
     given = {"label": label, "image": image, "id": id, "true_label": true_label}
     parts = {part: str(column) for part, column in given.items() if column is not None}
+    table = _read(source, parts.values())
     for part, name in parts.items():
         if list(parts.values()).count(name) > 1:
             raise must(part, "from_table", "a column that has no other part", name)
@@ -116,8 +120,8 @@ def _chosen(table: Table, features: Sequence[str] | None, taken: set[str]) -> tu
     chosen = tuple(named if features is None else map(str, features))
     if not chosen:
         raise InputError(f"There is no column of {table.called} to learn from; name columns of numbers with features=[…] or one of images.")
-    for name in chosen:
-        if name in taken or chosen.count(name) > 1:
+    for name, times in Counter(chosen).items():
+        if name in taken or times > 1:
             raise must("features", "from_table", "columns that are named once and have no other part", name)
     return chosen
 
@@ -130,49 +134,89 @@ def _existing(column: Column, folder: Path) -> tuple[str, ...]:
     return tuple(map(str, files))
 
 
-def _read(source: Any) -> Table:
+def _read(source: Any, parts: Collection[str]) -> Table:
+    """The table of a source, of whose columns some have a part other than to be learned from."""
     if is_frame(source):
         called = "the DataFrame"
         table = Table(_named(*columns_of(source), called), called, "DataFrame", Path())
     else:
         path = Path(source)
-        table = Table(_from_file(path), path.name, path.stem, path.parent)
+        table = Table(_from_file(path, parts), path.name, path.stem, path.parent)
     if not table.columns or not len(next(iter(table.columns.values())).values):
         raise InputError(f"There are no rows in {table.called}; give a table with a row for every example.")
     return table
 
 
-def _from_file(path: Path) -> dict[str, Column]:
+def _from_file(path: Path, parts: Collection[str]) -> dict[str, Column]:
     if not path.is_file():
         raise InputError(f"There is no file {str(path)!r}; give the path of a CSV or Parquet file.")
     if path.suffix.lower() not in TABLE_SUFFIXES:
         raise InputError(f"The file {path.name!r} must end in one of {', '.join(sorted(TABLE_SUFFIXES))}, to say what is in it.")
-    return _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path)
+    return _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, parts)
 
 
-def _csv(path: Path) -> dict[str, Column]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"The file {path.name!r} is not UTF-8 text at byte {error.start}; save it as UTF-8.") from None
-    separator = max(",;\t", key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    rows: list[list[str]] = []
-    lines: list[int] = []
+def _csv(path: Path, parts: Collection[str]) -> dict[str, Column]:
+    with path.open("rb") as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
+        try:
+            return _from_lines(text, path.name, parts)
+        except UnicodeDecodeError as error:
+            byte = file.tell() - len(error.object) + error.start  # an error counts from the bytes that were decoded last
+            raise InputError(f"The file {path.name!r} is not UTF-8 text at byte {byte}; save it as UTF-8.") from None
+
+
+def _from_lines(text: TextIO, called: str, parts: Collection[str]) -> dict[str, Column]:
+    """The columns of a CSV, read line by line: those that have a part as they are written, for "007" is not "7"."""
+    first = text.readline()
+    reader = csv.reader(chain([first], text), delimiter=max(",;\t", key=first.count), strict=True)
+    lines = array("q")
     try:
         names = [name.strip() for name in next(reader, [])]
-        for row in reader:
-            if row and len(row) != len(names):
-                raise InputError(
-                    f"Row {len(rows)} (line {reader.line_num}) of {path.name} has {len(row)} columns and the first line {len(names)}; "
-                    "put text that has a separator in it between double quotes."
-                )
-            if row:
-                rows.append(row)
-                lines.append(reader.line_num)
+        columns = [_Cells(name not in parts) for name in names]
+        rows = _rows(reader, len(names), called, lines)
+        at_a_time = max(1, _CELLS // max(1, len(names)))
+        while block := list(islice(rows, at_a_time)):
+            for column, cells in zip(columns, zip(*block, strict=True), strict=True):
+                column.add(cells)
     except csv.Error as error:
-        raise InputError(f"Line {reader.line_num} of {path.name} cannot be read as CSV: {error}; correct it.") from None
-    return _named(names, list(zip(*rows, strict=True)) if rows else [[]] * len(names), path.name, lines)
+        raise InputError(f"Line {reader.line_num} of {called} cannot be read as CSV: {error}; correct it.") from None
+    return _named(names, [column.values() for column in columns], called, lines)
+
+
+def _rows(reader: Any, width: int, called: str, lines: array[int]) -> Iterator[list[str]]:
+    """The rows of a CSV that are not empty; the line each ends at is written down."""
+    for row in filter(None, reader):
+        if len(row) != width:
+            raise InputError(
+                f"Row {len(lines)} (line {reader.line_num}) of {called} has {len(row)} columns and the first line {width}; "
+                "put text that has a separator in it between double quotes."
+            )
+        lines.append(reader.line_num)
+        yield row
+
+
+class _Cells:
+    """The cells of one column as they are read, packed as numbers as long as all of them are finite ones.
+
+    Args:
+        packed: whether they may be.
+    """
+
+    def __init__(self, packed: bool) -> None:
+        self.packed = packed
+        self.blocks: list[Any] = []
+
+    def add(self, cells: tuple[str, ...]) -> None:
+        self.blocks.append(self._numbers(cells) if self.packed else cells)
+
+    def _numbers(self, cells: tuple[str, ...]) -> Any:
+        try:
+            return Column(cells, "").numbers()
+        except InputError:  # said of the whole column, if it is learned from
+            self.packed = False
+            return cells
+
+    def values(self) -> Any:
+        return np.concatenate(self.blocks) if self.packed and self.blocks else list(chain.from_iterable(self.blocks))
 
 
 def _parquet(path: Path) -> dict[str, Column]:
@@ -187,8 +231,8 @@ def _parquet(path: Path) -> dict[str, Column]:
     return _named(table.column_names, [column.to_numpy() for column in table.columns], path.name)
 
 
-def _named(names: Sequence[str], values: Sequence[Any], called: str, lines: list[int] | None = None) -> dict[str, Column]:
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"Every column of {called} must have a name of its own. Got {name!r} {names.count(name)} times; rename them.")
+def _named(names: Sequence[str], values: Sequence[Any], called: str, lines: Sequence[int] | None = None) -> dict[str, Column]:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise InputError(f"Every column of {called} must have a name of its own. Got {name!r} {times} times; rename them.")
     return {name: Column(column, f"column {name!r} of {called}", lines) for name, column in zip(names, values, strict=True)}
