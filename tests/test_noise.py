@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from compared import Compared
 from noisewise.data import from_arrays
 from noisewise.errors import InputError
 from noisewise.noise import CIFAR100_SUPERCLASSES, CLASS_MAPS, Stream, corrupt, registry
@@ -185,6 +186,14 @@ def test_a_class_map_may_name_classes_and_must_where_numbers_could_be_meant_eith
     ):
         with pytest.raises(InputError, match=re.escape(sentence)):
             call(f"class_map(1, {map})")
+
+
+def test_a_class_map_finds_many_classes_without_comparing_each_with_all(monkeypatch):
+    names = [Compared(f"class {number}") for number in range(300)]
+    noise = registry.get("class_map", rate=1, map={f"class {number}": f"class {number - 1}" for number in range(1, 300)})
+    monkeypatch.setattr(Compared, "times", 0)
+    assert corrupt(torch.arange(300), noise, classes=names).labels.tolist() == [0, *range(299)]
+    assert Compared.times < 50 * 300
 
 
 def test_the_same_noise_does_not_undo_itself_on_labels_that_are_known_to_be_wrong():

@@ -11,10 +11,12 @@ import pytest
 import torch
 from short_runs import QUICK, SETTINGS
 
+from compared import Compared
 from noisewise import InputError, fit
 from noisewise.audit import audit, find_label_issues
 from noisewise.audit._examples import examples_as_given
 from noisewise.correct import Correction, correct, read_decisions, retrain, review
+from noisewise.correct._decisions import Decision
 from noisewise.correct._origin import examples_of, read_origin
 from noisewise.data import load
 from registry import SEPARATE, build
@@ -165,6 +167,16 @@ def test_what_the_person_saw_is_what_is_accepted_and_must_be_of_the_run(found, t
     ):
         with pytest.raises(InputError, match=re.escape(sentence)):
             decided(**changed)
+
+
+def test_many_suggestions_are_found_without_comparing_each_with_all_classes(tmp_path, monkeypatch):
+    labels = np.arange(300)
+    training = [(epoch, np.full(300, 2.0), labels) for epoch in range(1, 9)]
+    found = audit(write_run(tmp_path / "run", labels, training=training, classes=300, loss="ce"))
+    decisions = {number: Decision(True, suggested=Compared(f"class {number - 1}")) for number in range(1, 300)}
+    monkeypatch.setattr(Compared, "times", 0)
+    assert correct(found, decisions=decisions).labels.tolist() == [0, *range(299)]
+    assert Compared.times < 20 * 300
 
 
 @pytest.mark.parametrize("word", ["reject", "accept", 1, None])

@@ -19,11 +19,12 @@ from PIL import Image
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
+from compared import Compared
 from noisewise import InputError, fit
 from noisewise.audit._examples import examples_as_given
 from noisewise.cli import app
 from noisewise.correct._origin import examples_of
-from noisewise.data import read
+from noisewise.data import Dataset, read
 from noisewise.report._repeat import repeat
 from noisewise.train import Run, Settings
 from noisewise.train._sources import _digest, gather, read_both
@@ -263,3 +264,16 @@ def test_a_run_is_not_put_into_the_folder_of_images_it_is_trained_on(tmp_path: P
             fit("linear", ".", epochs=1, folder=folder, device="cpu")
     assert sorted(path.name for path in Path().iterdir()) == ["cat", "dog"]
     fit("linear", ".", epochs=1, folder="../run", device="cpu")
+
+
+def test_many_classes_and_columns_are_matched_without_comparing_each_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def names(kind: str) -> tuple[str, ...]:
+        return tuple(Compared(f"{kind} {number}") for number in range(500))
+
+    inputs, labels = torch.rand(500, 500), torch.arange(500)
+    train = Dataset(inputs, labels, names("class"), features=names("column"))
+    test = Dataset(inputs.flip(1), labels.flip(0), names("class")[::-1], features=names("column")[::-1])
+    monkeypatch.setattr(Compared, "times", 0)
+    _, alike = read_both(train, test)
+    assert Compared.times < 20 * 500
+    assert alike is not None and torch.equal(alike.inputs, inputs) and torch.equal(alike.labels, labels)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from noisewise.arrays import Flags, Floats, Whole
+from noisewise.arrays import Flags, Floats, Whole, places_of
 from noisewise.audit import Audit, audit
 from noisewise.audit._table import write_rows
 from noisewise.correct._decisions import Decision
@@ -229,6 +229,7 @@ def _accepted(found: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[F
     """Which suggestions a person accepted, and the labels suggested to that person."""
     places = {number: place for place, number in enumerate(found.index.tolist())}
     accepted, suggested, classes = np.zeros(len(found), dtype=bool), found.suggested.copy(), found.dynamics.record.classes
+    numbers = places_of(classes)
     for number, decision in decisions.items():
         if number not in places:
             raise InputError(f"The decisions name example {number}, which the run does not have. Give the decisions made for this run.")
@@ -243,9 +244,9 @@ def _accepted(found: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[F
                         f"By the decisions example {number} {what} {seen!r}, and in the run {held!r}. Give the decisions made for this run."
                     )
             if decision.suggested is not None:
-                if decision.suggested not in classes:
+                if decision.suggested not in numbers:
                     raise unknown("class", decision.suggested, classes)
-                suggested[place] = classes.index(decision.suggested)
+                suggested[place] = numbers[decision.suggested]
     return accepted, suggested
 
 

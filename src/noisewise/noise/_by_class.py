@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.arrays import Floats
+from noisewise.arrays import Floats, places_of
 from noisewise.errors import InputError, must, unknown
 from noisewise.noise._rule import ClassNoise, DirectedNoise, Examples, Noise, onto
 from noisewise.noise._stream import Stream
@@ -149,10 +149,11 @@ class ClassMap(DirectedNoise, name="class_map"):
             return {int(source): int(target) for source, target in self.map.items()}
         if names is None:
             raise must("map", "ClassMap", "by numbers where the names of the classes are not known", self.map)
+        places = places_of(names)
         for name in (str(one) for pair in self.map.items() for one in pair):
-            if name not in names:
+            if name not in places:
                 raise unknown("class", name, names)
-        return {names.index(str(source)): names.index(str(target)) for source, target in self.map.items()}
+        return {places[str(source)]: places[str(target)] for source, target in self.map.items()}
 
     def directions(self, examples: Examples, stream: Stream) -> Floats:
         pairs = self._pairs(examples)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import noisewise
-from noisewise.arrays import NO_CLASS
+from noisewise.arrays import NO_CLASS, places_of
 from noisewise.data import Dataset, ImageFiles, Stream, augmentations, read, split
 from noisewise.data._arrays import like_those
 from noisewise.data._official import Official
@@ -141,13 +141,14 @@ def _with_features(test: Dataset, train: Dataset) -> Dataset:
     """The test set with its columns as the training set has them; it may have more."""
     if train.features is None or test.features is None or test.features == train.features:
         return test
-    missing = [name for name in train.features if name not in test.features]
+    places = places_of(test.features)
+    missing = [name for name in train.features if name not in places]
     if missing:
         raise InputError(
             f"The test set {test.name!r} has no column {', '.join(map(repr, missing))}, which the training set {train.name!r} has. "
             f"Its columns are {', '.join(test.features)}; give one with all of them."
         )
-    columns = torch.tensor([test.features.index(name) for name in train.features], device=test.inputs.device)
+    columns = torch.tensor([places[name] for name in train.features], device=test.inputs.device)
     return replace(test, inputs=test.inputs[:, columns], features=train.features)
 
 
@@ -155,10 +156,11 @@ def _with_classes(test: Dataset, classes: tuple[str, ...]) -> Dataset:
     """The test set with its labels numbered as the training set's classes are; it may lack some of them."""
     if test.classes == classes:
         return test
+    places = places_of(classes)
     for name in test.classes:
-        if name not in classes:
+        if name not in places:
             raise InputError(f"The test set has a class {name!r} that the training set has not. Its classes are {', '.join(classes[:20])}.")
-    numbers = torch.tensor([classes.index(name) for name in test.classes], device=test.labels.device)
+    numbers = torch.tensor([places[name] for name in test.classes], device=test.labels.device)
     numbers_of_truth = torch.cat([numbers, numbers.new_tensor([NO_CLASS])])  # −1 is its last place
     true_labels = None if test.true_labels is None else numbers_of_truth[test.true_labels]
     return replace(test, labels=numbers[test.labels], true_labels=true_labels, classes=classes, human={})
