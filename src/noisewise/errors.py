@@ -1,10 +1,13 @@
-"""The one error a user's input can raise, and the one sentence it speaks in."""
+"""The one error a user's input can raise, the one sentence it speaks in, and how many names that may hold."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 from typing import Any
+
+FEW = 50
+"""So many names a sentence may list: all that are known to any registry, and not the thousands of classes or columns of some data."""
 
 
 class InputError(ValueError):
@@ -21,6 +24,19 @@ def must(parameter: str, owner: str, requirement: str, got: Any) -> InputError:
     return InputError(f"The {parameter!r} parameter of {owner} must be {requirement}. Got {got!r} instead.")
 
 
+def listed(names: Iterable[str]) -> str:
+    """Names with commas between them; of more than a few, the first and how many there are.
+
+    Example:
+        >>> listed(["cat", "dog"])
+        'cat, dog'
+        >>> listed(f"gene {number}" for number in range(5000))[-34:]
+        'gene 18, gene 19, … (5,000 in all)'
+    """
+    names = list(names)
+    return ", ".join(names) if len(names) <= FEW else f"{', '.join(names[:20])}, … ({len(names):,} in all)"
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Build the sentence for a name nobody registered, with the nearest known ones.
 
@@ -33,5 +49,5 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     if close:
         hint = "Did you mean " + " or ".join(repr(candidate) for candidate in close) + "?"
     else:
-        hint = "Known: " + (", ".join(known) or "none") + "."
+        hint = "Known: " + (listed(known) or "none") + "."
     return InputError(f"There is no {kind} named {name!r}. {hint}")

@@ -17,7 +17,7 @@ import numpy as np
 from noisewise.arrays import Flags, Floats, Whole
 from noisewise.audit._issues import draw_line
 from noisewise.audit._table import write_rows
-from noisewise.data._column import Column, encode
+from noisewise.data._column import Column, encode, given_names
 from noisewise.errors import InputError, must
 from noisewise.transition import as_labels, as_probabilities
 
@@ -157,7 +157,7 @@ def _numbered(labels: Any, classes: Sequence[str] | None, number: int) -> tuple[
                 raise must("classes", owner, needed, classes) from None
             raise
     if len(classes) != number or len(set(map(str, classes))) != number:
-        raise must("classes", owner, f"the {number} different names of the columns of pred_probs", list(classes))
+        raise must("classes", owner, f"the {number} different names of the columns of pred_probs", given_names(list(classes)))
     if np.ndim(labels) != 1 or not len(labels):
         raise must("labels", owner, "names or numbers in one row, at least one", f"labels shaped {tuple(np.shape(labels))}")
     numbered, _, names = encode(Column(labels, "the labels"), None, classes)

@@ -22,7 +22,7 @@ from noisewise.correct._decisions import Decision
 from noisewise.correct._policies import Policy, policies
 from noisewise.data import Dataset
 from noisewise.dynamics import Dynamics
-from noisewise.errors import InputError, must, unknown
+from noisewise.errors import InputError, listed, must, unknown
 from noisewise.train import Run
 
 COLUMNS = ("index", "id", "given_label", "label", "share", "change")
@@ -58,7 +58,7 @@ class Correction:
 
     def __repr__(self) -> str:
         changes = ", ".join(f"{number:,} {CHANGED[kind]}" for kind, number in self.changes.items())
-        gone = f"; none is left of {', '.join(map(repr, self.emptied))}" if self.emptied else ""
+        gone = f"; none is left of {listed(map(repr, self.emptied))}" if self.emptied else ""
         return f"Correction({len(self):,} labels: {changes or 'none changed'}{gone})"
 
     @property
@@ -272,5 +272,8 @@ def _read_rows(path: Path) -> list[dict[str, str]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"The file {str(path)!r} cannot be read ({error}). Give a file of corrected labels.") from None
     if columns != COLUMNS or not rows:
-        raise InputError(f"The file {str(path)!r} must have the columns {', '.join(COLUMNS)} and a row for every example. Got {columns}.")
+        raise InputError(
+            f"The file {str(path)!r} must have the columns {', '.join(COLUMNS)} and a row for every example. "
+            f"Got ({listed(map(repr, columns))})."
+        )
     return rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numbers
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from noisewise.arrays import NO_CLASS
-from noisewise.errors import InputError, must
+from noisewise.errors import FEW, InputError, must
 
 
 @dataclass(frozen=True)
@@ -165,11 +166,19 @@ def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | 
             "In Python, classes=[…] names those that just do not occur here."
         )
     if len(set(names)) < max(2, len(names)):
-        raise must("classes", "a data set", "at least two names, none of them twice", names)
+        raise must("classes", "a data set", "at least two names, none of them twice", given_names(names))
     numbered = _placed(labels, keys[0], places, names)
     if true_labels is None:
         return numbered, None, names
     return numbered, _placed(true_labels, keys[1], {NO_CLASS: NO_CLASS, str(NO_CLASS): NO_CLASS, **places}, names), names
+
+
+def given_names(names: Sequence[str]) -> Sequence[str]:
+    """Names that were given, for a sentence on what is wrong with them: of more than a few, how many, and one that is there twice."""
+    if len(names) <= FEW:
+        return names
+    twice = next((f", {name!r} more than once" for name, times in Counter(names).items() if times > 1), "")
+    return f"{len(names):,} names{twice}"
 
 
 def _placed(column: Column, keys: list[Any], places: dict[Any, int], names: tuple[str, ...]) -> Tensor:

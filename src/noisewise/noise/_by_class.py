@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from noisewise.arrays import Floats, places_of
-from noisewise.errors import InputError, must, unknown
+from noisewise.errors import InputError, listed, must, unknown
 from noisewise.noise._rule import ClassNoise, DirectedNoise, Examples, Noise, onto
 from noisewise.noise._stream import Stream
 from noisewise.spec import setting
@@ -143,7 +143,7 @@ class ClassMap(DirectedNoise, name="class_map"):
         names = examples.classes
         if not any(isinstance(one, str) for one in self.map):
             if names is not None and _other_numbers(names):
-                raise must("map", "ClassMap", f"by names where classes are called by other numbers ({', '.join(names)})", self.map)
+                raise must("map", "ClassMap", f"by names where classes are called by other numbers ({listed(names)})", self.map)
             if (highest := max(int(one) for pair in self.map.items() for one in pair)) >= examples.num_classes:
                 raise must("map", "ClassMap", f"between classes below {examples.num_classes}, the number of classes", highest)
             return {int(source): int(target) for source, target in self.map.items()}

@@ -23,7 +23,7 @@ from noisewise.data._arrays import like_those
 from noisewise.data._official import Official
 from noisewise.data._own import is_official
 from noisewise.data._table import is_table
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, listed, must
 from noisewise.noise import Corruption
 from noisewise.train._settings import Settings
 
@@ -145,8 +145,8 @@ def _with_features(test: Dataset, train: Dataset) -> Dataset:
     missing = [name for name in train.features if name not in places]
     if missing:
         raise InputError(
-            f"The test set {test.name!r} has no column {', '.join(map(repr, missing))}, which the training set {train.name!r} has. "
-            f"Its columns are {', '.join(test.features)}; give one with all of them."
+            f"The test set {test.name!r} has no column {listed(map(repr, missing))}, which the training set {train.name!r} has. "
+            f"Its columns are {listed(test.features)}; give one with all of them."
         )
     columns = torch.tensor([places[name] for name in train.features], device=test.inputs.device)
     return replace(test, inputs=test.inputs[:, columns], features=train.features)
@@ -159,7 +159,7 @@ def _with_classes(test: Dataset, classes: tuple[str, ...]) -> Dataset:
     places = places_of(classes)
     for name in test.classes:
         if name not in places:
-            raise InputError(f"The test set has a class {name!r} that the training set has not. Its classes are {', '.join(classes[:20])}.")
+            raise InputError(f"The test set has a class {name!r} that the training set has not. Its classes are {listed(classes)}.")
     numbers = torch.tensor([places[name] for name in test.classes], device=test.labels.device)
     numbers_of_truth = torch.cat([numbers, numbers.new_tensor([NO_CLASS])])  # −1 is its last place
     true_labels = None if test.true_labels is None else numbers_of_truth[test.true_labels]

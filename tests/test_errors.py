@@ -1,0 +1,79 @@
+"""Sentences about data with thousands of classes or columns are still sentences: they name a few, and say how many there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from noisewise.audit import find_label_issues
+from noisewise.correct import Correction
+from noisewise.data import Dataset, from_arrays, from_table
+from noisewise.errors import InputError, listed, unknown
+from noisewise.noise import corrupt
+from noisewise.train._sources import read_both
+
+MANY = tuple(f"SKU{7 * number + 13:06d}" for number in range(5000))
+FIRST = ", ".join(MANY[:20])
+NUMBERS = tuple(str(7 * number + 13) for number in range(5000))
+LABELS = torch.arange(5000)
+
+
+def _wide(*, of: str) -> Dataset:
+    return Dataset(torch.zeros(2, 5000), torch.tensor([0, 1]), ("a", "b"), features=tuple(f"{of}{name}" for name in MANY), name="wide")
+
+
+def _table(folder: Path) -> Path:
+    (folder / "wide.csv").write_text("\n".join([",".join(MANY), ",".join("1" for _ in MANY)]))
+    return folder / "wide.csv"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "call"),
+    [
+        (
+            f"no column of wide.csv named 'diagnosis'. Known: {FIRST}, … (5,000 in all). Say with",
+            lambda f: from_table(_table(f), label="diagnosis"),
+        ),
+        (f"named 'apple'. Known: {FIRST}, … (5,000 in all).", lambda _: corrupt(LABELS, "class_map(1, {'apple': 'pear'})", classes=MANY)),
+        ("by other numbers (13, 20, 27,", lambda _: corrupt(LABELS, "class_map(1, {13: 20})", classes=NUMBERS)),
+        ("Got '1,999 names' instead.", lambda _: find_label_issues([0], np.full((1, 2000), 1 / 2000), classes=MANY[:1999])),
+        (
+            "\"2,000 names, 'SKU000013' more than once\" instead.",
+            lambda _: find_label_issues([0], np.full((1, 2000), 1 / 2000), classes=[*MANY[:1999], MANY[0]]),
+        ),
+        (
+            "\"5,001 names, 'SKU000020' more than once\" instead.",
+            lambda _: from_arrays(torch.zeros(2, 1), MANY[:2], classes=[*MANY, MANY[1]]),
+        ),
+        ("has no column 'xSKU000013', ", lambda _: read_both(_wide(of="x"), _wide(of="y"))),
+        ("'new' that the training set has not. Its classes are SKU000013,", lambda _: _tested_on_a_new_class()),
+        ("share, change and a row for every example. Got ('SKU000013', ", lambda f: Correction.read(_table(f), ["a", "b"])),
+    ],
+)
+def test_a_sentence_about_many_names_lists_a_few(sentence: str, call: Callable[[Path], Any], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(sentence)) as caught:
+        call(tmp_path)
+    assert len(str(caught.value)) < 1000
+    assert "in all)" in str(caught.value) or "names" in str(caught.value)
+
+
+def _tested_on_a_new_class() -> None:
+    inputs, labels = torch.zeros(2, 1), torch.tensor([0, 1])
+    read_both(Dataset(inputs, labels, MANY), Dataset(inputs, labels, ("new", MANY[0])))
+
+
+def test_a_correction_that_empties_many_classes_names_a_few() -> None:
+    given = LABELS.numpy()
+    gone = Correction(given, MANY, given, np.zeros_like(given), np.ones(5000), np.ones(5000, dtype=bool), MANY, "relabel")
+    assert repr(gone).endswith("'SKU000153', … (4,999 in all))") and len(repr(gone)) < 1000
+
+
+def test_a_few_names_are_all_listed() -> None:
+    assert listed(MANY[:50]) == ", ".join(MANY[:50])
+    assert str(unknown("loss", "?", MANY[:3])) == "There is no loss named '?'. Known: SKU000013, SKU000020, SKU000027."
