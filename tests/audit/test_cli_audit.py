@@ -238,6 +238,20 @@ def test_where_the_disk_is_full_one_sentence_says_so_and_the_file_is_as_it_was(r
     assert (tmp_path / file).read_bytes() == before and not list(tmp_path.glob(".*"))
 
 
+def test_all_that_trains_shows_how_far_it_is(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr("noisewise.cli._bar.Bar.__call__", lambda bar, step, steps: told.append((step, steps)))
+    monkeypatch.chdir(tmp_path)
+    audited = noisewise("audit", own_table(tmp_path / "mine.csv", 400), "--label", "kind", "--epochs", 3, "--run", "run")
+    assert audited.exit_code == 0, audited.stderr
+    assert told == [(step, 12) for step in range(1, 13)]
+    told.clear()
+    (tmp_path / "decisions.json").write_text('[{"index": 0, "decision": "accept"}]')
+    again = noisewise("correct", "run", "--policy", "prune", "--decisions", "decisions.json", "--retrain")
+    assert again.exit_code == 0, again.stderr
+    assert told == [(step, 12) for step in range(1, 13)]
+
+
 def test_an_interrupted_audit_goes_on_where_it_was(tmp_path):
     folder = tmp_path / "run"
     mine = own_table(tmp_path / "mine.csv", 400)
@@ -256,6 +270,7 @@ def test_an_interrupted_audit_goes_on_where_it_was(tmp_path):
     before = first.stat().st_mtime_ns
     again = noisewise(*asked)
     assert again.exit_code == 0, again.stderr
+    assert f"noisewise: goes on after step {4 * reached} of 320.\n" in again.stderr
     assert first.stat().st_mtime_ns == before, "the first epoch was not trained again"
     assert json.loads((folder / "status.json").read_text()) == {"state": "finished", "reason": None, "epoch": 80, "step": 80 * 4}
     assert len(rows_of(tmp_path / "issues.csv")) == 400

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from noisewise.cli._app import AsJson, app, flag, percent, print_json, resumable, say, spoken_warnings
+from noisewise.cli._app import AsJson, app, flag, percent, print_json, say
 from noisewise.cli._asked import only_given, read_for, with_reading
+from noisewise.cli._bar import trained
 from noisewise.errors import InputError, must
 from noisewise.output import check_output, check_replacing
 
@@ -111,13 +112,14 @@ def _train(
             raise InputError(f"The folder {source!r} holds runs. Audit one of them, like {str(found.parent)!r}.")
     if embeddings and model is not None:
         raise must("--model", "audit", "left out where the data are --embeddings", model)
-    data = read(source, **only_given(reading))
+    with Console(stderr=True).status("reading the data"):
+        data = read(source, **only_given(reading))
     images = data.inputs.ndim == 4
     chosen = model or ("linear" if embeddings else "resnet20" if images else "mlp")
     loss = loss or (_LOSS if underfitting(_LOSS, len(data.classes)) is None else "ce")
     augment = "crop(2)" if images else "none"
-    with resumable(), spoken_warnings(), Console(stderr=True).status(f"training {chosen} on {len(data):,} examples"):
-        return fit(chosen, data, loss=loss, epochs=epochs, folder=folder, augment=augment, evaluate_every=epochs)
+    with trained(f"training {chosen} on {len(data):,} examples") as bar:
+        return fit(chosen, data, loss=loss, epochs=epochs, folder=folder, augment=augment, evaluate_every=epochs, watch=bar)
 
 
 def _summary(found: Audit) -> dict[str, Any]:
@@ -254,8 +256,8 @@ def _retrain(folder: Path, correction: Any, into: Path | None, data: Any, test: 
     from noisewise.train import Run
 
     run = Run(folder)
-    with resumable(), spoken_warnings(), Console(stderr=True).status("training again on the corrected labels"):
-        again = retrain(run, correction, data=data, test=test, folder=into)
+    with trained("training again on the corrected labels") as bar:
+        again = retrain(run, correction, data=data, test=test, folder=into, watch=bar)
     before, after = run.dynamics.final, again.dynamics.final
     if before is not None and after is None:
         say("the run does not say where its test set came from, so the new one was not tested; give --test to test it.")

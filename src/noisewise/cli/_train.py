@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from noisewise.cli._app import app, percent, resumable, say, spoken_warnings
+from noisewise.cli._app import app, percent, say
 from noisewise.cli._asked import Asked, Config, with_settings
+from noisewise.cli._bar import trained
 from noisewise.spec import in_short
 
 
@@ -32,22 +32,11 @@ def train(
 
     asked = Asked.of(given, config)
     settings = Settings.of(asked.settings)
-    data, test = asked.sources()
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    first: list[int] = []
-    with resumable(), spoken_warnings(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(in_short(settings.loss), total=None)
-
-        def watch(step: int, steps: int) -> None:
-            if not first:
-                first.append(step)
-                if step > 1:
-                    say(f"goes on after step {step - 1} of {steps}.")
-            progress.update(bar, completed=step, total=steps)
-
-        run = fit(settings.model, data, test=test, folder=output, loggers=logger or (), watch=watch, **asked.others)
-    if not first:
+    with Console(stderr=True).status("reading the data"):
+        data, test = asked.sources()
+    with trained(in_short(settings.loss)) as bar:
+        run = fit(settings.model, data, test=test, folder=output, loggers=logger or (), watch=bar, **asked.others)
+    if not bar.moved:
         say("this run is finished already; nothing was trained.")
     print(f"{_results(run.dynamics.summary())}\n{run.path}")
 
