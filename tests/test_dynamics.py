@@ -409,6 +409,16 @@ def test_the_record_hands_out_epochs_as_they_were_written(tmp_path):
         record.predictions(1, of="clean")
     with pytest.raises(InputError, match=r"one of 'training', 'clean'\. Got 'test'"):
         record.epochs("test")
+    with pytest.raises(InputError, match=r"one of 'training', 'clean'\. Got '\./training'"):
+        record.margins(1, of="./training")
+    with pytest.raises(InputError, match=r"has epochs 1 to 3\. Got epoch '1'"):
+        record.predictions("1")
+
+
+def test_an_epoch_that_is_there_is_read_without_listing_the_record(tmp_path, monkeypatch):
+    record = Record(write_run(tmp_path / "run", **TINY))
+    monkeypatch.setattr(Record, "epochs", lambda *_: pytest.fail("the folder was listed"))
+    assert [record.margins(epoch).shape == record.predictions(epoch).shape == (4,) for epoch in (1, 2, 3)] == [True] * 3
 
 
 def test_a_folder_without_a_run_is_refused_at_once(tmp_path):

@@ -14,9 +14,10 @@ from sklearn.model_selection import StratifiedKFold
 from torch.nn import functional
 
 from noisewise import InputError, fit
-from noisewise.audit import audit, find_label_issues
+from noisewise.audit import _evidence, audit, find_label_issues
 from noisewise.audit._issues import draw_line
 from noisewise.data import Dataset, load
+from noisewise.dynamics import Record
 from real_data import real
 from test_dynamics import write_run
 
@@ -217,6 +218,19 @@ def test_examples_that_were_never_seen_are_no_issues_and_come_last(tmp_path):
     found.write(tmp_path / "issues.json")
     written = json.loads((tmp_path / "issues.json").read_text(encoding="utf-8"))[-1]
     assert written["label_quality"] is None and written["emphasis_history"] == [None] * 8
+
+
+def test_the_record_is_listed_as_often_however_many_blocks_and_epochs_there_are(tmp_path, monkeypatch):
+    listed, epochs_of = [], Record.epochs
+    monkeypatch.setattr(Record, "epochs", lambda record, of="training": listed.append(of) or epochs_of(record, of))
+    monkeypatch.setattr(_evidence, "_VOTES", 2)  # a block for every example
+    often = []
+    for epochs in (2, 20):
+        passes = [(epoch, [2.0, -2.0, 1.0], [0, 0, 1]) for epoch in range(1, epochs + 1)]
+        audit(write_run(tmp_path / str(epochs), [0, 1, 1], training=passes, clean=passes[-1:], classes=2, loss="ce"))
+        often.append(len(listed))
+        listed.clear()
+    assert often[0] == often[1] < 15
 
 
 def test_a_table_has_the_columns_of_cleanlab_and_the_worst_first(digits_run):

@@ -6,7 +6,7 @@ examples, classes and epochs. This module counts and adds; it must not know what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -123,8 +123,8 @@ def epoch_weights(agreed: Mapping[int, float], wrong: float) -> dict[int, float]
 
 
 def _votes(record: Record, weights: Mapping[int, float], pulls: Mapping[int, Singles | None]) -> Evidence:
-    rows = max(1, _VOTES // len(record.classes))
-    blocks = [_block(record, slice(start, start + rows), weights, pulls) for start in range(0, len(record.given), rows)]
+    rows, clean = max(1, _VOTES // len(record.classes)), record.epochs("clean")[-1:]
+    blocks = [_block(record, slice(start, start + rows), weights, pulls, clean) for start in range(0, len(record.given), rows)]
     return Evidence(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
 
 
@@ -134,7 +134,9 @@ def emphasis_of_margins(dynamics: Dynamics, epoch: int) -> Singles | None:
     return None if found is None else found.astype(np.float32)
 
 
-def _block(record: Record, rows: slice, weights: Mapping[int, float], pulls: Mapping[int, Singles | None]) -> Evidence:
+def _block(
+    record: Record, rows: slice, weights: Mapping[int, float], pulls: Mapping[int, Singles | None], clean: Sequence[int]
+) -> Evidence:
     given = record.given[rows]
     here = np.arange(len(given))
     votes = np.zeros((len(given), len(record.classes)), dtype=np.float32)
@@ -151,7 +153,7 @@ def _block(record: Record, rows: slice, weights: Mapping[int, float], pulls: Map
         probability += seen * _PROBABILITIES[where]
         emphasis += np.nan if pull is None else seen * pull[where]
         final[seen], last[seen] = _NUMBERS[where[seen]], predicted[seen]
-    for epoch in record.epochs("clean")[-1:]:
+    for epoch in clean:
         final, last = record.margins(epoch, "clean")[rows].astype(np.float32), record.predictions(epoch, "clean")[rows].astype(np.int32)
     own = votes[here, given].astype(np.float64)
     votes[here, given] = -1

@@ -29,6 +29,7 @@ MARGINS: Floats = np.clip(np.arange(1 << 16).astype("<u2").view("<f2").astype(np
 """All that half precision has, in which margins are stored: a function of the margin is looked up, and margins are counted."""
 
 _SOURCES = ("training", "clean")
+_KINDS = ("margins", "predictions")
 
 
 def codes(margins: NDArray[Any]) -> NDArray[np.uint16]:
@@ -123,16 +124,16 @@ class Record:
         """
         if of not in _SOURCES:
             raise must("of", "a record", "one of " + ", ".join(map(repr, _SOURCES)), of)
-        found: dict[str, set[int]] = {"margins": set(), "predictions": set()}
+        found: dict[str, set[int]] = {kind: set() for kind in _KINDS}
         for path in self._path(f"record/{of}").glob("*.npy"):
             match = re.fullmatch(r"(margins|predictions)-(\d+)\.npy", path.name)
             if match is not None:
                 found[match[1]].add(int(match[2]))
         whole = found["margins"] & found["predictions"]
-        for kind, other in (("margins", "predictions"), ("predictions", "margins")):
+        for kind, other in (_KINDS, _KINDS[::-1]):
             alone = {epoch for epoch in found[kind] - whole if epoch < max(whole, default=0)}  # the last one may be being written
             if alone:
-                raise missing(self.folder, f"record/{of}/{other}-{min(alone):05d}.npy")
+                raise missing(self.folder, _file(other, min(alone), of))
         return tuple(sorted(whole))
 
     def margins(self, epoch: int, of: str = "training") -> Halves:
@@ -146,17 +147,24 @@ class Record:
     def stream(self, of: str = "training") -> Iterator[Epoch]:
         """Every epoch in turn; drop one before taking the next, and memory stays that of one."""
         for epoch in self.epochs(of):
-            yield Epoch(epoch, *(self._read(kind, epoch, of) for kind in ("margins", "predictions")))
+            yield Epoch(epoch, *(self._read(kind, epoch, of) for kind in _KINDS))
 
     def _read(self, kind: str, epoch: int, of: str) -> NDArray[Any]:
-        return self._array(f"record/{of}/{kind}-{epoch:05d}.npy", np.float16 if kind == "margins" else np.integer, self.given.shape)
+        return self._array(_file(kind, epoch, of), np.float16 if kind == "margins" else np.integer, self.given.shape)
 
     def _known(self, epoch: int, of: str) -> int:
+        """The epoch, if it is there; only where its own files are not is the whole record listed, to say what is."""
+        if self._holds(epoch, of):
+            return epoch
         known = self.epochs(of)
         if epoch not in known:
             has = f"epochs {known[0]} to {known[-1]}" if known else "no epoch"
             raise InputError(f"The {of} record in {str(self.folder)!r} has {has}. Got epoch {epoch!r} instead.")
         return epoch
+
+    def _holds(self, epoch: int, of: str) -> bool:
+        named = of in _SOURCES and isinstance(epoch, int | np.integer)
+        return named and all(self._path(_file(kind, epoch, of)).is_file() for kind in _KINDS)
 
     def _labels(self, name: str, shape: tuple[int, ...] | None, least: int) -> Whole:
         labels = self._array(name, np.int64, shape)
@@ -176,6 +184,10 @@ class Record:
                 f"Got {array.dtype} shaped {array.shape} instead."
             )
         return array
+
+
+def _file(kind: str, epoch: int, of: str) -> str:
+    return f"record/{of}/{kind}-{epoch:05d}.npy"
 
 
 def read_settings(folder: str | PathLike[str]) -> dict[str, Any]:
