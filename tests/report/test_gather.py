@@ -10,6 +10,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix
+from torch.nn import functional
 
 from noisewise import Recorder, compare, fit
 from noisewise.audit import audit
@@ -26,6 +28,7 @@ from noisewise.correct import correct, retrain
 from noisewise.data import Dataset, load
 from noisewise.errors import InputError
 from noisewise.report import _gather, report
+from noisewise.report._doubtful import _matrices
 from noisewise.report._gather import gather
 from noisewise.report._render import _unfinished
 from noisewise.train import Run
@@ -238,6 +241,45 @@ def test_a_heat_map_of_some_classes_says_of_how_many(tmp_path: Path) -> None:
     assert [matrix["title"] for matrix in shown] == [
         f"{title}, the 20 of 30 classes that are mixed up most" for title in ("Estimated", "True")
     ]
+
+
+def test_a_heat_map_of_some_classes_shows_what_a_table_of_all_has(tmp_path: Path) -> None:
+    number, random = 60, np.random.default_rng(0)
+    given, true = random.integers(number, size=2000), random.integers(-1, number, size=2000)
+    record = Recorder(tmp_path / "run", given, loss="ce", classes=list(map(str, range(number))), true_labels=np.where(true < 0, 0, true))
+    predicted = torch.from_numpy(np.where(random.random(2000) < 0.3, np.roll(given, 1), given))
+    for _ in range(20):
+        record.log(torch.arange(2000), 20 * functional.one_hot(predicted, number).float())
+        record.end_epoch()
+    record.finish()
+    np.save(tmp_path / "run/labels/true.npy", true)
+    estimated = confusion_matrix(given, audit(tmp_path / "run").best, labels=range(number))
+    known = confusion_matrix(given[true >= 0], true[true >= 0], labels=range(number))
+    moved = sum(table.sum(0) + table.sum(1) - 2 * table.diagonal() for table in (estimated, known))
+    most = np.sort(np.argsort(-moved, kind="stable")[:20])
+    shown = gather([tmp_path / "run"], title="t")["tasks"][0]["doubt"]["matrices"]
+    assert np.count_nonzero(estimated - np.diag(estimated.diagonal())) > 100
+    for matrix, table in zip(shown, (estimated, known), strict=True):
+        assert matrix["names"] == list(map(str, most))
+        np.testing.assert_array_equal(matrix["counts"], table[np.ix_(most, most)])
+        np.testing.assert_array_equal(matrix["shares"], (table / np.maximum(table.sum(1, keepdims=True), 1))[np.ix_(most, most)])
+
+
+def test_a_heat_map_of_some_classes_makes_no_table_of_all(tmp_path: Path) -> None:
+    number = 3000
+    record = Recorder(tmp_path / "run", torch.arange(number), loss="ce", classes=list(map(str, range(number))))
+    record.log(torch.arange(8), torch.randn(8, number))
+    record.end_epoch()
+    record.finish()
+    reading = _gather._read(tmp_path / "run")
+    assert reading.audit is not None
+    tracemalloc.start()
+    try:
+        assert len(_matrices(reading, reading.audit)[0]["names"]) == 20
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < number**2
 
 
 def test_what_can_be_done_about_doubtful_labels_is_a_command_that_does_it(facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

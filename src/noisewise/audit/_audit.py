@@ -124,12 +124,15 @@ class Audit:
             "too little, or in too few epochs, to tell wrong labels from its own mistakes. Train longer, or with another loss."
         )
 
+    @property
+    def best(self) -> Whole:
+        """The label every example should have: the suggested one where the given one is doubtful."""
+        return np.where(self.is_issue, self.suggested, self.given)
+
     @cached_property
     def matrix(self) -> Whole:
         """How many examples with each given label (row) should have each label (column): the suggested one where it is doubtful."""
-        classes = len(self.dynamics.record.classes)
-        best = np.where(self.is_issue, self.suggested, self.given)
-        return np.bincount(self.given * classes + best, minlength=classes**2).reshape(classes, classes)
+        return pair_counts(self.given, self.best, len(self.dynamics.record.classes))
 
     @cached_property
     def index(self) -> Whole:
@@ -214,6 +217,11 @@ class Audit:
             seen = record.predictions(epoch)[positions] >= 0
             histories.append(np.where(seen, pulls[codes(record.margins(epoch)[positions])], np.nan))
         return np.stack(histories, 1).round(6).tolist()  # type: ignore[no-any-return]
+
+
+def pair_counts(rows: Whole, columns: Whole, number: int) -> Whole:
+    """How often each row goes with each column, of so many rows and columns."""
+    return np.bincount(rows * number + columns, minlength=number**2).reshape(number, number)
 
 
 def audit(run: str | os.PathLike[str] | Run | Dynamics, *, score: str = "combined") -> Audit:

@@ -7,13 +7,15 @@ they are the very ones it was trained on. This module must not know how doubt is
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.arrays import NO_CLASS
+from noisewise.arrays import NO_CLASS, Whole
 from noisewise.audit import Audit
+from noisewise.audit._audit import pair_counts
 from noisewise.audit._examples import features, picture
 from noisewise.correct._origin import examples_of
 from noisewise.data import Dataset
@@ -99,21 +101,31 @@ def _fields(examples: Dataset, row: int) -> list[list[str]]:
 
 
 def _matrices(run: Reading, found: Audit) -> list[Matrix]:
-    tables = {"Estimated": np.asarray(found.matrix, dtype=float)}
+    """From which given label (row) to which (column) examples go, of the classes that are mixed up most: no table of all is made."""
     record, number = run.dynamics.record, len(run.classes)
+    moves = {"Estimated": (found.given, found.best)}
     if record.true is not None:
-        pairs = (record.given * number + record.true)[record.true != NO_CLASS]
-        tables["True"] = np.bincount(pairs, minlength=number**2).reshape(number, number).astype(float)
-    moved = sum(table + table.T for table in tables.values())
-    np.fill_diagonal(moved, 0)
-    shown = np.sort(np.argsort(-moved.sum(1), kind="stable")[:_CLASSES])
+        known = record.true != NO_CLASS
+        moves["True"] = record.given[known], record.true[known]
+    shown = np.sort(np.argsort(-sum(_mixed_up(*pairs, number) for pairs in moves.values()), kind="stable")[:_CLASSES])
     which = f", the {len(shown)} of {number} classes that are mixed up most" if len(shown) < number else ""
-    return [
-        {
-            "title": f"{title}{which}",
-            "names": [run.classes[place] for place in shown],
-            "shares": (table / np.maximum(table.sum(1, keepdims=True), 1))[np.ix_(shown, shown)].tolist(),
-            "counts": table[np.ix_(shown, shown)].round().astype(int).tolist(),
-        }
-        for title, table in tables.items()
-    ]
+    return [_table(f"{title}{which}", pairs, shown, run.classes) for title, pairs in moves.items()]
+
+
+def _mixed_up(given: Whole, best: Whole, number: int) -> Whole:
+    """How many examples leave each class, and how many come to it."""
+    moved = given != best
+    return np.bincount(given[moved], minlength=number) + np.bincount(best[moved], minlength=number)
+
+
+def _table(title: str, pairs: tuple[Whole, Whole], shown: Whole, classes: Sequence[str]) -> Matrix:
+    given, best = pairs
+    among = np.isin(given, shown) & np.isin(best, shown)
+    counts = pair_counts(np.searchsorted(shown, given[among]), np.searchsorted(shown, best[among]), len(shown))
+    totals = np.bincount(given, minlength=len(classes))[shown]
+    return {
+        "title": title,
+        "names": [classes[place] for place in shown],
+        "shares": (counts / np.maximum(totals, 1)[:, None]).tolist(),
+        "counts": counts.tolist(),
+    }
