@@ -21,7 +21,7 @@ from scipy import special, stats
 from compared import Compared
 from noisewise.data import from_arrays
 from noisewise.errors import InputError
-from noisewise.noise import CIFAR100_SUPERCLASSES, CLASS_MAPS, Stream, corrupt, registry
+from noisewise.noise import CIFAR100_SUPERCLASSES, CLASS_MAPS, Matrix, Stream, corrupt, registry
 
 TEN = torch.arange(20_000) % 10
 HUNDRED = torch.arange(50_000) % 100
@@ -410,6 +410,16 @@ def test_a_sum_is_its_parts_in_order():
     assert torch.equal(both.mask, alone.mask | replaced)
     low, high = stats.binom.interval(1 - 1e-8, len(TEN), 1 - 0.6 * 0.9)
     assert low <= int(both.mask.sum()) <= high
+
+
+def test_a_matrix_writes_its_numbers_once_and_again_when_they_are_others(monkeypatch):
+    written, spec = [], Matrix.spec
+    monkeypatch.setattr(Matrix, "spec", lambda noise, **instead: written.append(noise) or spec(noise, **instead))
+    noise = Matrix(((0.5, 0.5), (0.0, 1.0)))
+    assert corrupt([0, 1], noise).noise == repr(noise) == "matrix(((0.5, 0.5), (0.0, 1.0)))" and len(written) == 1
+    noise.values = ((1, 0), (0, 1))
+    noise.flips = "exact"
+    assert repr(noise) == "matrix(((1.0, 0.0), (0.0, 1.0)), flips='exact')" and len(written) == 2
 
 
 def test_the_matrix_of_a_sum_is_the_product():

@@ -23,6 +23,7 @@ from noisewise.errors import InputError, must, unknown
 
 T = TypeVar("T")
 _NUMBERS = re.compile(r"(?<=\()[-+\d.,e()\s]{40,}(?=\))")
+_LONGEST = 10_000  # of what is shown in full: more letters than a page has
 _REQUIRED: Any = inspect.Parameter.empty
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Mult: operator.mul}
 
@@ -71,6 +72,18 @@ def in_short(spec: str) -> str:
         "forward('matrix(…3989)', loss=ce)"
     """
     return _NUMBERS.sub(lambda found: f"…{hashlib.sha256(found[0].encode()).hexdigest()[:4]}", spec)
+
+
+def readable(spec: str) -> str:
+    """A spec in full, unless it is longer than anyone reads: then in short.
+
+    Example:
+        >>> readable("matrix(((0.9, 0.1, 0.0), (0.0, 0.9, 0.1), (0.1, 0.0, 0.9)))")
+        'matrix(((0.9, 0.1, 0.0), (0.0, 0.9, 0.1), (0.1, 0.0, 0.9)))'
+        >>> readable(f"matrix({((0.5, 0.5),) * 1000})")
+        'matrix(…c7f6)'
+    """
+    return spec if len(spec) <= _LONGEST else in_short(spec)
 
 
 @dataclass(frozen=True)

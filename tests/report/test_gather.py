@@ -31,6 +31,7 @@ from noisewise.report import _gather, report
 from noisewise.report._doubtful import _matrices
 from noisewise.report._gather import gather
 from noisewise.report._render import _unfinished
+from noisewise.spec import in_short
 from noisewise.train import Run
 
 LOSSES = ["ce", "mae", "nce"]
@@ -433,6 +434,22 @@ def test_a_run_can_be_repeated_by_the_command_it_shows(facts, tmp_path: Path) ->
     assert again.settings == before.settings
     for name, value in before.model().state_dict().items():
         assert torch.equal(again.model().state_dict()[name], value), name
+
+
+def test_a_noise_too_long_to_read_is_told_in_short_with_the_file_that_has_it(tmp_path: Path) -> None:
+    number = 60
+    file, data = tmp_path / "noise.npy", (torch.randn(240, 3), torch.arange(240) % number)
+    np.save(file, np.random.default_rng(0).dirichlet(np.ones(number), number))
+    run = fit("linear", data, noise=f"matrix({str(file)!r})", epochs=1, folder=tmp_path / "run", device="cpu")
+    shown = facts_of(tmp_path)["runs"][0]
+    assert len(run.settings.noise) > 50_000 and len(json.dumps(run.provenance)) < 5_000
+    assert shown["settings"]["noise"] == shown["versions"]["noise spec"] == shown["noise"] == in_short(run.settings.noise)
+    assert shown["command"].endswith("  # noise in full: settings.json of the run") and f"noise='{shown['noise']}'" in shown["command"]
+    assert run.report(tmp_path / "with.html").stat().st_size < 1.1 * report(_short_run(tmp_path, data), tmp_path / "w.html").stat().st_size
+
+
+def _short_run(tmp_path: Path, data: tuple[torch.Tensor, torch.Tensor]) -> Run:
+    return fit("linear", data, noise="symmetric(0.4)", epochs=1, folder=tmp_path / "short", device="cpu")
 
 
 def test_bad_input_is_refused_before_anything_is_read(runs: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,18 @@ class Matrix(ClassNoise, name="matrix"):
     """
 
     values: tuple[tuple[float, ...], ...] = setting(check=_row_stochastic)
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        super().__setattr__(key, value)
+        vars(self).pop("_spelled", None)
+
+    def __repr__(self) -> str:
+        return self._spelled
+
+    @cached_property
+    def _spelled(self) -> str:
+        """All its numbers, which take long to write and are asked for again and again."""
+        return self.spec()
 
     def check(self, examples: Examples) -> None:
         if len(self.values) != examples.num_classes:

@@ -31,6 +31,7 @@ from noisewise.report._facts import Broken, Facts, FilmFacts, Group, Measure, Re
 from noisewise.report._read import MEASURES, Reading, counted
 from noisewise.report._repeat import repeat
 from noisewise.report._verdict import Standing, is_tie, verdict, winner
+from noisewise.spec import readable
 
 _FRAMES = 60  # of a film
 _ALL_FRAMES = 1500  # of all films together: a hundred films keep a page small
@@ -303,8 +304,8 @@ def _run(run: Reading, task: int, label: str) -> RunFacts:
         "measures": run.measures,
         "reported": _reported(run),
         "folder": str(run.folder),
-        "settings": {name: str(value) for name, value in record.settings.items() if value is not None},
-        "versions": {name: str(value) for name, value in _flat({**provenance, "sources": {}}) if value is not None},
+        "settings": {name: readable(str(value)) for name, value in record.settings.items() if value is not None},
+        "versions": {name: readable(str(value)) for name, value in _flat({**provenance, "sources": {}}) if value is not None},
         "command": run.attempt(lambda: repeat(record.settings, run.folder, provenance, corrected=run.origin is not None)),
         "notes": list(run.notes),
     }

@@ -70,8 +70,13 @@ class Reading:
     @property
     def task(self) -> tuple[str, str, str]:
         """What must be the same for runs to be compared: data, model and noise."""
-        data, model, noise = (in_short(str(self.setting(name))) for name in ("data", "model", "noise"))
+        data, model, noise = self._names
         return data if self.namesake == 1 else f"{data} ({self.namesake})", model, noise
+
+    @cached_property
+    def _names(self) -> tuple[str, str, str]:
+        data, model, noise = (in_short(str(self.setting(name))) for name in ("data", "model", "noise"))
+        return data, model, noise
 
     @cached_property
     def test_set(self) -> Any:

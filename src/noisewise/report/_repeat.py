@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from noisewise.data._own import is_official
+from noisewise.spec import readable
 from noisewise.train import Settings
 from noisewise.train._sources import recorded_sources
 
@@ -24,7 +25,7 @@ Source = Mapping[str, Any]
 def repeat(
     settings: Mapping[str, Any], folder: Path, provenance: Mapping[str, Any] = MappingProxyType({}), *, corrected: bool = False
 ) -> str:
-    """The command, or the Python call, that trains a run with these settings.
+    """The command, or the Python call, that trains a run with these settings; one too long to read is named by the file that has it.
 
     Args:
         settings: what was asked, by name.
@@ -43,6 +44,13 @@ def repeat(
         >>> print(repeat({"data": "own", "model": "own", "loss": "ce", "epochs": 5}, Path("runs/a"), {"recorded": True}))
         noisewise.Recorder('runs/a', labels, loss='ce')  # beside a training loop of one's own
     """
+    shown = {name: readable(value) if isinstance(value, str) else value for name, value in settings.items()}
+    short = " and ".join(name for name, value in shown.items() if value != settings[name])
+    note = f"  # {short} in full: settings.json of the run" if short else ""
+    return _repeating(shown, folder, provenance, corrected) + note
+
+
+def _repeating(settings: Mapping[str, Any], folder: Path, provenance: Mapping[str, Any], corrected: bool) -> str:
     if provenance.get("recorded"):
         return f"noisewise.Recorder({str(folder)!r}, labels, loss={settings['loss']!r})  # beside a training loop of one's own"
     defaults = {field.name: field.default for field in fields(Settings)}

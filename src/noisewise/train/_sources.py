@@ -25,6 +25,7 @@ from noisewise.data._own import is_official
 from noisewise.data._table import is_table
 from noisewise.errors import InputError, listed, must
 from noisewise.noise import Corruption
+from noisewise.spec import readable
 from noisewise.train._settings import Settings
 
 
@@ -196,7 +197,7 @@ def provenance(sources: Sources, device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "sources": dict(sources.read_from),
         "data": {name: _checksums(part) for name, part in parts.items() if part is not None},
-        "noise": None if corruption is None else {"spec": corruption.noise, "digest": corruption.digest, "rate": corruption.rate},
+        "noise": None if corruption is None else {"spec": readable(corruption.noise), "digest": corruption.digest, "rate": corruption.rate},
         "git": _git(),
     }
 
