@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -420,6 +421,29 @@ def test_a_matrix_writes_its_numbers_once_and_again_when_they_are_others(monkeyp
     noise.values = ((1, 0), (0, 1))
     noise.flips = "exact"
     assert repr(noise) == "matrix(((1.0, 0.0), (0.0, 1.0)), flips='exact')" and len(written) == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "matrices"),
+    [
+        ("none", 0.1),
+        ("pair(0.4)", 0.1),
+        ("symmetric(0.4)", 0.1),
+        ("symmetric_inclusive(0.4) + pair(0.1)", 0.1),
+        ("class_map(0.4, {2: 0})", 2.5),
+    ],
+)
+def test_many_classes_take_no_more_matrices_than_a_noise_needs(spec, matrices):
+    number = 2000
+    tracemalloc.start()
+    try:
+        result = corrupt(np.arange(number), spec)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < matrices * 8 * number**2
+    assert result.asked.shape == result.realised.shape == (number, number)
+    assert torch.equal(result.realised.argmax(1), result.labels)
 
 
 def test_the_matrix_of_a_sum_is_the_product():

@@ -46,7 +46,7 @@ def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int
 
 
 def as_probabilities(values: Any, *, what: str = "probabilities", owner: str) -> Tensor:
-    """Class probabilities as a float64 tensor on the CPU, apart from any graph, or the one error sentence.
+    """Class probabilities as a float64 tensor of its own on the CPU, apart from any graph, or the one error sentence.
 
     Rows that sum to one but for the rounding of a short format are made to.
 
@@ -62,17 +62,20 @@ def as_probabilities(values: Any, *, what: str = "probabilities", owner: str) ->
 Got 'row 1: [0.5, 0.4]' instead.
     """
     try:
-        given = values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=np.float64))
-        probabilities = given.to("cpu", torch.float64)
+        if isinstance(values, Tensor):
+            probabilities = values.detach().to("cpu", torch.float64, copy=True)
+        else:
+            probabilities = torch.from_numpy(np.array(values, dtype=np.float64))
     except (TypeError, ValueError, RuntimeError) as error:
         raise must(what, owner, "numbers shaped (examples, classes)", str(error)) from None
     if probabilities.dim() != 2 or probabilities.shape[0] < 1 or probabilities.shape[1] < 2:
         raise must(what, owner, "shaped (examples, classes), with two classes or more", tuple(probabilities.shape))
-    wrong = ~((probabilities >= 0).all(1) & ((probabilities.sum(1) - 1).abs() < 1e-3))
+    sums = probabilities.sum(1)
+    wrong = ~((probabilities.amin(1) >= 0) & ((sums - 1).abs() < 1e-3))
     if wrong.any():
         row = int(wrong.int().argmax())
         raise must(what, owner, "at least zero, with rows that sum to one", f"row {row}: {probabilities[row].tolist()[:10]}")
-    return probabilities / probabilities.sum(1, keepdim=True)
+    return probabilities.div_(sums.unsqueeze(1))
 
 
 def _labelled(labels: Any, probabilities: Any, owner: str) -> tuple[Tensor, Tensor]:
@@ -102,8 +105,10 @@ def counted(true_labels: Any, labels: Any, num_classes: int) -> Tensor:
     if len(given) != len(true):
         raise must("labels", "counted", f"one for each of the {len(true)} true labels", f"{len(given)} labels")
     counts = _counts(true, given, num_classes)
-    totals = counts.sum(1, keepdim=True)
-    return torch.where(totals > 0, counts / totals.clamp(min=1), torch.eye(num_classes, dtype=torch.float64))
+    totals = counts.sum(1)
+    counts /= totals.clamp(min=1).unsqueeze(1)
+    counts.diagonal().masked_fill_(totals == 0, 1)
+    return counts
 
 
 def anchor_points(probabilities: Any, *, quantile: float = 1.0) -> Tensor:

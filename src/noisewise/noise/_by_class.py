@@ -13,7 +13,7 @@ import numpy as np
 
 from noisewise.arrays import Floats, places_of
 from noisewise.errors import InputError, listed, must, unknown
-from noisewise.noise._rule import ClassNoise, DirectedNoise, Examples, Noise, onto
+from noisewise.noise._rule import CircularNoise, ClassNoise, DirectedNoise, Examples, Noise, circulant, onto
 from noisewise.noise._stream import Stream
 from noisewise.spec import setting
 
@@ -33,10 +33,17 @@ class NoNoise(Noise, name="none"):
     """
 
     def corrupt(self, examples: Examples, stream: Stream) -> tuple[Examples, Floats | None]:
-        return examples, np.eye(examples.num_classes)
+        return examples, circulant(_one_step(examples.num_classes, 0))
 
 
-class Symmetric(DirectedNoise, name="symmetric"):
+def _one_step(num_classes: int, step: int) -> Floats:
+    """The row of a rule that sends every label on by so many classes."""
+    row = np.zeros(num_classes)
+    row[step % num_classes] = 1
+    return row
+
+
+class Symmetric(CircularNoise, name="symmetric"):
     """With probability `rate`, uniformly one of the OTHER classes.
 
     T[i, i] = 1 − r,  T[i, j] = r / (k − 1).
@@ -52,11 +59,11 @@ class Symmetric(DirectedNoise, name="symmetric"):
         Wang et al., IMAE for Noise-Robust Learning, 2019; van Rooyen et al., Learning with Symmetric Label Noise, NeurIPS 2015.
     """
 
-    def directions(self, examples: Examples, stream: Stream) -> Floats:
-        return (1 - np.eye(examples.num_classes)) / (examples.num_classes - 1)
+    def steps(self, num_classes: int) -> Floats:
+        return (1 - _one_step(num_classes, 0)) / (num_classes - 1)
 
 
-class SymmetricInclusive(DirectedNoise, name="symmetric_inclusive"):
+class SymmetricInclusive(CircularNoise, name="symmetric_inclusive"):
     """With probability `rate`, uniformly one of ALL classes, so that the real rate is r (k − 1) / k.
 
     T[i, i] = 1 − r + r / k,  T[i, j] = r / k.
@@ -71,11 +78,11 @@ class SymmetricInclusive(DirectedNoise, name="symmetric_inclusive"):
         Li et al., DivideMix, ICLR 2020; Liu et al., Early-Learning Regularization, NeurIPS 2020.
     """
 
-    def directions(self, examples: Examples, stream: Stream) -> Floats:
-        return np.full((examples.num_classes,) * 2, 1 / examples.num_classes)
+    def steps(self, num_classes: int) -> Floats:
+        return np.full(num_classes, 1 / num_classes)
 
 
-class Pair(DirectedNoise, name="pair"):
+class Pair(CircularNoise, name="pair"):
     """With probability `rate`, the next class: y → y + 1 mod k.
 
     Example:
@@ -87,8 +94,8 @@ class Pair(DirectedNoise, name="pair"):
         Han et al., Co-teaching, NeurIPS 2018.
     """
 
-    def directions(self, examples: Examples, stream: Stream) -> Floats:
-        return onto(np.roll(np.arange(examples.num_classes), -1))
+    def steps(self, num_classes: int) -> Floats:
+        return _one_step(num_classes, 1)
 
 
 def _class_map(value: Any) -> str | dict[int, int] | dict[str, str]:

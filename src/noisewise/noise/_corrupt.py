@@ -6,13 +6,14 @@ import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.arrays import Flags, Floats
+from noisewise.arrays import Flags, Floats, Whole
 from noisewise.errors import must
 from noisewise.noise._rule import Examples, Noise, registry
 from noisewise.noise._stream import Stream
@@ -27,8 +28,9 @@ class Corruption:
     Args:
         labels: the labels after the noise, int64 (N,).
         mask: which examples are not what their label says: the label was changed or the input replaced, (N,).
-        asked: the transition matrix the noise stands for, float64, or None where it depends on more than the class.
-        realised: the transition matrix that came out, float64; the identity's row for a class with no example.
+        true: the labels before it, (N,).
+        matrices: the transition matrices of the noises it is a sum of, or None where one depends on more than the class.
+        num_classes: the number of classes.
         digest: SHA-256 of labels, mask, replaced inputs, noise and seed.
         noise: the spec of the noise; the registry reads it back.
         seed: the seed.
@@ -38,13 +40,24 @@ class Corruption:
 
     labels: Tensor
     mask: Tensor
-    asked: Tensor | None
-    realised: Tensor
+    true: Whole
+    matrices: tuple[Floats, ...] | None
+    num_classes: int
     digest: str
     noise: str
     seed: int
     inputs: Tensor | None = None
     replaced: Tensor | None = None
+
+    @cached_property
+    def asked(self) -> Tensor | None:
+        """The transition matrix the noise stands for, float64, or None where it depends on more than the class."""
+        return None if self.matrices is None else torch.from_numpy(_product(self.matrices))
+
+    @cached_property
+    def realised(self) -> Tensor:
+        """The transition matrix that came out, float64; the identity's row for a class with no example."""
+        return counted(self.true, self.labels, self.num_classes)
 
     @property
     def rate(self) -> float:
@@ -93,14 +106,15 @@ def corrupt(
     seed = whole("seed", "corrupt", seed)
     examples = _examples(labels, num_classes, inputs, superclasses, human or {}, other_inputs, classes)
     true = examples.labels
-    examples, asked = _applied(rule, examples, seed)
+    examples, matrices = _applied(rule, examples, seed)
     mask = (examples.labels != true) | examples.replaced
     device = labels.device if isinstance(labels, Tensor) else "cpu"
     return Corruption(
         labels=torch.from_numpy(examples.labels).to(device),
         mask=torch.from_numpy(mask).to(device),
-        asked=None if asked is None else torch.from_numpy(asked),
-        realised=counted(true, examples.labels, examples.num_classes),
+        true=true,
+        matrices=matrices,
+        num_classes=examples.num_classes,
         digest=_digest(examples, mask, repr(rule), seed),
         noise=repr(rule),
         seed=seed,
@@ -122,19 +136,24 @@ def matrix_of(noise: Noise, num_classes: int, seed: int = 0) -> Floats | None:
         array([[0.75, 0.25],
                [0.25, 0.75]])
     """
-    return _applied(noise, Examples(np.arange(num_classes), num_classes, None, np.zeros(num_classes, dtype=bool)), seed)[1]
+    matrices = _applied(noise, Examples(np.arange(num_classes), num_classes, None, np.zeros(num_classes, dtype=bool)), seed)[1]
+    return None if matrices is None else _product(matrices)
 
 
-def _applied(rule: Noise, examples: Examples, seed: int) -> tuple[Examples, Floats | None]:
-    """The examples after all parts of a rule, each of which was checked before the first, and its transition matrix."""
+def _product(matrices: tuple[Floats, ...]) -> Floats:
+    return functools.reduce(np.matmul, map(np.ascontiguousarray, matrices))
+
+
+def _applied(rule: Noise, examples: Examples, seed: int) -> tuple[Examples, tuple[Floats, ...] | None]:
+    """The examples after all parts of a rule, each of which was checked before the first, and the parts' transition matrices."""
     for part in rule.parts:
         part.check(examples)
     matrices = []
     for position, part in enumerate(rule.parts):
         examples, matrix = part.corrupt(examples, Stream(seed, f"{position}/{part!r}"))
         matrices.append(matrix)
-    known = [matrix for matrix in matrices if matrix is not None]
-    return examples, functools.reduce(np.matmul, known) if len(known) == len(matrices) else None
+    known = tuple(matrix for matrix in matrices if matrix is not None)
+    return examples, known if len(known) == len(matrices) else None
 
 
 def _examples(

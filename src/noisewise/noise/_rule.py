@@ -130,9 +130,10 @@ class ClassNoise(Flipping):
     def corrupt(self, examples: Examples, stream: Stream) -> tuple[Examples, Floats | None]:
         matrix = self.transition(examples, stream)
         draws = stream.uniform(len(examples), 2)
+        staying = matrix.diagonal()
         # A class with nowhere to go stays, though rounding may have left its diagonal a hair below one.
-        leaves = (matrix - np.diag(matrix.diagonal())).any(axis=1)
-        leaving = np.where(leaves, 1 - matrix.diagonal(), 0.0)[examples.labels]
+        leaves = np.array([np.count_nonzero(row) for row in matrix]) > (staying != 0)
+        leaving = np.where(leaves, 1 - staying, 0.0)[examples.labels]
         flipped = np.flatnonzero(self.choose(leaving, draws[:, 0], float(leaving.sum())))
         labels = examples.labels.copy()
         labels[flipped] = _draw_other(matrix, labels[flipped], draws[flipped, 1])
@@ -174,9 +175,41 @@ class DirectedNoise(ClassNoise):
         raise NotImplementedError
 
     def transition(self, examples: Examples, stream: Stream) -> Floats:
-        return (1 - self.rate) * np.eye(examples.num_classes) + self.rate * self.directions(examples, stream)
+        matrix = self.rate * self.directions(examples, stream)
+        matrix.flat[:: len(matrix) + 1] += 1 - self.rate
+        return matrix
+
+
+class CircularNoise(DirectedNoise):
+    """A directed noise that treats all classes alike, so that one row says it all. Write `steps`."""
+
+    def steps(self, num_classes: int) -> Floats:
+        """D[0]: how likely a label goes on by 0, 1, 2, … classes, the last being followed by the first."""
+        raise NotImplementedError
+
+    def directions(self, examples: Examples, stream: Stream) -> Floats:
+        return circulant(self.steps(examples.num_classes))
+
+    def transition(self, examples: Examples, stream: Stream) -> Floats:
+        row = self.rate * self.steps(examples.num_classes)
+        row[0] += 1 - self.rate
+        return circulant(row)
+
+
+def circulant(row: Floats) -> Floats:
+    """The matrix whose rows are all this one, each a place further to the right: a view, in the memory of two rows.
+
+    Example:
+        >>> circulant(np.array([0.5, 0.3, 0.2]))
+        array([[0.5, 0.3, 0.2],
+               [0.2, 0.5, 0.3],
+               [0.3, 0.2, 0.5]])
+    """
+    return np.lib.stride_tricks.sliding_window_view(np.concatenate([row, row]), len(row))[:0:-1]
 
 
 def onto(targets: Whole) -> Floats:
     """The directions of a rule that sends every class to one class."""
-    return np.eye(len(targets))[targets]
+    matrix = np.zeros((len(targets), len(targets)))
+    matrix[np.arange(len(targets)), targets] = 1
+    return matrix
