@@ -12,7 +12,7 @@ from sklearn.model_selection import cross_val_predict
 
 from noisewise.errors import InputError
 from noisewise.noise import Corruption, corrupt
-from noisewise.transition import anchor_points, confident_joint, counted, dual_t, noise_rate
+from noisewise.transition import anchor_points, as_probabilities, confident_joint, counted, dual_t, noise_rate
 
 T = torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.9, 0.1], [0.3, 0.1, 0.6]], dtype=torch.float64)
 
@@ -160,3 +160,12 @@ def test_probabilities_that_are_all_alike_do_not_fall_below_their_own_mean():
 def test_bad_input_gives_one_sentence(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_what_was_read_is_scaled_where_it_is_and_what_was_given_is_left(monkeypatch):
+    made, array = [], np.array
+    monkeypatch.setattr(np, "array", lambda *args, **options: made.append(array(*args, **options)) or made[-1])
+    given = array([[0.5, 0.5004], [0.25, 0.75]])
+    found = as_probabilities(given, owner="dual_t")
+    assert np.shares_memory(found.numpy(), made[0]) and found[0].sum() == 1
+    assert torch.equal(as_probabilities(torch.from_numpy(given), owner="dual_t"), found) and given[0, 1] == 0.5004

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -371,6 +372,23 @@ def test_probabilities_may_still_hang_on_the_model_that_made_them():
 NAMES = ["cat", "dog", "bird"]
 GIVEN = [0, 1, 1, 2, 0]
 SURE = [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.1, 0.9], [0.1, 0.1, 0.8], [0.2, 0.7, 0.1]]
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_probabilities_are_copied_once_and_left_as_they_are(kind):
+    number, classes = 2000, 500
+    given = np.random.default_rng(0).dirichlet(np.ones(classes), number).astype(kind)
+    labels, before = given.argmax(1), given.copy()
+    tracemalloc.start()
+    try:
+        from_tensor = find_label_issues(labels, torch.from_numpy(given))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 0.5 * 8 * given.size, "beside the tensor that was made of them, which is not counted here"
+    from_array = find_label_issues(labels, given)
+    np.testing.assert_array_equal(from_tensor.label_quality, from_array.label_quality)
+    np.testing.assert_array_equal(given, before)
 
 
 def test_labels_may_be_names_of_the_columns_of_probabilities():

@@ -137,9 +137,9 @@ def find_label_issues(
         flags, quality = _confident_learning(given, probabilities)
         return LabelIssues(flags, quality, given, predicted, names, called)
     here = np.arange(len(given))
-    own, beside = probabilities[here, given], probabilities.copy()
-    beside[here, given] = -1
-    rival = beside.max(1)
+    own = probabilities[here, given]
+    probabilities[here, given] = -1  # they are a copy, and looked at no more but for this
+    rival = probabilities.max(1)
     belief = own if method == "self_confidence" else (own - rival + 1) / 2
     line = draw_line(belief, rival > own)
     return LabelIssues(line.is_issue, line.quality, given, predicted, names, called, line.interval)
