@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 from torch.nn import functional
 
 from noisewise import InputError, fit
-from noisewise.audit import _evidence, audit, find_label_issues
+from noisewise.audit import _audit, _evidence, _table, audit, find_label_issues
 from noisewise.audit._issues import draw_line
 from noisewise.data import Dataset, load
 from noisewise.dynamics import Record
@@ -261,6 +261,22 @@ def test_csv_json_and_parquet_hold_the_same(digits_run, tmp_path):
     assert [row["id"] for row in from_csv] == [row["id"] for row in rows]
     np.testing.assert_allclose([float(row["label_quality"]) for row in from_csv], found.quality[found.order])
     assert len(from_csv[0]["emphasis_history"].split()) == 20
+
+
+def test_a_list_is_written_column_by_column_in_blocks_that_leave_no_trace(digits_run, tmp_path, monkeypatch):
+    from pyarrow import parquet
+
+    found = audit(digits_run)
+    whole, parts = ([tmp_path / f"{name}.{suffix}" for suffix in ("csv", "json", "parquet")] for name in ("whole", "parts"))
+    for path in whole:
+        found.write(path)
+    monkeypatch.setattr(_audit, "ROWS", 500)
+    found.write(parts[1])
+    monkeypatch.setattr(_table, "rows_of", lambda *_: pytest.fail("rows were made of the columns"))
+    for path in (parts[0], parts[2]):
+        found.write(path)
+    assert [path.read_bytes() for path in parts[:2]] == [path.read_bytes() for path in whole[:2]]
+    assert parquet.read_table(parts[2]).equals(parquet.read_table(whole[2])) and parquet.ParquetFile(parts[2]).num_row_groups == 3
 
 
 @pytest.mark.parametrize("name", ["issues.xlsx", "nowhere/issues.csv"])

@@ -21,7 +21,7 @@ from noisewise.audit import _scores
 from noisewise.audit._evidence import emphasis_of_margins, gather
 from noisewise.audit._examples import names_of, numbers_of
 from noisewise.audit._issues import draw_line
-from noisewise.audit._table import write_rows
+from noisewise.audit._table import ROWS, Block, rows_of, write_blocks
 from noisewise.dynamics import Dynamics
 from noisewise.dynamics._record import codes
 from noisewise.errors import must
@@ -35,7 +35,6 @@ COLUMNS = (
     *("mean_margin", "final_margin", "first_fit", "forgetting", "mean_emphasis", "emphasis_history"),
 )
 _MOMENTS = 20  # of an emphasis history
-_ROWS = 1 << 16  # made at a time
 _FAR_MORE = 2.0  # of a sound run, what it does not predict in the end and what may be wrong are about as many
 
 
@@ -174,7 +173,7 @@ class Audit:
             limit: how many; by default all.
         """
         number = None if limit is None else whole("limit", "table", limit, 0)
-        return list(self._rows(self.order[:number]))
+        return list(rows_of(self._blocks(self.order[:number]), COLUMNS))
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write all examples to a file, the most doubtful first.
@@ -185,13 +184,13 @@ class Audit:
         Returns:
             The path.
         """
-        return write_rows(path, self._rows(self.order), COLUMNS)
+        return write_blocks(path, self._blocks(self.order), COLUMNS)
 
-    def _rows(self, positions: Whole) -> Iterator[dict[str, Any]]:
+    def _blocks(self, positions: Whole) -> Iterator[Block]:
         names = (*self.dynamics.record.classes, None)  # the last for a prediction of −1
-        for start in range(0, len(positions), _ROWS):
-            part = positions[start : start + _ROWS]
-            columns = (
+        for start in range(0, len(positions), ROWS):
+            part = positions[start : start + ROWS]
+            yield (
                 self.index[part].tolist(),
                 [self.ids[position] for position in part],
                 self.is_issue[part].tolist(),
@@ -205,7 +204,6 @@ class Audit:
                 self.mean_emphasis[part].tolist(),
                 self._emphasis_histories(part),
             )
-            yield from (dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True))
 
     def _emphasis_histories(self, positions: Whole) -> list[list[float]]:
         """The emphasis on some examples in a few epochs, evenly spread; empty where it is not a function of the margin."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from noisewise.arrays import Flags, Floats, Whole
 from noisewise.audit._issues import draw_line
-from noisewise.audit._table import write_rows
+from noisewise.audit._table import ROWS, Block, write_blocks
 from noisewise.data._column import Column, encode, given_names
 from noisewise.errors import InputError, must
 from noisewise.transition import as_labels, as_probabilities
@@ -78,13 +78,14 @@ class LabelIssues:
         Returns:
             The path.
         """
-        return write_rows(path, self._rows(), _COLUMNS)
+        return write_blocks(path, self._blocks(), _COLUMNS)
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        for place in self.order.tolist():
-            labels = (self.classes[self.given_label[place]], self.classes[self.predicted_label[place]])
-            judged = (bool(self.is_label_issue[place]), float(self.label_quality[place]))
-            yield dict(zip(_COLUMNS, (place, self.ids[place], *judged, *labels), strict=True))
+    def _blocks(self) -> Iterator[Block]:
+        for start in range(0, len(self), ROWS):
+            part = self.order[start : start + ROWS]
+            labels = ([self.classes[place] for place in numbers[part]] for numbers in (self.given_label, self.predicted_label))
+            judged = (self.is_label_issue[part].tolist(), self.label_quality[part].tolist())
+            yield part.tolist(), [self.ids[place] for place in part], *judged, *labels
 
 
 def find_label_issues(

@@ -6,23 +6,27 @@ import csv
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from noisewise.errors import InputError, must
 from noisewise.output import check_place, check_replacing, written_output
 
-Row = Mapping[str, Any]
+Block = Sequence[Sequence[Any]]
+"""Some rows of a list, column by column."""
+
+ROWS = 1 << 16
+"""How many rows a block has, but for the last: they are never held all together."""
 
 
-def write_rows(path: str | os.PathLike[str], rows: Iterable[Row], columns: Sequence[str]) -> Path:
-    """Write rows to a file whose ending says how; one that is there must be a list of the same columns.
+def write_blocks(path: str | os.PathLike[str], blocks: Iterable[Block], columns: Sequence[str]) -> Path:
+    """Write blocks of rows to a file whose ending says how; one that is there must be a list of the same columns.
 
     Args:
         path: ends in .csv, .json or .parquet.
-        rows: in order; they are never held all together.
-        columns: the names all rows have.
+        blocks: in order, none of them empty.
+        columns: the names of the columns all blocks have.
 
     Returns:
         The path.
@@ -31,11 +35,16 @@ def write_rows(path: str | os.PathLike[str], rows: Iterable[Row], columns: Seque
     writer = check_writable(target)
     check_replacing(target, None, lambda file: has_columns(file, columns), "list")
     with written_output(target) as part:
-        writer(part, rows, columns)
+        writer(part, blocks, columns)
     return target
 
 
-def check_writable(path: Path) -> Callable[[Path, Iterable[Row], Sequence[str]], None]:
+def rows_of(blocks: Iterable[Block], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of blocks, one after the other, by the names of the columns."""
+    return (dict(zip(columns, row, strict=True)) for block in blocks for row in zip(*block, strict=True))
+
+
+def check_writable(path: Path) -> Callable[[Path, Iterable[Block], Sequence[str]], None]:
     """The writer of a file, after a check that it can be written at all."""
     if path.suffix.lower() not in _WRITERS:
         raise must("path", "write", "a file that ends in " + " or ".join(_WRITERS), str(path))
@@ -44,7 +53,7 @@ def check_writable(path: Path) -> Callable[[Path, Iterable[Row], Sequence[str]],
 
 
 def has_columns(path: Path, columns: Sequence[str]) -> bool:
-    """Whether a file is a list with just these columns, as `write_rows` writes it."""
+    """Whether a file is a list with just these columns, as `write_blocks` writes it."""
     reader = _COLUMNS_OF.get(path.suffix.lower())
     try:
         return reader is not None and tuple(reader(path)) == tuple(columns)
@@ -69,11 +78,12 @@ def _parquet_columns(path: Path) -> list[str]:
     return list(parquet.read_schema(path).names)
 
 
-def _csv(path: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
+def _csv(path: Path, blocks: Iterable[Block], columns: Sequence[str]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(columns)
-        table.writerows([_cell(row[name]) for name in columns] for row in rows)
+        for block in blocks:
+            table.writerows(zip(*(map(_cell, column) for column in block), strict=True))
 
 
 def _cell(value: Any) -> Any:
@@ -82,11 +92,11 @@ def _cell(value: Any) -> Any:
     return " ".join(f"{one:.4g}" for one in value) if isinstance(value, list) else value
 
 
-def _json(path: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
+def _json(path: Path, blocks: Iterable[Block], columns: Sequence[str]) -> None:
     with path.open("w", encoding="utf-8") as file:
         opening = "[\n"
-        for row in rows:
-            plain = {name: _plain(row[name]) for name in columns}
+        for row in rows_of(blocks, columns):
+            plain = {name: _plain(value) for name, value in row.items()}
             file.write(opening + json.dumps(plain, ensure_ascii=False, allow_nan=False))
             opening = ",\n"
         file.write("\n]\n" if opening == ",\n" else "[]\n")
@@ -98,32 +108,21 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _parquet(path: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
+def _parquet(path: Path, blocks: Iterable[Block], columns: Sequence[str]) -> None:
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise InputError("Writing Parquet needs pyarrow, which is not installed; run: pip install 'noisewise[parquet]'.") from None
     writer = None
-    for part in _parts(rows):
-        table = pyarrow.table({name: [row[name] for row in part] for name in columns}, schema=None if writer is None else writer.schema)
+    for block in blocks:
+        table = pyarrow.table(dict(zip(columns, block, strict=True)), schema=None if writer is None else writer.schema)
         writer = writer or parquet.ParquetWriter(path, table.schema)
         writer.write_table(table)
     if writer is None:
         parquet.write_table(pyarrow.table({name: [] for name in columns}), path)
     else:
         writer.close()
-
-
-def _parts(rows: Iterable[Row], size: int = 1 << 16) -> Iterator[list[Row]]:
-    part: list[Row] = []
-    for row in rows:
-        part.append(row)
-        if len(part) == size:
-            yield part
-            part = []
-    if part:
-        yield part
 
 
 _WRITERS = {".csv": _csv, ".json": _json, ".parquet": _parquet}

@@ -17,7 +17,7 @@ import torch
 
 from noisewise.arrays import Flags, Floats, Whole, places_of
 from noisewise.audit import Audit, audit
-from noisewise.audit._table import write_rows
+from noisewise.audit._table import ROWS, Block, rows_of, write_blocks
 from noisewise.correct._decisions import Decision
 from noisewise.correct._policies import Policy, policies
 from noisewise.data import Dataset
@@ -103,11 +103,7 @@ class Correction:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Every example, in order; a label that is left out is empty."""
-        names, changes = self.classes, self._change()
-        for place, (number, name) in enumerate(zip(self.index.tolist(), self.ids, strict=True)):
-            label = names[self.labels[place]] if self.kept[place] else None
-            given, share = names[self.given[place]], float(self.share[place])
-            yield dict(zip(COLUMNS, (number, name, given, label, share, str(changes[place])), strict=True))
+        return rows_of(self._blocks(), COLUMNS)
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the labels to a CSV file that `read` reads back.
@@ -120,7 +116,14 @@ class Correction:
         """
         if Path(path).suffix.lower() != ".csv":
             raise must("path", "Correction.write", "a file that ends in .csv", str(path))
-        return write_rows(path, self.rows(), COLUMNS)
+        return write_blocks(path, self._blocks(), COLUMNS)
+
+    def _blocks(self) -> Iterator[Block]:
+        names, changes = (*self.classes, None), self._change()
+        labels = np.where(self.kept, self.labels, -1)  # the last name
+        for part in (slice(start, start + ROWS) for start in range(0, len(self), ROWS)):
+            given, now = ([names[place] for place in numbers[part]] for numbers in (self.given, labels))
+            yield self.index[part].tolist(), self.ids[part], given, now, self.share[part].tolist(), changes[part].tolist()
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], classes: Collection[str]) -> Correction:
