@@ -142,6 +142,31 @@ def test_a_run_that_learned_little_is_said_to_be_no_judge(digits_run, tmp_path):
     assert f"may be wrong. {found.caution})" in repr(found) and "may be wrong)" in repr(audit(digits_run))
 
 
+def test_a_class_that_was_not_learned_is_named(tmp_path):
+    """Of class 1 most labels are right, though the run never says so."""
+    given, said = np.array([0] * 30 + [1] * 6 + [2] * 30), np.array([0] * 30 + [2] * 6 + [2] * 28 + [0] * 2)
+    margins = np.where(given == said, 3.0, -3.0)
+    found = audit(write_run(tmp_path / "run", given, training=[(epoch, margins, said) for epoch in range(1, 21)], classes=3, loss="ce"))
+    assert found.unlearned == ("class 1",) and found.count == 8
+    assert found.caution.startswith("In the end the run hardly ever predicts 'class 1': it did not learn that")
+    assert not found.tested
+
+
+def test_before_a_class_is_learned_its_labels_are_not_doubted_by_a_loss_that_lets_go(tmp_path):
+    """Class 1 is learned after half of the epochs; with a loss that memorises, what comes late may be learned by heart."""
+    given = np.array([0] * 40 + [1] * 20)
+    wrong = np.isin(np.arange(60), [0, 1, 2, 50, 51])
+    late = np.where(wrong, 1 - given, given)
+    early = np.zeros(60, dtype=int)
+    training = [(epoch, np.where(said == given, 3.0, -3.0), said) for epoch, said in enumerate([early] * 20 + [late] * 20, 1)]
+    found = {
+        loss: audit(write_run(tmp_path / loss, given, training=training, classes=2, loss=loss)) for loss in ("gce(q=0.7)", "mae", "ce")
+    }
+    for loss in ("gce(q=0.7)", "mae"):
+        assert not (found[loss].is_issue & ~wrong).any() and found[loss].is_issue[50:52].all()
+    assert (found["ce"].is_issue & ~wrong).sum() == 18
+
+
 def test_a_run_finds_its_own_label_issues(digits_run):
     for score in ("combined", "area_under_margin"):
         np.testing.assert_array_equal(digits_run.find_label_issues(score=score).quality, audit(digits_run, score=score).quality)

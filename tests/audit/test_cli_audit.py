@@ -131,6 +131,25 @@ def test_a_robust_loss_that_would_hardly_start_gives_way_to_cross_entropy(tmp_pa
         assert json.loads((tmp_path / f"{classes}/settings.json").read_text())["loss"] == loss
 
 
+def test_classes_that_a_robust_loss_does_not_learn_are_trained_again_and_a_test_set_tells_mistakes_from_wrong_labels(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inputs, labels = load_digits(return_X_y=True)
+    header = [*(f"x{place}" for place in range(64)), "label"]
+    few = np.concatenate([np.flatnonzero(labels == label)[: 10 if label < 5 else 60] for label in range(10)])
+    table(tmp_path / "rare.csv", inputs[few], labels[few], header)
+    done = noisewise("audit", "rare.csv", "--run", "rare")
+    assert done.exit_code == 0 and "noisewise: gce(q=0.7) did not learn '0', '1'" in done.stderr
+    assert done.stdout.splitlines()[-1] == "rare-ce" and "may be wrong, if the model makes few mistakes itself." in done.stdout
+    assert audit("rare").unlearned and not audit("rare-ce").unlearned
+    others = np.setdiff1d(np.arange(len(labels)), few)[:300]
+    table(tmp_path / "others.csv", inputs[others], labels[others], header)
+    done = noisewise("audit", "rare.csv", "--test", "others.csv", "--loss", "gce(q=0.7)", "--run", "tested")
+    assert done.exit_code == 0 and "may be wrong.\n" in done.stdout and f"noisewise: {audit('tested').caution}" in done.stderr
+    assert json.loads(noisewise("audit", "tested", "--json").stdout)["tested"] is True
+    assert audit("tested").interval[0] < audit("rare").interval[0]
+    assert "leave that out" in refused("audit", "tested", "--test", "others.csv")
+
+
 def test_what_audit_cannot_do_is_said_before_anything_is_trained_or_written(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     deeper = write_run(tmp_path / "demo/runs/ce", [0, 1, 2])

@@ -388,6 +388,19 @@ def test_a_correction_says_which_classes_it_leaves_empty(tmp_path):
     assert correct(found, decisions={}).emptied == ()
 
 
+def test_a_policy_leaves_no_class_without_labels(tmp_path):
+    """Nothing was learned of class 1, of class 0 two labels are wrong; class 3 would only be left by a label of class 1."""
+    given, said = [0, 0, 0, 0, 1, 1, 2, 2, 2, 3], [0, 0, 2, 2, 3, 3, 2, 2, 2, 0]
+    margins = [2.0 if label == one else -2.0 for label, one in zip(given, said, strict=True)]
+    found = audit(write_run(tmp_path / "run", given, training=[(epoch, margins, said) for epoch in range(1, 30)], classes=4, loss="ce"))
+    assert found.is_issue.tolist() == [label != one for label, one in zip(given, said, strict=True)]
+    for policy in ("relabel", "prune"):
+        corrected = correct(found, policy)
+        assert corrected.emptied == () and corrected.spared == ("class 1", "class 3")
+        assert corrected.changed.tolist() == [False, False, True, True, *[False] * 6]
+        assert repr(corrected).endswith("; those of 'class 1', 'class 3' stay, as none would be left)")
+
+
 @pytest.mark.parametrize("policy", ["relabel", "prune"])
 def test_retraining_on_corrected_labels_mends_a_run_that_memorised_wrong_ones(memorised, tmp_path, policy):
     corrected = correct(audit(memorised), policy)

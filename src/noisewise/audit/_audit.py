@@ -24,7 +24,7 @@ from noisewise.audit._issues import draw_line
 from noisewise.audit._table import ROWS, Block, rows_of, write_blocks
 from noisewise.dynamics import Dynamics
 from noisewise.dynamics._record import codes
-from noisewise.errors import must
+from noisewise.errors import listed, must
 from noisewise.spec import whole
 
 if TYPE_CHECKING:
@@ -113,15 +113,33 @@ class Audit:
         """Why the run is no judge of its labels, in a sentence; None where it is one.
 
         A model that learned little contradicts most labels, and in few epochs none of them is outvoted: the count of doubtful labels
-        is small then, whatever the labels are.
+        is small then, whatever the labels are. One that did not learn a class contradicts all its labels.
         """
         contradicted = int(np.count_nonzero(self.seen & (self.predicted != self.given)))
-        if contradicted <= _FAR_MORE * max(1.0, self.interval[1]):
-            return None
-        return (
-            f"In the end the run predicts another class for {contradicted:,} of {len(self):,} labels, far more than look wrong: it learned "
-            "too little, or in too few epochs, to tell wrong labels from its own mistakes. Train longer, or with another loss."
-        )
+        if contradicted > _FAR_MORE * max(1.0, self.interval[1]):
+            return (
+                f"In the end the run predicts another class for {contradicted:,} of {len(self):,} labels, far more than look wrong: it "
+                "learned too little, or in too few epochs, to tell wrong labels from its own mistakes. Train longer, or with another loss."
+            )
+        if self.unlearned:
+            return (
+                f"In the end the run hardly ever predicts {listed(map(repr, self.unlearned))}: it did not learn that, so that right labels "
+                "of it look wrong too. Train longer, or with another loss, such as ce."
+            )
+        return None
+
+    @cached_property
+    def unlearned(self) -> tuple[str, ...]:
+        """The classes most labels of which are doubtful, while in the end the run predicts them for fewer than a tenth as many examples."""
+        classes = self.dynamics.record.classes
+        of = (self.given, self.predicted[self.predicted >= 0], self.given[self.is_issue])
+        given, predicted, doubted = (np.bincount(labels, minlength=len(classes)) for labels in of)
+        return tuple(classes[place] for place in np.flatnonzero((10 * predicted < given) & (2 * doubted > given)))
+
+    @property
+    def tested(self) -> bool:
+        """Whether the run was tested. Where it was not, nothing tells its own mistakes from wrong labels, and the interval counts both."""
+        return self.dynamics.best is not None
 
     @property
     def best(self) -> Whole:

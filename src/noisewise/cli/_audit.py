@@ -14,7 +14,7 @@ from rich.text import Text
 from noisewise.cli._app import AsJson, app, flag, percent, print_json, say
 from noisewise.cli._asked import only_given, read_for, with_reading
 from noisewise.cli._bar import trained
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, listed, must
 from noisewise.output import check_output, check_replacing
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ def audit(
     epochs: Annotated[
         int | None, typer.Option(help=f"How many passes to train it for: by default {_EPOCHS}.", min=1, show_default=False)
     ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(help="Examples with labels you trust, to tell its mistakes from wrong labels: a path or a name.", show_default=False),
+    ] = None,
     run_folder: Annotated[
         Path | None, typer.Option("--run", help="Where the run on your data goes; by default runs/ and a name.", show_default=False)
     ] = None,
@@ -63,15 +67,20 @@ def audit(
 
     named(score)
     own = not (Path(source) / "settings.json").is_file()
-    training = {"model": model, "embeddings": embeddings or None, "loss": loss, "epochs": epochs, "run": run_folder}
+    training = {"model": model, "embeddings": embeddings or None, "loss": loss, "epochs": epochs, "test": test, "run": run_folder}
     given = list(map(flag, only_given(training | reading)))
     if given and not own:
         raise InputError(f"{source!r} is a run, which is audited as it is. Got {', '.join(given)}; leave that out.")
     target = _LIST if output is None and own else output
     page = None if target is None or not own else target.with_suffix(".html")
     _check_targets(target, page, source)
-    run = _train(source, model, embeddings, loss, epochs or _EPOCHS, run_folder, reading) if own else None
+    run = _train(source, test, model, embeddings, loss, epochs or _EPOCHS, run_folder, reading) if own else None
     found = find(source if run is None else run, score=score)
+    if run is not None and loss is None and run.settings.loss != "ce" and found.unlearned:
+        say(f"{run.settings.loss} did not learn {listed(map(repr, found.unlearned))}; training again with ce.")
+        beside = None if run_folder is None else run_folder.with_name(f"{run_folder.name}-ce")
+        run = _train(source, test, model, embeddings, "ce", epochs or _EPOCHS, beside, reading)
+        found = find(run, score=score)
     written = [] if target is None else [found.write(target)]
     if run is not None and page is not None:
         written += [report(run.path, page, data=run.data, title="Which labels look wrong"), run.path]  # the run is what correct takes
@@ -97,10 +106,18 @@ def _check_targets(target: Path | None, page: Path | None, source: str) -> None:
 
 
 def _train(
-    source: str, model: str | None, embeddings: bool, loss: str | None, epochs: int, folder: Path | None, reading: dict[str, Any]
+    source: str,
+    test: str | None,
+    model: str | None,
+    embeddings: bool,
+    loss: str | None,
+    epochs: int,
+    folder: Path | None,
+    reading: dict[str, Any],
 ) -> Run:
     """A run on the user's own data, with a model that suits them."""
     from noisewise.data import read
+    from noisewise.data._own import is_official
     from noisewise.dynamics import underfitting
     from noisewise.train import fit
     from noisewise.train._folder import RunFolder
@@ -117,9 +134,9 @@ def _train(
     images = data.inputs.ndim == 4
     chosen = model or ("linear" if embeddings else "resnet20" if images else "mlp")
     loss = loss or (_LOSS if underfitting(_LOSS, len(data.classes)) is None else "ce")
-    augment = "crop(2)" if images else "none"
+    augment, test = "crop(2)" if images else "none", source if test is None and is_official(source) else test
     with trained(f"training {chosen} on {len(data):,} examples") as bar:
-        return fit(chosen, data, loss=loss, epochs=epochs, folder=folder, augment=augment, evaluate_every=epochs, watch=bar)
+        return fit(chosen, data, test=test, loss=loss, epochs=epochs, folder=folder, augment=augment, evaluate_every=epochs, watch=bar)
 
 
 def _summary(found: Audit) -> dict[str, Any]:
@@ -128,6 +145,7 @@ def _summary(found: Audit) -> dict[str, Any]:
         "doubtful": found.count,
         "expected_precision": found.expected_precision if found.count else None,
         "interval": list(found.interval),
+        "tested": found.tested,
         "caution": found.caution,
         "worst": [{name: row[name] for name in ("id", "label_quality", "given_label", "suggested_label")} for row in found.table(_SHOWN)],
     }
@@ -147,7 +165,7 @@ def _show(found: Audit) -> None:
     if found.count:
         chance = percent(found.expected_precision)
         words = f"{found.count:,} of {len(found):,} labels are doubtful, with a mean chance of {chance} to be wrong"
-    print(f"{words}; between {low:,.0f} and {high:,.0f} may be wrong.")
+    print(f"{words}; between {low:,.0f} and {high:,.0f} may be wrong{'' if found.tested else ', if the model makes few mistakes itself'}.")
     if found.caution is not None:
         say(found.caution)
 

@@ -42,6 +42,7 @@ class Correction:
         kept: whether it is still there.
         classes: the name of every class.
         policy: what decided: a policy's spec, "by hand" or "from a file".
+        spared: the classes whose labels stay as they were given, since none would have been left.
     """
 
     index: Whole
@@ -52,6 +53,7 @@ class Correction:
     kept: Flags
     classes: tuple[str, ...]
     policy: str
+    spared: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.given)
@@ -59,7 +61,8 @@ class Correction:
     def __repr__(self) -> str:
         changes = ", ".join(f"{number:,} {CHANGED[kind]}" for kind, number in self.changes.items())
         gone = f"; none is left of {listed(map(repr, self.emptied))}" if self.emptied else ""
-        return f"Correction({len(self):,} labels: {changes or 'none changed'}{gone})"
+        stay = f"; those of {listed(map(repr, self.spared))} stay, as none would be left" if self.spared else ""
+        return f"Correction({len(self):,} labels: {changes or 'none changed'}{gone}{stay})"
 
     @property
     def changed(self) -> Flags:
@@ -181,6 +184,9 @@ def correct(
 ) -> Correction:
     """Correct the labels an audit doubts.
 
+    A policy leaves the labels of a class alone where it would leave none of them: more likely than that all are wrong is that the run did
+    not learn the class.
+
     Args:
         found: the audit; or a run, its folder or its dynamics, which is audited first.
         policy: "relabel", "prune" or "soften"; with the quality below which a label is touched, like "prune(below=0.2)", or with how
@@ -203,20 +209,33 @@ def correct(
     """
     chosen_by, found = policies.get(policy), audited(found, "correct")
     if decisions is None:
-        changing, instead = found.is_issue & chosen_by.touches(found.quality, found.lead), found.suggested
-    else:
-        changing, instead = _accepted(found, decisions)
-    labels, share, kept = found.given.copy(), np.ones(len(found)), np.ones(len(found), dtype=bool)
-    given, suggested, quality = found.given[changing], instead[changing], found.quality[changing]
-    labels[changing], share[changing], kept[changing] = chosen_by.decide(given, suggested, quality)
-    classes, decided_by = tuple(found.dynamics.record.classes), repr(chosen_by) if decisions is None else "by hand"
-    corrected = Correction(found.index, tuple(found.ids), found.given, labels, share, kept, classes, decided_by)
+        return _sparing(found, chosen_by)
+    changing, instead = _accepted(found, decisions)
+    corrected = _changed(found, chosen_by, changing, instead, "by hand")
     if (nothing := changing & ~corrected.changed).any():
         raise InputError(
             f"The decisions accept a suggestion for example {found.index[nothing][0]}, for which there is no label other than its own. "
             "Leave it out, or reject it."
         )
     return corrected
+
+
+def _sparing(found: Audit, policy: Policy) -> Correction:
+    """What a policy makes of the doubtful labels, but for those of a class none of which would be left."""
+    changing, spared = found.is_issue & policy.touches(found.quality, found.lead), set[str]()
+    while (corrected := _changed(found, policy, changing, found.suggested, repr(policy))).emptied:
+        spared |= set(corrected.emptied)  # another may go now, that was only left because of labels of this one
+        changing &= ~np.isin(found.given, [corrected.classes.index(name) for name in corrected.emptied])
+    return replace(corrected, spared=tuple(name for name in corrected.classes if name in spared))
+
+
+def _changed(found: Audit, policy: Policy, changing: Flags, instead: Whole, decided_by: str) -> Correction:
+    """All labels, some of which a policy decides on."""
+    labels, share, kept = found.given.copy(), np.ones(len(found)), np.ones(len(found), dtype=bool)
+    given, suggested, quality = found.given[changing], instead[changing], found.quality[changing]
+    labels[changing], share[changing], kept[changing] = policy.decide(given, suggested, quality)
+    classes = tuple(found.dynamics.record.classes)
+    return Correction(found.index, tuple(found.ids), found.given, labels, share, kept, classes, decided_by)
 
 
 def audited(found: Any, owner: str) -> Audit:
