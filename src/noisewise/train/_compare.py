@@ -7,9 +7,11 @@ results. Runs that are finished are not trained again, and one that was interrup
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -260,8 +262,11 @@ def _worker(tasks: Sequence[Task], shared: list[Any], line: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the keyboard is for the process that compares
     torch.set_num_threads(1)
     train_set, test_set = shared
+    said = -math.inf
 
     def say(progress: Progress) -> None:
+        nonlocal said
+        said = time.monotonic()
         try:
             line.send(progress)
         except OSError:  # the process that compares was killed: what is under way is interrupted, without a word
@@ -271,7 +276,7 @@ def _worker(tasks: Sequence[Task], shared: list[Any], line: Any) -> None:
         while (place := line.recv()) is not None:
 
             def tell(step: int, steps: int, place: int = place) -> None:
-                if step % max(1, steps // 200) == 0:
+                if step % max(1, steps // 200) == 0 or time.monotonic() - said > 1:  # soon enough to hear that nobody listens any more
                     say(Progress(place, "running", step, steps))
 
             try:
