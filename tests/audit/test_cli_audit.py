@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -289,7 +290,8 @@ def test_an_interrupted_audit_goes_on_where_it_was(tmp_path):
     before = first.stat().st_mtime_ns
     again = noisewise(*asked)
     assert again.exit_code == 0, again.stderr
-    assert f"noisewise: goes on after step {4 * reached} of 320.\n" in again.stderr
+    (after,) = re.findall(r"noisewise: goes on after step (\d+) of 320\.\n", again.stderr)
+    assert int(after) in (4 * reached - 4, 4 * reached), "an epoch is written down before its checkpoint"
     assert first.stat().st_mtime_ns == before, "the first epoch was not trained again"
     assert json.loads((folder / "status.json").read_text()) == {"state": "finished", "reason": None, "epoch": 80, "step": 80 * 4}
     assert len(rows_of(tmp_path / "issues.csv")) == 400
