@@ -148,7 +148,7 @@ def test_a_class_that_was_not_learned_is_named(tmp_path):
     margins = np.where(given == said, 3.0, -3.0)
     found = audit(write_run(tmp_path / "run", given, training=[(epoch, margins, said) for epoch in range(1, 21)], classes=3, loss="ce"))
     assert found.unlearned == ("class 1",) and found.count == 8
-    assert found.caution.startswith("In the end the run hardly ever predicts 'class 1': it did not learn that")
+    assert found.caution.startswith("In the end the run hardly ever predicts 'class 1': it did not learn to, and right labels look wrong")
     assert not found.tested
 
 

@@ -123,8 +123,8 @@ class Audit:
             )
         if self.unlearned:
             return (
-                f"In the end the run hardly ever predicts {listed(map(repr, self.unlearned))}: it did not learn that, so that right labels "
-                "of it look wrong too. Train longer, or with another loss, such as ce."
+                f"In the end the run hardly ever predicts {listed(map(repr, self.unlearned))}: it did not learn to, and right labels look "
+                "wrong there too. Train longer, or with another loss, such as ce."
             )
         return None
 
