@@ -79,7 +79,7 @@ def surveyed(task: tuple[str, str, int]) -> dict[str, Any]:
             "doubted": one.is_issue.mean(),
             "precision": shares(wrong, one.is_issue)["precision"] if wrong.any() else np.nan,
             "after": (correct(one).labels != true).mean(),
-            **{f"held {tested}": audit.interval[0] <= wrong.sum() <= audit.interval[1] for tested, audit in found.items()},
+            **{f"held {tested}": said.interval[0] <= wrong.sum() <= said.interval[1] for tested, said in found.items()},
         }
 
 

@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import time
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
 
 import noisewise
+from costs import with_peak
 from noisewise import InputError, curriculum, losses
 from noisewise.dynamics import Dynamics, Record, split_estimate, underfitting
 
@@ -488,13 +488,7 @@ def test_a_long_record_is_read_in_the_memory_of_a_few_epochs(tmp_path):
         np.save(training / f"predictions-{epoch:05d}.npy", np.roll(predictions, epoch))
     whole = epochs * (margins.nbytes + predictions.nbytes)
     run = Dynamics(folder)
-    tracemalloc.start()
-    try:
-        run.summary()
-        run.margin_histograms(50)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    _, peak = with_peak(lambda: (run.summary(), run.margin_histograms(50)))
     assert peak < 0.4 * whole
     assert peak < 110 * number  # a dozen float64 columns, however many epochs there are
 

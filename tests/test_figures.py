@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import tracemalloc
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import noisewise
+from costs import with_peak
 from noisewise import InputError, draw
 from noisewise.audit import audit
 from noisewise.cli import app
@@ -226,12 +226,7 @@ def test_a_film_of_many_examples_takes_the_memory_of_one_epoch(tmp_path: Path) -
         np.save(folder / f"record/training/margins-{epoch:05d}.npy", rng.normal(epoch, 3, size=number).astype(np.float16))
         np.save(folder / f"record/training/predictions-{epoch:05d}.npy", labels.astype(np.int32))
     run = Dynamics(folder)
-    tracemalloc.start()
-    try:
-        found = film(run)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    found, peak = with_peak(lambda: film(run))
     assert len(found.epochs) == epochs and sum(int(counts.sum()) for counts in found.counts.values()) == number * epochs
     assert peak < 25 * number, "labels and one epoch of margins, however many epochs there are"
 

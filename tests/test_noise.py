@@ -8,7 +8,6 @@ import os
 import pickle
 import random
 import re
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from compared import Compared
+from costs import Compared, with_peak
 from noisewise.data import from_arrays
 from noisewise.errors import InputError
 from noisewise.noise import CIFAR100_SUPERCLASSES, CLASS_MAPS, Matrix, Stream, corrupt, registry
@@ -435,12 +434,7 @@ def test_a_matrix_writes_its_numbers_once_and_again_when_they_are_others(monkeyp
 )
 def test_many_classes_take_no_more_matrices_than_a_noise_needs(spec, matrices):
     number = 2000
-    tracemalloc.start()
-    try:
-        result = corrupt(np.arange(number), spec)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    result, peak = with_peak(lambda: corrupt(np.arange(number), spec))
     assert peak < matrices * 8 * number**2
     assert result.asked.shape == result.realised.shape == (number, number)
     assert torch.equal(result.realised.argmax(1), result.labels)

@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import StratifiedKFold
 from torch.nn import functional
 
+from costs import with_peak
 from noisewise import InputError, fit
 from noisewise.audit import _audit, _evidence, _table, audit, find_label_issues
 from noisewise.audit._issues import draw_line
@@ -420,12 +420,7 @@ def test_probabilities_are_copied_once_and_left_as_they_are(kind):
     number, classes = 2000, 500
     given = np.random.default_rng(0).dirichlet(np.ones(classes), number).astype(kind)
     labels, before = given.argmax(1), given.copy()
-    tracemalloc.start()
-    try:
-        from_tensor = find_label_issues(labels, torch.from_numpy(given))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    from_tensor, peak = with_peak(lambda: find_label_issues(labels, torch.from_numpy(given)))
     assert peak < 0.5 * 8 * given.size, "beside the tensor that was made of them, which is not counted here"
     from_array = find_label_issues(labels, given)
     np.testing.assert_array_equal(from_tensor.label_quality, from_array.label_quality)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from short_runs import QUICK, SETTINGS
 
-from compared import Compared
+from costs import Compared
 from noisewise import InputError, fit
 from noisewise.audit import audit, find_label_issues
 from noisewise.audit._examples import examples_as_given

@@ -7,7 +7,6 @@ import contextlib
 import datetime
 import os
 import re
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from PIL import Image, ImageOps
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
-from compared import Compared
+from costs import Compared, with_peak
 from noisewise.data import Dataset, ImageFiles, Stream, from_arrays, from_folder, from_hf, from_table, read, split
 from noisewise.data._table import Table, _chosen, _named
 from noisewise.errors import InputError
@@ -196,17 +195,12 @@ def test_a_file_without_rows_or_of_another_encoding_is_refused(tmp_path: Path, c
 
 
 def test_a_table_is_read_without_holding_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noisewise.data._table._CELLS", 4096, raising=False)
+    monkeypatch.setattr("noisewise.data._table._CELLS", 4096)
     path = tmp_path / "long.csv"
     numbers = np.random.default_rng(0).normal(size=(10_000, 16))
     lines = (",".join([*map(repr, row), f"00{place % 3}"]) for place, row in enumerate(numbers.tolist()))
     path.write_text("\n".join([",".join([*map(str, range(16)), "label"]), *lines]))
-    tracemalloc.start()
-    try:
-        data = from_table(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    data, peak = with_peak(lambda: from_table(path))
     assert peak < 3 * path.stat().st_size, "and not ten times as much"
     assert torch.equal(data.inputs, torch.from_numpy(numbers).float()) and data.classes == ("000", "001", "002")
 

@@ -10,7 +10,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix
 from torch.nn import functional
 
+from costs import with_peak
 from noisewise import Recorder, compare, fit
 from noisewise.audit import audit
 from noisewise.correct import correct, retrain
@@ -274,12 +274,8 @@ def test_a_heat_map_of_some_classes_makes_no_table_of_all(tmp_path: Path) -> Non
     record.finish()
     reading = _gather._read(tmp_path / "run")
     assert reading.audit is not None
-    tracemalloc.start()
-    try:
-        assert len(_matrices(reading, reading.audit)[0]["names"]) == 20
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    matrices, peak = with_peak(lambda: _matrices(reading, reading.audit))
+    assert len(matrices[0]["names"]) == 20
     assert peak < number**2
 
 

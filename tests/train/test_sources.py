@@ -19,7 +19,7 @@ from PIL import Image
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
-from compared import Compared
+from costs import Compared
 from noisewise import InputError, fit
 from noisewise.audit._examples import examples_as_given
 from noisewise.cli import app

@@ -1,6 +1,7 @@
 """A run is the same whatever the caller has set before, and leaves all of that as it was."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -10,18 +11,15 @@ from torch import nn
 from noisewise import fit
 
 
+@contextmanager
 def default_dtype(dtype):
     """A block in which new tensors have some type."""
-
-    class Block:
-        def __enter__(self):
-            self.before = torch.get_default_dtype()
-            torch.set_default_dtype(dtype)
-
-        def __exit__(self, *error):
-            torch.set_default_dtype(self.before)
-
-    return Block()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 SURROUNDINGS = {

@@ -24,7 +24,7 @@ _VOTES = 1 << 25  # votes held at a time, examples times classes: 128 MiB
 _TRUST = 2.0  # a label is innocent until proven wrong: it starts with the votes of two epochs that tell the most
 _FEWEST = 0.02  # the share of wrong labels that is reckoned with at least
 _LEAST = 1e-9  # epochs that tell nothing still rank the labels that no other epoch tells apart
-_LEARNED = 0.25  # a class counts as learned in an epoch that predicted it for so many of those that are predicted to have it at the end
+_LEARNED = 0.25  # a class counts as learned once an epoch predicts it so often, for every time that it is predicted at the end
 
 _NUMBERS: Floats = np.nan_to_num(MARGINS)  # what is worked out for an example that was not seen is multiplied by 0
 _HOPELESS = int(_NUMBERS.argmin())  # the lowest margin there is

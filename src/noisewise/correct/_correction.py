@@ -137,7 +137,7 @@ class Correction:
             classes: the name of every class, in order.
         """
         rows = _read_rows(Path(path))
-        numbers = {name: place for place, name in enumerate(classes)}
+        numbers = places_of(classes)
         try:
             given = np.array([numbers[row["given_label"]] for row in rows])
             labels = np.array([numbers[row["label"] or row["given_label"]] for row in rows])
@@ -223,10 +223,11 @@ def correct(
 def _sparing(found: Audit, policy: Policy) -> Correction:
     """What a policy makes of the doubtful labels, but for those of a class none of which would be left."""
     changing, spared = found.is_issue & policy.touches(found.quality, found.lead), set[str]()
+    places = places_of(found.dynamics.record.classes)
     while (corrected := _changed(found, policy, changing, found.suggested, repr(policy))).emptied:
         spared |= set(corrected.emptied)  # another may go now, that was only left because of labels of this one
-        changing &= ~np.isin(found.given, [corrected.classes.index(name) for name in corrected.emptied])
-    return replace(corrected, spared=tuple(name for name in corrected.classes if name in spared))
+        changing &= ~np.isin(found.given, [places[name] for name in corrected.emptied])
+    return replace(corrected, spared=tuple(name for name in places if name in spared))
 
 
 def _changed(found: Audit, policy: Policy, changing: Flags, instead: Whole, decided_by: str) -> Correction:

@@ -165,12 +165,12 @@ def _undisturbed(place: torch.device) -> Iterator[None]:
             modes.enter_context(torch.autocast(device, enabled=False, cache_enabled=False))
         modes.enter_context(torch.random.fork_rng([place] if place.type == "cuda" else []))  # training seeds them
         cudnn = torch.backends.cudnn
-        modes.callback(_set, cudnn.benchmark, cudnn.deterministic, torch.get_default_dtype())
-        _set(False, True, torch.float32)
+        modes.callback(_set_defaults, cudnn.benchmark, cudnn.deterministic, torch.get_default_dtype())
+        _set_defaults(False, True, torch.float32)
         yield
 
 
-def _set(benchmark: bool, deterministic: bool, dtype: torch.dtype) -> None:
+def _set_defaults(benchmark: bool, deterministic: bool, dtype: torch.dtype) -> None:
     """Whether cuDNN tries its kernels out or takes the same ones every time, and what new tensors are."""
     torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = benchmark, deterministic
     torch.set_default_dtype(dtype)

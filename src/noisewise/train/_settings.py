@@ -71,7 +71,7 @@ class Settings:
         evaluate_every: epochs between evaluations.
         clean_pass: whether an evaluation also goes over the training set, in eval mode and without augmentation.
         checkpoint_every: epochs between checkpoints.
-        precision: "float32", "bfloat16" (the last layer stays in float32), or "auto": bfloat16 on a GPU.
+        precision: "float32", "bfloat16" (the last layer of our own models stays in float32), or "auto": bfloat16 on a GPU.
         compile: whether to compile the model.
         device: "auto" (a CUDA GPU if there is one), "cpu", "cuda" or "cuda:1"; Apple's GPUs are not used.
     """
