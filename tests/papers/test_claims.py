@@ -98,7 +98,8 @@ def test_the_noise_whose_pairs_snr_does_not_order_is_named() -> None:
     "words",
     [
         *("MAE underfits with many classes", "CE memorises", "Scaling repairs MAE", "Schedules decide robustness"),
-        *("IMAE's own numbers", "The curriculum paper's own numbers"),
+        *("The best λ rises with the noise rate", "Snr orders robustness", "Correcting labels and training again gains"),
+        *("IMAE's own numbers", "GR's own numbers", "The curriculum paper's own numbers"),
     ],
 )
 def test_the_committed_results_show_it(words: str) -> None:
@@ -150,8 +151,9 @@ PAPER = {**dict.fromkeys(("name", "short", "title", "authors", "reference"), "x"
 
 
 def test_an_explanation_stands_beside_the_cells_it_is_for(tmp_path: Path) -> None:
-    differs = [{"row": "CE", "column": "final", "why": "a slower schedule."}, {"column": "best", "loss": "mae", "why": "never shown."}]
-    (recipe,) = read({**PAPER, "table1": {**TABLE, "differs": differs}})
+    why = {"slower": "a slower schedule.", "never": "never shown."}
+    differs = [{"row": "CE", "column": "final", "why": "slower"}, {"column": "best", "loss": "mae", "why": "never"}]
+    (recipe,) = read({**PAPER, "why": why, "table1": {**TABLE, "differs": differs}})
     found = made(tmp_path, [(one, 45.0) for one in recipe.cells])
     assert [(one.cell.words, one.cell.metric) for one in compared(recipe, found) if one.beyond] == [
         ("CE", "best"),

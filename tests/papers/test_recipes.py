@@ -275,6 +275,7 @@ CELLS = {**ROW, "block": [{"rows": [["CE", "ce", 1.0, 2.0]]}]}
         ({"chosen": ["seed"]}, "There is no choice named 'seed'"),
         ({"same_as": "table9"}, "There is no table above named 'table9'"),
         ({**CELLS, "differs": [{"row": "CE"}]}, "What differs in x/table1 must say why. Got {'row': 'CE'}; give it a why."),
+        ({**CELLS, "differs": [{"row": "CE", "why": "x"}]}, "There is no reason named 'x'"),
         ({**CELLS, "differs": [{"row": "CCE", "why": "x"}]}, "What differs in x/table1 must be a cell that is trained. Got {'row': 'CCE'}"),
     ],
 )

@@ -4,13 +4,14 @@ A recipe is read from a TOML file beside this module, one file per paper and one
 
     [settings.cifar10]            settings of a run, under a name that recipes `use`
     [chosen]                      what we chose where the paper is silent, and why, under names that recipes list
+    [why]                         why numbers of ours differ from the paper's, where that is known, likewise
     [table6]                      id "imae/table6"
     caption, use, chosen, …       and any setting of a run, for all its blocks
     [[table6.block]]              a part of the table with some settings in common
     columns                       what the columns are: metrics, or values of the setting named by `across`
     rows                          what the paper calls it, what was trained (a loss spec, or a table of settings), the numbers
-    differs                       why numbers of ours differ from the paper's, where that is known: tables that name a row, a
-                                  column or settings, whichever it takes to tell the cells apart, and say `why`
+    differs                       where numbers differ: tables that name a row, a column or settings, whichever it takes to tell
+                                  the cells apart, and `why`
 
 A number is as printed: 84.0, "56.11 ± 1.35", or "–" for none. Rows of a block that is `quoted` from elsewhere have no settings
 and are never trained. This module reads and checks; it must not train, nor know how results are shown.
@@ -31,7 +32,7 @@ from noisewise.papers._metrics import METRICS
 from noisewise.train import Settings
 
 SETTINGS = {field.name for field in fields(Settings)} - {"seed"}
-_OF_A_PAPER = {"name", "short", "title", "authors", "reference", "settings", "chosen"}
+_OF_A_PAPER = {"name", "short", "title", "authors", "reference", "settings", "chosen", "why"}
 _OF_A_BLOCK = {"across", "columns", "metric", "quoted", "rows", "times"}
 _OF_A_RECIPE = {"caption", "use", "chosen", "slips", "not_run", "nothing", "seeds", "over", "reading", "tested"} | {
     *("same_as", "of", "computed", "picture", "losses", "classes", "block", "differs")
@@ -216,20 +217,22 @@ def _recipe(paper: Paper, key: str, content: Mapping[str, Any], written: Mapping
         seeds=tuple(content.get("seeds", (0,))),
         chosen=tuple(_named("choice", written["chosen"], one) for one in content.get("chosen", ())),
         slips=tuple(content.get("slips", ())),
-        differs=tuple(_difference(name, cells, one) for one in content.get("differs", ())),
+        differs=tuple(_difference(name, cells, one, written.get("why", {})) for one in content.get("differs", ())),
         same_as=f"{paper.name}/{content['same_as']}" if "same_as" in content else None,
         **{one: content[one] for one in plain if one in content},
     )
 
 
-def _difference(name: str, cells: tuple[Cell, ...], written: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+def _difference(
+    name: str, cells: tuple[Cell, ...], written: Mapping[str, Any], reasons: Mapping[str, str]
+) -> tuple[Mapping[str, Any], str]:
     """Where a number differs, and why."""
     where = {one: value for one, value in written.items() if one != "why"}
     if not written.get("why"):
         raise InputError(f"What differs in {name} must say why. Got {where}; give it a why.")
     if not any(cell.fits(**where) for cell in cells):
         raise InputError(f"What differs in {name} must be a cell that is trained. Got {where}; name a row, a column or settings it has.")
-    return where, written["why"]
+    return where, _named("reason", reasons, written["why"])
 
 
 def _named(kind: str, known: Mapping[str, Any], name: str | None) -> Any:
