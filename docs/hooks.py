@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import noisewise
-from noisewise import describe, papers
+from noisewise import describe, integrations, papers
 
 HERE = Path(__file__).parent
 _WITHOUT_REFERENCE = ("cli", "demo", "describe", "output", "spec")  # the command line's own, and what losses are made with
@@ -116,8 +116,9 @@ def reference_page() -> str:
 
 def public_modules() -> list[str]:
     """The modules a user imports from."""
-    found = (module.name for module in pkgutil.iter_modules(noisewise.__path__))
-    return [name for name in found if not name.startswith("_") and name not in _WITHOUT_REFERENCE]
+    own = [module.name for module in pkgutil.iter_modules(noisewise.__path__) if module.name != "integrations"]
+    guests = [f"integrations.{module.name}" for module in pkgutil.iter_modules(integrations.__path__)]
+    return [name for name in sorted(own + guests) if not name.startswith("_") and name not in _WITHOUT_REFERENCE]
 
 
 def public_names(module_name: str) -> list[str]:

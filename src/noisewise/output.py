@@ -99,11 +99,15 @@ def _part(file: Path) -> Path:
 
 
 @contextmanager
-def written_whole(file: Path) -> Iterator[Path]:
+def written_whole(file: Path, sweep: bool = True) -> Iterator[Path]:
     """A path to write to, which takes the file's name when the block ends well and is gone when it does not.
 
     The path is nobody else's: of several who write one file, each writes its own, and the last to end has the file. What one that was
     killed left is removed by whoever writes the same file a day later.
+
+    Args:
+        file: the file.
+        sweep: whether to look for what was left, which takes the longer the more files lie beside it.
 
     Example:
         >>> import tempfile
@@ -114,7 +118,8 @@ def written_whole(file: Path) -> Iterator[Path]:
         ['list.txt']
     """
     part = _part(file)
-    _sweep(file)
+    if sweep:
+        _sweep(file)
     try:
         yield part
         part.replace(file)

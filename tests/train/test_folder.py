@@ -13,6 +13,7 @@ from test_killed import TRAINED, Trainer
 from test_resume import status, stopped_at
 from torch import nn
 
+import noisewise.train._folder
 from noisewise import InputError, fit
 from noisewise.train import Run
 from noisewise.train._folder import KEPT_CHECKPOINTS, RunFolder
@@ -173,6 +174,21 @@ def test_a_margin_beyond_half_precision_is_recorded_as_the_largest_it_has(tmp_pa
     RunFolder(tmp_path).write_record("training", 1, torch.tensor([-1e6, 2.5, 1e6, torch.nan]), torch.tensor([0, 1, 2, -1]))
     margins = np.load(tmp_path / "record/training/margins-00001.npy")
     np.testing.assert_array_equal(margins, [-65504, 2.5, 65504, np.nan])
+
+
+def test_what_an_epoch_writes_does_not_grow_with_those_before(tmp_path, monkeypatch):
+    """Small tables are trained for thousands of epochs: none of them reads the lines, nor lists the files, of the others."""
+    looks = []
+    settings = {name: value for name, value in QUICK.items() if name != "epochs"}
+    scan, read = os.scandir, noisewise.train._folder.read_metrics
+    monkeypatch.setattr(noisewise.train._folder, "read_metrics", lambda path: looks.append(path) or read(path))
+    monkeypatch.setattr(os, "scandir", lambda path=".": ("record" in str(path) and looks.append(path)) or scan(path))
+    numbers = []
+    for epochs in (2, 9):
+        looks.clear()
+        fit("mlp", clusters(), folder=tmp_path / str(epochs), epochs=epochs, **settings)
+        numbers.append(len(looks))
+    assert numbers[0] == numbers[1] > 0
 
 
 def test_checkpoints_are_kept_and_read_by_their_number(tmp_path):

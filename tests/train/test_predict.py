@@ -10,7 +10,7 @@ from torch import nn
 
 from noisewise import InputError, fit
 from noisewise.data import augmentations, load
-from noisewise.train._run import EVALUATION_BATCH
+from noisewise.train._predictor import EVALUATION_BATCH
 
 ASKED = {**QUICK, "epochs": 1}
 

@@ -36,8 +36,9 @@ from noisewise.train._folder import RunFolder, ending, in_a_name
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
+from noisewise.train._predictor import EVALUATION_BATCH
 from noisewise.train._processes import joined, wait_for_all
-from noisewise.train._run import EVALUATION_BATCH, Run, is_ours, settings_of
+from noisewise.train._run import Run, is_ours, settings_of
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, check_apart, gather, provenance
@@ -535,7 +536,7 @@ class _Training:
 
     def _write(self, epoch: int, line: dict[str, Any]) -> None:
         self.folder.write_record("training", epoch, self.step.tally.margins, self.step.tally.predictions)
-        self.folder.write_metrics([*self.folder.metrics(), line])
+        self.folder.add_metrics(line)
         self._status("running", epoch=epoch, step=line["step"])
         self._tell(lambda logger: logger.log(line, line["step"]))
 

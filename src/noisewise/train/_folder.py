@@ -40,6 +40,7 @@ from noisewise.spec import in_short
 
 KEPT_CHECKPOINTS = 2
 _LONGEST_WORDS = 100  # two of them and a seed make a name that every file system takes
+_METRICS = "metrics.jsonl"
 _FIRST = "provenance.json"
 _START = (_FIRST, "classes.json", "labels/given.npy", "labels/index.npy", "labels/true.npy", "labels/ids.json", "status.json")
 """What is written before the settings, the first of them first."""
@@ -165,8 +166,10 @@ class RunFolder:
         np.save(buffer, values, allow_pickle=False)
         self._write(name, buffer.getvalue())
 
-    def write_metrics(self, lines: list[dict[str, Any]]) -> None:
-        self._write("metrics.jsonl", "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode())
+    def add_metrics(self, line: Mapping[str, Any]) -> None:
+        """Write down one more epoch; those before it are copied as they are, because there may be thousands."""
+        path = self.path / _METRICS
+        self._write(_METRICS, (path.read_bytes() if path.exists() else b"") + _as_line(line))
 
     def metrics(self) -> list[dict[str, Any]]:
         return list(read_metrics(self.path))
@@ -236,7 +239,7 @@ class RunFolder:
 
     def forget_after(self, epoch: int) -> None:
         """Remove what was written after an epoch: training goes on from there."""
-        self.write_metrics([line for line in self.metrics() if line["epoch"] <= epoch])
+        self._write(_METRICS, b"".join(_as_line(line) for line in self.metrics() if line["epoch"] <= epoch))
         for path in (self.path / "record").glob("*/*-*.npy"):
             if _epoch(path) > epoch:
                 path.unlink()
@@ -245,7 +248,7 @@ class RunFolder:
         path = self.path / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with written_whole(path) as part, part.open("wb") as file:
+            with written_whole(path, sweep=False) as part, part.open("wb") as file:  # `held` has swept
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -292,6 +295,10 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         found[name] = held.clone() if place in places else held
         places.add(place)
     return found
+
+
+def _as_line(line: Mapping[str, Any]) -> bytes:
+    return (json.dumps(line, allow_nan=False) + "\n").encode()
 
 
 def _is_part(name: str) -> bool:

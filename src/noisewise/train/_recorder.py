@@ -250,7 +250,7 @@ class Recorder:
         line |= {name: float(value) for name, value in metrics.items()}
         self._epoch += 1
         self._folder.write_record("training", self._epoch, tally.margins, tally.predictions)
-        self._folder.write_metrics([*self._folder.metrics(), line])
+        self._folder.add_metrics(line)
         self._settings = replace(self._settings, epochs=self._epoch)
         self._folder.write_settings(self._settings.as_json())
         self._folder.write_status("running", epoch=self._epoch, step=self._step)

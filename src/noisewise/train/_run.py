@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from noisewise.data import augmentations
-from noisewise.data._arrays import as_inputs, like_those
 from noisewise.dynamics._record import FORMAT, read_settings
 from noisewise.errors import InputError
 from noisewise.models import Classifier
 from noisewise.models import get as get_model
 from noisewise.spec import in_short
 from noisewise.train._folder import RunFolder
+from noisewise.train._predictor import Predictor
 from noisewise.train._settings import Settings
 
 if TYPE_CHECKING:
     from noisewise.audit import Audit
     from noisewise.dynamics import Dynamics
-
-EVALUATION_BATCH = 1024
 
 
 class Run:
@@ -130,18 +127,16 @@ class Run:
             ...     [run.classes[number] for number in run.predict([[0.0], [2.5]]).argmax(1)]
             ['short', 'long']
         """
+        return self.predictor(into).scores(inputs).softmax(1)
+
+    def predictor(self, into: torch.nn.Module | None = None) -> Predictor:
+        """What predicts, read once: it needs the folder no more, and can be pickled.
+
+        Args:
+            into: see `model`.
+        """
         origin = self._folder.read_json("provenance.json", needs=("normalise",))
-        raw = like_those(as_inputs(inputs), origin.get("type", ""), "The inputs given to predict", scaled=origin["normalise"] is not None)
-        shape = tuple(origin.get("shape", raw.shape[1:]))  # the oldest runs do not say
-        if raw.shape[1:] != shape:
-            raise InputError(
-                f"The run in {str(self.path)!r} was trained on examples shaped {shape}. Got {tuple(raw.shape[1:])}; give inputs like those."
-            )
-        scaled = torch.Tensor.float if origin["normalise"] is None else augmentations.get(origin["normalise"])
-        model = self.model(into)
-        device = next(model.parameters(), raw).device
-        with torch.no_grad():
-            return torch.cat([model(scaled(batch.to(device))).float().softmax(1) for batch in torch.split(raw, EVALUATION_BATCH)])
+        return Predictor(self.model(into), origin["normalise"], origin.get("shape"), origin.get("type", ""), f"run in {str(self.path)!r}")
 
     def __fspath__(self) -> str:
         """A run stands for its folder wherever one is asked for."""

@@ -1,0 +1,151 @@
+"""A classifier of scikit-learn's kind: for pipelines, cross-validation and searches. It trains with `fit`, like everything here."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.extmath import softmax
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import nn
+
+from noisewise.data import Dataset, from_arrays
+from noisewise.errors import InputError
+from noisewise.train import Run, fit
+
+_SETTINGS = ("loss", "epochs", "batch_size", "optimiser", "schedule", "weight_decay", "clip", "device")
+
+
+class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A network that is trained on a table of numbers with labels you cannot fully trust.
+
+    Columns are brought to mean 0 and variance 1. Everything but `random_state` and `folder` is as in `noisewise.fit`.
+
+    Args:
+        model: a model spec, or your own module that turns rows into scores; a copy of it is trained.
+        loss: a loss spec, or a loss.
+        epochs: how many passes over the rows.
+        batch_size: rows per update.
+        optimiser: an optimiser spec.
+        schedule: a learning-rate schedule spec.
+        weight_decay: L2 penalty.
+        clip: largest norm of the whole gradient, or None.
+        device: "auto" (a CUDA GPU if there is one), "cpu", "cuda" or "cuda:1".
+        random_state: a seed; None draws one, and a RandomState is drawn from.
+        folder: where the run is left, for the report and the audit; by default it is not kept. One folder holds one run, so leave it out
+            of cross-validation and searches.
+
+    Attributes:
+        classes_: the classes, sorted.
+        n_features_in_: the number of columns.
+        feature_names_in_: their names, if those trained on had some.
+        run_: the run, if a folder was given, and else None.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.model_selection import cross_val_score
+        >>> inputs, labels = load_iris(return_X_y=True)
+        >>> scores = cross_val_score(RobustClassifier(loss="gce(q=0.7)", random_state=0), inputs, labels)
+        >>> bool(scores.mean() > 0.9)
+        True
+    """
+
+    def __init__(
+        self,
+        model: str | nn.Module = "mlp",
+        loss: Any = "gce(q=0.7)",
+        *,
+        epochs: int = 50,
+        batch_size: int = 32,
+        optimiser: Any = "sgd(lr=0.1, momentum=0.9)",
+        schedule: Any = "cosine",
+        weight_decay: float = 1e-4,
+        clip: float | None = None,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        self.model = model
+        self.loss = loss
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimiser = optimiser
+        self.schedule = schedule
+        self.weight_decay = weight_decay
+        self.clip = clip
+        self.device = device
+        self.random_state = random_state
+        self.folder = folder
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train.
+
+        Args:
+            X: rows of numbers: an array or a DataFrame.
+            y: a label for each, some of them wrong.
+
+        Returns:
+            Itself.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float32)
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        classes, numbers = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(f"The labels given to RobustClassifier must be of at least two classes. Got 1 class, {classes.tolist()[0]!r}.")
+        names = classes.astype(str)
+        with tempfile.TemporaryDirectory() as passing:
+            run = self._trained(from_arrays(X, names[numbers], classes=names.tolist()), Path(passing, "run"))
+            self.predictor_ = run.predictor(copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else None)
+        self.run_ = None if self.folder is None else run
+        self.classes_ = classes
+        return self
+
+    def _trained(self, data: Dataset, passing: Path) -> Run:
+        """The run, in the folder asked for, or in one that passes and needs to hold the model alone."""
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        if self.folder is None:
+            settings |= {"evaluate_every": self.epochs, "checkpoint_every": self.epochs, "clean_pass": False}
+        return fit(copy.deepcopy(self.model), data, seed=self._seed(), folder=self.folder or passing, **settings)
+
+    def _seed(self) -> int:
+        given = self.random_state
+        return int(given) if isinstance(given, int | np.integer) else int(check_random_state(given).randint(2**31))
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Scores, a column for each class; of two classes how far the second stands above the first.
+
+        Args:
+            X: rows like those trained on.
+        """
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """The probability of every class, in the order of `classes_`.
+
+        Args:
+            X: rows like those trained on.
+        """
+        return np.asarray(softmax(self._scores(X)))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class with the highest score.
+
+        Args:
+            X: rows like those trained on.
+        """
+        best = self._scores(X).argmax(1)
+        return np.asarray(self.classes_[best])
+
+    def _scores(self, X: Any) -> NDArray[Any]:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float32, reset=False)
+        return self.predictor_.scores(X).double().cpu().numpy()

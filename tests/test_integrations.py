@@ -1,0 +1,173 @@
+"""Inside other libraries: what those ask of a guest, checked by their own checks where they have some."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict, cross_val_score
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+from torch import nn
+
+import noisewise
+from noisewise.audit import find_label_issues
+from noisewise.integrations.sklearn import RobustClassifier
+
+_LEFT_OUT = {
+    "check_methods_subset_invariance",  # to 1e-7, where sums in float32 vary with the number of rows; below is our own
+    "check_array_api_input",  # of arrays of other libraries, which scipy must be told of before it is imported
+}
+CHECKS = [check for _, check in estimator_checks_generator(RobustClassifier()) if check.func.__name__ not in _LEFT_OUT]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.func.__name__)
+def test_it_is_a_classifier_of_scikit_learns(check: Any) -> None:
+    check(RobustClassifier())
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, labels, and labels 40 % of which are wrong."""
+    rows, labels = load_digits(return_X_y=True)
+    noisy = noisewise.corrupt(torch.from_numpy(labels), "symmetric(0.4, flips='exact')", num_classes=10, seed=0).labels.numpy()
+    return rows, labels, noisy
+
+
+def test_with_wrong_labels_it_beats_scikit_learns_network(digits: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    rows, labels, noisy = digits
+    train = np.arange(len(rows)) % 3 != 0
+    ours = RobustClassifier(random_state=0).fit(rows[train], noisy[train])
+    theirs = make_pipeline(StandardScaler(), MLPClassifier((256, 256), random_state=0, max_iter=50, learning_rate_init=0.01, tol=0))
+    with pytest.warns(Warning, match="Maximum iterations"):
+        theirs.fit(rows[train], noisy[train])
+    right = [one.score(rows[~train], labels[~train]) for one in (ours, theirs)]
+    assert right[0] > 0.9 > right[1] + 0.1, right
+
+
+def test_rows_are_tested_one_by_one_as_all_together(digits: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    rows, _, noisy = digits
+    ours = RobustClassifier(epochs=2, random_state=0).fit(rows, noisy)
+    one_by_one = np.concatenate([ours.decision_function(rows[[number]]) for number in range(20)])
+    np.testing.assert_allclose(one_by_one, ours.decision_function(rows[:20]), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(ours.predict(rows), ours.decision_function(rows).argmax(1))
+
+
+def test_the_same_seed_gives_the_run_of_fit(tmp_path: Path) -> None:
+    rows, labels = load_iris(return_X_y=True)
+    run = noisewise.fit("mlp(hidden=(8,))", (rows, labels), loss="ce", epochs=3, batch_size=16, seed=7, folder=tmp_path / "run")
+    ours = RobustClassifier("mlp(hidden=(8,))", "ce", epochs=3, batch_size=16, random_state=7).fit(rows, labels)
+    np.testing.assert_allclose(ours.predict_proba(rows), run.predict(rows).numpy(), rtol=1e-5)
+    again = clone(ours).fit(rows, labels)
+    np.testing.assert_array_equal(again.predict_proba(rows), ours.predict_proba(rows))
+    other = RobustClassifier("mlp(hidden=(8,))", "ce", epochs=3, batch_size=16).fit(rows, labels)
+    assert not np.allclose(other.predict_proba(rows), ours.predict_proba(rows)), "no seed, another network"
+
+
+def test_a_search_finds_a_loss(digits: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    rows, _, noisy = digits
+    search = GridSearchCV(RobustClassifier(epochs=15, random_state=0), {"loss": ["ce", "gce(q=0.7)"]}, cv=StratifiedKFold(2), n_jobs=2)
+    search.fit(rows, noisy)
+    assert search.best_params_ == {"loss": "gce(q=0.7)"}, search.cv_results_["mean_test_score"]
+    assert not list(Path().glob("runs")), "no folder is left behind"
+
+
+def test_probabilities_of_folds_name_the_wrong_labels(digits: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    rows, labels, noisy = digits
+    folds = cross_val_predict(RobustClassifier(epochs=20, random_state=0), rows, noisy, method="predict_proba", cv=3)
+    found = find_label_issues(noisy, folds)
+    wrong, doubted = noisy != labels, found.is_label_issue
+    assert wrong[doubted].mean() > 0.8 and doubted[wrong].mean() > 0.9
+
+
+def test_a_folder_keeps_the_run_for_the_audit(digits: tuple[np.ndarray, np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    rows, labels, noisy = digits
+    names = np.array([f"digit {number}" for number in range(10)])
+    ours = RobustClassifier(epochs=10, random_state=0, folder=tmp_path / "run").fit(rows, names[noisy])
+    assert ours.run_.classes == tuple(names) and len(ours.run_.metrics) == 10
+    found = ours.run_.find_label_issues()
+    assert (noisy != labels)[found.is_issue].mean() > 0.9
+    with pytest.raises(noisewise.InputError, match="holds a run"):
+        clone(ours).fit(rows[:100], names[noisy[:100]])
+
+
+@pytest.mark.parametrize("labels", [np.array([3, 1, 10]), np.array(["b", "a", "c"]), np.array([True, False]), np.array([0.5, 2.0, -1.0])])
+def test_labels_come_back_as_they_were_given(labels: np.ndarray) -> None:
+    if labels.dtype == float:
+        labels = labels.round()  # whole numbers that are floats are labels to scikit-learn too
+    rows = np.eye(len(labels)).repeat(10, axis=0)
+    given = labels.repeat(10)
+    ours = RobustClassifier(epochs=10, random_state=0).fit(rows, given)
+    assert ours.classes_.dtype == labels.dtype
+    np.testing.assert_array_equal(ours.classes_, np.unique(labels))
+    np.testing.assert_array_equal(ours.predict(rows), given)
+    np.testing.assert_array_equal(ours.classes_[ours.predict_proba(rows).argmax(1)], given)
+
+
+def test_a_table_with_other_columns_is_refused() -> None:
+    table = load_iris(as_frame=True)
+    ours = RobustClassifier(epochs=2, random_state=0).fit(table.data, table.target)
+    rows = table.data.to_numpy()
+    assert list(ours.feature_names_in_) == list(table.data.columns)
+    with pytest.raises(ValueError, match="feature names should match"):
+        ours.predict(table.data.rename(columns={"petal width (cm)": "petal width"}))
+    with pytest.raises(ValueError, match="expecting 4 features"):
+        ours.fit(rows, table.target).predict(rows[:, :3])
+
+
+def test_a_module_of_ones_own_is_copied(tmp_path: Path) -> None:
+    rows, labels = load_iris(return_X_y=True)
+    own = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
+    before = [parameter.clone() for parameter in own.parameters()]
+    ours = RobustClassifier(own, random_state=0).fit(rows, labels)
+    assert ours.score(rows, labels) > 0.9
+    assert all(torch.equal(a, b) for a, b in zip(before, own.parameters(), strict=True))
+    assert cross_val_score(RobustClassifier(own, random_state=0), rows, labels).mean() > 0.9
+
+
+def test_a_pickled_one_predicts_the_same() -> None:
+    rows, labels = load_iris(return_X_y=True)
+    ours = RobustClassifier(epochs=3, random_state=0).fit(rows, labels)
+    again = pickle.loads(pickle.dumps(ours))
+    np.testing.assert_array_equal(again.predict_proba(rows), ours.predict_proba(rows))
+
+
+def test_a_linear_one_agrees_with_scikit_learns() -> None:
+    """Without noise and with cross-entropy it is logistic regression, trained by steps."""
+    rows, labels = load_iris(return_X_y=True)
+    scaled = StandardScaler().fit_transform(rows)
+    scaled = np.column_stack([scaled, np.ones(len(rows))])  # weight decay is on the bias too
+    theirs = LogisticRegression(C=1 / (len(rows) * 1e-2), fit_intercept=False, tol=1e-8).fit(scaled, labels)
+    steps = {"epochs": 300, "batch_size": 150, "optimiser": "sgd(lr=0.5, momentum=0.9)", "random_state": 0}
+    ours = RobustClassifier("linear", "ce", weight_decay=1e-2, **steps)
+    np.testing.assert_allclose(ours.fit(rows, labels).predict_proba(rows), theirs.predict_proba(scaled), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"loss": "gse"}, "There is no loss named 'gse'. Did you mean"),
+        ({"model": "mpl"}, "There is no model named 'mpl'. Did you mean 'mlp'"),
+        ({"epochs": 0}, "The 'epochs' parameter of a run must be"),
+        ({"random_state": -1}, "The 'seed' parameter of a run must be"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_told_in_a_sentence(settings: dict[str, Any], said: str) -> None:
+    rows, labels = load_iris(return_X_y=True)
+    with pytest.raises(noisewise.InputError) as error:
+        RobustClassifier(**settings).fit(rows, labels)
+    assert said in str(error.value)
+
+
+def test_one_class_is_too_few() -> None:
+    with pytest.raises(noisewise.InputError, match=r"must be of at least two classes\. Got 1 class, 'a'"):
+        RobustClassifier().fit([[0.0], [1.0]], ["a", "a"])
