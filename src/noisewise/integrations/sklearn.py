@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
@@ -16,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
-from noisewise.data import Dataset, from_arrays
+from noisewise.data import Dataset
 from noisewise.errors import InputError
 from noisewise.train import Run, fit
 
@@ -100,9 +101,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes, numbers = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise InputError(f"The labels given to RobustClassifier must be of at least two classes. Got 1 class, {classes.tolist()[0]!r}.")
-        names = classes.astype(str)
+        data = Dataset(torch.tensor(X), torch.tensor(numbers), tuple(map(str, classes.tolist())), name="table")
         with tempfile.TemporaryDirectory() as passing:
-            run = self._trained(from_arrays(X, names[numbers], classes=names.tolist()), Path(passing, "run"))
+            run = self._trained(data, Path(passing, "run"))
             self.predictor_ = run.predictor(copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else None)
         self.run_ = None if self.folder is None else run
         self.classes_ = classes
