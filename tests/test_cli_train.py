@@ -76,6 +76,7 @@ def test_every_option_reaches_the_engine(tmp_path: Path) -> None:
         "augment": "crop(1)",
         "validation": 0.25,
         "patience": 4,
+        "keep": "best",
         "evaluate_every": 2,
         "checkpoint_every": 3,
         "precision": "float32",
@@ -99,6 +100,19 @@ def test_the_last_lines_are_the_results_and_the_folder(tmp_path: Path) -> None:
     ]
     assert done.stderr == ""
     assert tested[-1] == [json.loads(line) for line in log.read_text().splitlines() if "test_accuracy" in line][-1]["test_accuracy"]
+
+
+def test_the_model_kept_is_told(tmp_path: Path) -> None:
+    asked = ("--noise", "symmetric(0.4)", "--epochs", 8, "--validation", 0.2, "--keep", "best", "--optimiser", "sgd(lr=0.3, momentum=0.9)")
+    done = _train(*DIGITS, *asked, "-o", tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    best = max(lines, key=lambda line: line["validation_accuracy"])
+    assert best["epoch"] < 8, "else it is the last"
+    assert done.stdout.splitlines()[1:] == [
+        f"kept the model of epoch {best['epoch']}: held-out accuracy {100 * best['validation_accuracy']:.1f} %, "
+        f"test accuracy {100 * best['test_accuracy']:.1f} %",
+        str(tmp_path / "run"),
+    ]
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

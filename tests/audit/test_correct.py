@@ -413,7 +413,7 @@ def test_retraining_on_corrected_labels_mends_a_run_that_memorised_wrong_ones(me
     assert again.dynamics.record.wrong.mean() < 0.5 * memorised.dynamics.record.wrong.mean()
     origin, record = read_origin(again.path), memorised.dynamics.record
     assert (again.path / origin.folder).resolve() == memorised.path.resolve()
-    assert origin.settings == {"data": "digits", "noise": "symmetric(0.4)", "validation": 0.0, "patience": None}
+    assert origin.settings == {"data": "digits", "noise": "symmetric(0.4)", "validation": 0.0, "patience": None, "keep": "last"}
     assert (origin.policy, origin.changes) == (policy, {policy: corrected.changed.sum()})
     assert (origin.before.examples, origin.before.wrong, origin.before.final) == (1437, record.wrong.sum(), memorised.dynamics.final)
     assert origin.before.labels == hashlib.sha256(record.given.tobytes()).hexdigest()

@@ -364,6 +364,14 @@ def test_a_run_of_an_older_version_shows_what_it_has(copied: Path) -> None:
     assert "a_loss_of_old" in " ".join(run["notes"])
 
 
+def test_a_run_that_keeps_its_best_model_says_which(tmp_path: Path) -> None:
+    asked = {"epochs": 4, "validation": 0.2, "noise": "symmetric(0.4)", "device": "cpu"}
+    kept = fit("mlp", "digits", keep="best", folder=tmp_path / "kept", **asked)
+    last = fit("mlp", "digits", folder=tmp_path / "last", **asked)
+    notes = [gather([run.path], title="t")["runs"][0]["notes"] for run in (kept, last)]
+    assert notes == [[f"Its model is that of epoch {kept.kept_epoch}, the best on the validation share."], []]
+
+
 def test_only_what_some_run_has_is_a_column_and_own_labels_are_not_called_clean(facts, tmp_path: Path) -> None:
     told_apart = ["final", "best", "clean_subset", "noisy_subset", "hybrid", "snr", "alpha"]
     assert [measure["key"] for measure in facts["measures"]] == told_apart

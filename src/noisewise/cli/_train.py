@@ -12,6 +12,7 @@ from noisewise.cli._app import app, percent, say
 from noisewise.cli._asked import Asked, Config, with_settings
 from noisewise.cli._bar import trained
 from noisewise.spec import in_short
+from noisewise.train import Run
 
 
 @app.command()
@@ -38,7 +39,13 @@ def train(
         run = fit(settings.model, data, test=test, folder=output, loggers=logger or (), watch=bar, **asked.others)
     if not bar.moved:
         say("this run is finished already; nothing was trained.")
-    print(f"{_results(run.dynamics.summary())}\n{run.path}")
+    print(f"{_results(run.dynamics.summary())}{_kept(run) if settings.keep == 'best' else ''}\n{run.path}")
+
+
+def _kept(run: Run) -> str:
+    line = next(line for line in run.metrics if line["epoch"] == run.kept_epoch)
+    tested = f", test accuracy {percent(line['test_accuracy'])}" if "test_accuracy" in line else ""
+    return f"\nkept the model of epoch {run.kept_epoch}: held-out accuracy {percent(line['validation_accuracy'])}{tested}"
 
 
 def _results(summary: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from noisewise.train._folder import RunFolder
 from noisewise.train._sources import recorded_sources, same_inputs
 
 # The noise is in the labels already, and the share that was held out stays out.
-_OTHERWISE = {"noise": "none", "validation": 0.0, "patience": None}
+_OTHERWISE = {"noise": "none", "validation": 0.0, "patience": None, "keep": "last"}
 
 
 def retrain(

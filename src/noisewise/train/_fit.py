@@ -407,8 +407,9 @@ class _Training:
             best, waited = self._judge(self._epoch(epoch), best, waited)
             if self.rank == 0 and (self._over(epoch, waited) or epoch % self.settings.checkpoint_every == 0):
                 self._checkpoint(epoch, best, waited)
+        kept = self._bring_back() if self.settings.keep == "best" else epoch
         if self.rank == 0:
-            self._finish(stopped_early=epoch < self.epochs)
+            self._finish(kept, stopped_early=epoch < self.epochs)
 
     def _over(self, epoch: int, waited: int) -> bool:
         return epoch >= self.epochs or (self.settings.patience is not None and waited >= self.settings.patience)
@@ -541,29 +542,40 @@ class _Training:
         self._tell(lambda logger: logger.log(line, line["step"]))
 
     def _judge(self, line: dict[str, Any], best: float | None, waited: int) -> tuple[float | None, int]:
-        """Count the evaluations in a row that were no better on the validation share."""
-        if self.settings.patience is None:
+        """Count the evaluations in a row that were no better on the validation share, and keep the model of one that was."""
+        if self.settings.patience is None and self.settings.keep == "last":
             return best, waited
         now = [line.get("validation_accuracy")]
         if self.world > 1:
             dist.broadcast_object_list(now)
         if now[0] is None:
             return best, waited
-        return (now[0], 0) if best is None or now[0] > best else (best, waited + 1)
+        if best is not None and now[0] <= best:
+            return best, waited + 1
+        if self.rank == 0 and self.settings.keep == "best":
+            self.folder.write_best(line["epoch"], self.model.state_dict())
+        return now[0], 0
+
+    def _bring_back(self) -> int:
+        """Give the model the weights that were best on the validation share, and say of which epoch they are."""
+        wait_for_all()
+        tensors, epoch = self.folder.read_best()
+        self.model.load_state_dict(tensors)
+        return epoch
 
     def _checkpoint(self, epoch: int, best: float | None, waited: int) -> None:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"updater.{name}": value for name, value in self.updater.state().items()}
         self.folder.write_checkpoint(epoch, tensors, {"epoch": epoch, "step": int(self.step.number), "best": best, "waited": waited})
 
-    def _finish(self, stopped_early: bool) -> None:
+    def _finish(self, kept: int, stopped_early: bool) -> None:
         if not self._scored(self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
             raise self._blown_up(f"The scores were not finite after step {int(self.step.number)}")
         notes = {"model": repr(self.model) if is_ours(self.model) else type(self.model).__name__}
         self.folder.write_tensors("model.safetensors", self.model.state_dict(), notes)
         last = self.folder.metrics()[-1]
         reason = "no better on the validation share" if stopped_early else None
-        self._status("finished", reason, epoch=last["epoch"], step=last["step"])
+        self._status("finished", reason, epoch=last["epoch"], step=last["step"], kept=kept)
 
     def _status(self, state: str, reason: str | None = None, **reached: int) -> None:
         if self.rank == 0:

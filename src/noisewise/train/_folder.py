@@ -225,6 +225,21 @@ class RunFolder:
         self.write_tensors(f"checkpoints/epoch-{epoch:05d}.safetensors", tensors, notes)
         for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
             old.unlink()
+        oldest = _epoch(self._checkpoints()[0])  # training may go on from there, with what was best by then
+        for old in [best for best in self._bests() if _epoch(best) <= oldest][:-1]:
+            old.unlink()
+
+    def write_best(self, epoch: int, tensors: Mapping[str, Tensor]) -> None:
+        """Write down a model that is better than all before it."""
+        self.write_tensors(f"checkpoints/best-{epoch:05d}.safetensors", tensors, {"epoch": epoch})
+
+    def read_best(self) -> tuple[dict[str, Tensor], int]:
+        """The best model so far, and its epoch."""
+        bests = self._bests()
+        if not bests:
+            raise missing(self.path, "checkpoints/best-*.safetensors")
+        tensors, notes = self.read_tensors(f"checkpoints/{bests[-1].name}")
+        return tensors, notes["epoch"]
 
     def checkpoints(self) -> Iterator[tuple[dict[str, Tensor], dict[str, Any]]]:
         """The checkpoints that can be read, the newest first."""
@@ -237,10 +252,13 @@ class RunFolder:
     def _checkpoints(self) -> list[Path]:
         return sorted((self.path / "checkpoints").glob("epoch-*.safetensors"), key=_epoch)
 
+    def _bests(self) -> list[Path]:
+        return sorted((self.path / "checkpoints").glob("best-*.safetensors"), key=_epoch)
+
     def forget_after(self, epoch: int) -> None:
         """Remove what was written after an epoch: training goes on from there."""
         self._write(_METRICS, b"".join(_as_line(line) for line in self.metrics() if line["epoch"] <= epoch))
-        for path in (self.path / "record").glob("*/*-*.npy"):
+        for path in [*(self.path / "record").glob("*/*-*.npy"), *self._bests()]:
             if _epoch(path) > epoch:
                 path.unlink()
 

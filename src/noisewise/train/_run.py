@@ -46,6 +46,12 @@ class Run:
         return str(self._folder.status()["state"])
 
     @property
+    def kept_epoch(self) -> int:
+        """The epoch whose model it keeps: of a run that is not finished the last so far."""
+        status = self._folder.status()
+        return int(status.get("kept", status["epoch"]))
+
+    @property
     def metrics(self) -> list[dict[str, Any]]:
         """One mapping per finished epoch."""
         return self._folder.metrics()

@@ -31,7 +31,7 @@ _BOUNDS = {name: Interval.parse(bounds) for name, bounds in (("weight_decay", "[
 _OPTIONAL = ("epochs", "steps", "classes_per_batch", "patience", "clip")
 _YES_OR_NO = ("normalise", "clean_pass", "compile")
 _FILE = re.compile(r"\.\w+['\"]")  # the end of a file's name in a spec
-_CHOICES = {"precision": ("auto", "float32", "bfloat16")}
+_CHOICES = {"precision": ("auto", "float32", "bfloat16"), "keep": ("last", "best")}
 _REGISTRIES: dict[str, Registry[Any]] = {
     "loss": losses.Loss.registry,
     "noise": noises,
@@ -66,8 +66,9 @@ class Settings:
         augment: an augmentation spec, such as crop(4) + flip; evaluations take the images whole and unchanged.
         normalise: whether inputs are brought to mean 0 and variance 1 with the training set's numbers.
         validation: the share of the training examples, noisy labels and all, that is kept out to watch.
-        patience: stop when so many evaluations in a row were no better on the validation share; by default it never does. The
-            model is that of the last epoch: the best one, so many evaluations before, is not brought back.
+        patience: stop when so many evaluations in a row were no better on the validation share; by default it never does.
+        keep: whose model the run keeps: "last" for that of the last epoch, "best" for that of the evaluation that was best on the
+            validation share, the first of them if there are several.
         evaluate_every: epochs between evaluations.
         clean_pass: whether an evaluation also goes over the training set, in eval mode and without augmentation.
         checkpoint_every: epochs between checkpoints.
@@ -94,6 +95,7 @@ class Settings:
     normalise: bool = True
     validation: float = 0.0
     patience: int | None = None
+    keep: str = "last"
     evaluate_every: int = 1
     clean_pass: bool = True
     checkpoint_every: int = 1
@@ -151,6 +153,8 @@ class Settings:
             raise InputError(f"A run needs either epochs or steps. Got epochs={self.epochs}, steps={self.steps}.")
         if self.patience is not None and self.validation == 0:
             raise InputError("Early stopping watches a validation share. Got patience without validation; say for example validation=0.1.")
+        if self.keep == "best" and self.validation == 0:
+            raise InputError("The best model is found on a validation share. Got keep='best' without validation; say validation=0.1 too.")
         if self.accumulate > self.batch_size:
             raise must("accumulate", "a run", f"at most the batch_size, {self.batch_size}", self.accumulate)
         if self.classes_per_batch is not None and self.batch_size % self.classes_per_batch:

@@ -1,0 +1,142 @@
+"""Which model a run keeps: the last, or the one that was best on the validation share, however often it was stopped on the way."""
+
+import numpy as np
+import pytest
+import torch
+from test_fit import QUICK, clusters, same_bits
+from test_resume import stopped_at
+from torch import nn
+
+import noisewise
+from noisewise import fit
+from noisewise.correct import correct, retrain
+from noisewise.train import Run
+from two_processes import in_two_processes
+
+MODEL = "mlp(hidden=(64,))"
+LONG = {**QUICK, "epochs": 24, "noise": "symmetric(0.4)", "validation": 0.3, "checkpoint_every": 5}
+DATA = clusters(200)
+
+
+def held_out(run):
+    """The inputs that were held out, and the labels they were given."""
+    inputs, labels = DATA
+    kept = torch.from_numpy(np.load(run.path / "labels/index.npy"))
+    out = torch.ones(len(labels), dtype=torch.bool).index_fill(0, kept, False)
+    return inputs[out], noisewise.corrupt(labels, "symmetric(0.4)", seed=0).labels[out]
+
+
+def accuracy(run, model=None):
+    inputs, given = held_out(run)
+    return float((run.predict(inputs, model).argmax(1) == given).double().mean())
+
+
+@pytest.fixture(scope="module")
+def best(tmp_path_factory):
+    return fit(MODEL, DATA, folder=tmp_path_factory.mktemp("runs") / "best", keep="best", **LONG)
+
+
+def test_the_best_model_is_kept(best, tmp_path):
+    watched = [line["validation_accuracy"] for line in best.metrics]
+    last = fit(MODEL, DATA, folder=tmp_path / "last", **LONG)
+    assert [line["validation_accuracy"] for line in last.metrics] == watched, "it changes nothing about training"
+    assert max(watched) > watched[-1] + 0.04, "else this shows nothing"
+    assert best.kept_epoch == 1 + int(np.argmax(watched)) and last.kept_epoch == 24
+    assert accuracy(best) == max(watched) and accuracy(last) == watched[-1]
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 5, 6, 7, 11, 20, 23])
+def test_a_resumed_run_keeps_the_same_model(best, tmp_path, epoch):
+    asked = {**LONG, "keep": "best", "folder": tmp_path / "run"}
+    stopped_at(best.metrics[epoch - 1]["step"] + 1, MODEL, DATA, **asked)
+    run = fit(MODEL, DATA, **asked)
+    same_bits(best.path, run.path)
+    assert run.kept_epoch == best.kept_epoch
+
+
+def test_a_run_whose_last_checkpoint_is_damaged_keeps_the_same_model(best, tmp_path):
+    asked = {**LONG, "keep": "best", "folder": tmp_path / "run"}
+    stopped_at(best.metrics[-2]["step"], MODEL, DATA, **asked)
+    (tmp_path / "run/checkpoints/epoch-00020.safetensors").write_bytes(b"cut off")
+    steps = []
+    run = fit(MODEL, DATA, watch=lambda *place: steps.append(place), **asked)
+    assert len(steps) == 3 * 9, "from epoch 15"
+    same_bits(best.path, run.path)
+
+
+def rising(epochs):
+    """A run of a linear model that is better in every epoch."""
+    return {**QUICK, "epochs": epochs, "validation": 0.3, "keep": "best", "optimiser": "sgd(lr=0.001)", "schedule": "constant"}
+
+
+def test_few_models_are_kept_on_the_way(tmp_path):
+    found = []
+
+    def watch(done, of):
+        found.append(len(list((tmp_path / "run/checkpoints").glob("best-*"))))
+
+    fit("linear", clusters(900, seed=3), folder=tmp_path / "run", watch=watch, **rising(9))
+    watched = [line["validation_accuracy"] for line in Run(tmp_path / "run").metrics]
+    assert len(set(watched)) > 5, "else nothing is replaced"
+    assert max(found) <= 3 and len(list((tmp_path / "run/checkpoints").glob("best-*"))) <= 2
+
+
+@pytest.mark.parametrize("step", [4, 22, 45, 70, 81])
+def test_a_run_that_gets_better_and_better_keeps_the_same_model_when_resumed(tmp_path, step):
+    asked = {**rising(9), "checkpoint_every": 2}
+    straight = fit("linear", clusters(900, seed=3), folder=tmp_path / "straight", **asked)
+    assert straight.kept_epoch > 6
+    stopped_at(step, "linear", clusters(900, seed=3), folder=tmp_path / "run", **asked)
+    same_bits(straight.path, fit("linear", clusters(900, seed=3), folder=tmp_path / "run", **asked).path)
+
+
+def test_a_module_of_ones_own_ends_with_the_best_weights(tmp_path):
+    torch.manual_seed(1)
+    own = nn.Sequential(nn.Linear(8, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 3))
+    run = fit(own, DATA, folder=tmp_path / "run", keep="best", **LONG)
+    watched = [line["validation_accuracy"] for line in run.metrics]
+    assert run.kept_epoch < 24 and accuracy(run, own) == max(watched) > watched[-1]
+
+
+def worker(folder):
+    fit(MODEL, DATA, folder=folder, keep="best", **{**LONG, "batch_size": 64})
+
+
+def test_two_processes_keep_what_one_does(tmp_path):
+    in_two_processes(worker, tmp_path / "two")
+    one = fit(MODEL, DATA, folder=tmp_path / "one", keep="best", **{**LONG, "batch_size": 64})
+    two = Run(tmp_path / "two")
+    assert two.kept_epoch == one.kept_epoch < 24
+    for name, value in one.model().state_dict().items():
+        torch.testing.assert_close(two.model().state_dict()[name], value, rtol=1e-3, atol=1e-4)
+
+
+def test_it_goes_with_stopping_early(tmp_path):
+    run = fit(MODEL, DATA, folder=tmp_path / "run", keep="best", patience=3, **LONG)
+    assert run.kept_epoch == len(run.metrics) - 3 < 21
+    assert accuracy(run) == max(line["validation_accuracy"] for line in run.metrics)
+
+
+def test_training_again_on_corrected_labels_holds_nothing_out(best, tmp_path):
+    corrected = correct(best.find_label_issues(), "relabel")
+    again = retrain(best, corrected, data=DATA, folder=tmp_path / "again")
+    assert again.settings.keep == "last" and again.kept_epoch == 24
+
+
+def test_a_run_from_before_there_was_a_choice_kept_the_last(best, tmp_path):
+    run = fit(MODEL, DATA, folder=tmp_path / "run", **{**LONG, "epochs": 2})
+    (tmp_path / "run/status.json").write_text('{"state": "finished", "reason": null, "epoch": 2, "step": 6}')
+    assert run.kept_epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"keep": "best"}, "The best model is found on a validation share. Got keep='best' without validation; say validation=0.1 too."),
+        ({"keep": "first"}, "The 'keep' parameter of a run must be one of 'last', 'best'. Got 'first' instead."),
+    ],
+)
+def test_what_cannot_be_kept_is_told_before_any_work(tmp_path, asked, said):
+    with pytest.raises(noisewise.InputError) as error:
+        fit("mlp", "there is none", epochs=1, folder=tmp_path / "run", **asked)
+    assert str(error.value) == said
