@@ -123,7 +123,7 @@ class Reading:
         state = str(status.get("state", "unknown"))
         if state in _STOPPED:
             self.note(_STOPPED[state].format(epoch=status.get("epoch", 0), reason=status.get("reason")))
-        elif self.setting("keep") == "best" and "kept" in status:
+        elif "kept" in status:
             self.note(f"Its model is that of epoch {status['kept']}, the best on the validation share.")
         return state
 

@@ -407,9 +407,9 @@ class _Training:
             best, waited = self._judge(self._epoch(epoch), best, waited)
             if self.rank == 0 and (self._over(epoch, waited) or epoch % self.settings.checkpoint_every == 0):
                 self._checkpoint(epoch, best, waited)
-        kept = self._bring_back() if self.settings.keep == "best" else epoch
+        kept = {"kept": self._bring_back()} if self.settings.keep == "best" else {}
         if self.rank == 0:
-            self._finish(kept, stopped_early=epoch < self.epochs)
+            self._finish(stopped_early=epoch < self.epochs, **kept)
 
     def _over(self, epoch: int, waited: int) -> bool:
         return epoch >= self.epochs or (self.settings.patience is not None and waited >= self.settings.patience)
@@ -568,14 +568,14 @@ class _Training:
         tensors |= {f"updater.{name}": value for name, value in self.updater.state().items()}
         self.folder.write_checkpoint(epoch, tensors, {"epoch": epoch, "step": int(self.step.number), "best": best, "waited": waited})
 
-    def _finish(self, kept: int, stopped_early: bool) -> None:
+    def _finish(self, stopped_early: bool, **kept: int) -> None:
         if not self._scored(self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
             raise self._blown_up(f"The scores were not finite after step {int(self.step.number)}")
         notes = {"model": repr(self.model) if is_ours(self.model) else type(self.model).__name__}
         self.folder.write_tensors("model.safetensors", self.model.state_dict(), notes)
         last = self.folder.metrics()[-1]
         reason = "no better on the validation share" if stopped_early else None
-        self._status("finished", reason, epoch=last["epoch"], step=last["step"], kept=kept)
+        self._status("finished", reason, epoch=last["epoch"], step=last["step"], **kept)
 
     def _status(self, state: str, reason: str | None = None, **reached: int) -> None:
         if self.rank == 0:
