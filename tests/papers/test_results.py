@@ -189,3 +189,27 @@ def test_wide_networks_are_compiled_on_a_gpu_at_full_size_alone(monkeypatch: pyt
     assert compiled("curriculum/table5") == compiled("curriculum/table3") == compiled("gr/table6") == {True}
     assert compiled("imae/table6") == compiled("curriculum/table5", quick=True) == compiled("curriculum/table5", compile=False) == {False}
     assert [task.folder for task in papers.plan(get("curriculum/table3")).tasks] == folders
+
+
+_ROWS = {  # of the README's table: the recipe, the network and the noise
+    "CIFAR-10, ResNet-20": ("imae/table6", "resnet20", "symmetric(0.4)"),
+    "CIFAR-10, ResNet-56": ("gr/table3", "resnet56", "symmetric(0.4)"),
+    "CIFAR-10 labelled by people, CNN of 8 layers": ("curriculum/table5", "cnn8", "human(worst)"),
+    "CIFAR-100, ResNet-34": ("curriculum/table3", "resnet34(init=kaiming_uniform)", "symmetric(0.4)"),
+}
+
+
+def test_the_readme_says_what_was_committed() -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    table = text.partition("## What it buys")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|") and "`" in line]
+    assert {words for words, *_ in rows if words} == _ROWS.keys()
+    named = ""
+    for words, loss, tested, learned in rows:
+        named = words or named
+        recipe, model, noise = _ROWS[named]
+        (run,) = (run for run in get(recipe).runs if (run["model"], run["noise"], f"`{run['loss']}`") == (model, noise, loss))
+        final, wrong = ([100 * (one.numbers[name] or 0) for one in results().of(run)] for name in ("final", "noisy_subset"))
+        spread = f" ± {np.std(final, ddof=1):.1f}" if len(final) > 1 else ""
+        assert tested.strip("*") == f"{np.mean(final):.1f}{spread} %"
+        assert learned == f"{np.mean(wrong):.1f} %"
