@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+import noisewise
 from noisewise.audit import find_label_issues
 from noisewise.correct import Correction
 from noisewise.data import Dataset, from_arrays, from_table
-from noisewise.errors import InputError, listed, unknown
+from noisewise.errors import InputError, listed, must, unknown
 from noisewise.noise import corrupt
 from noisewise.train._sources import read_both
 
@@ -77,3 +78,28 @@ def test_a_correction_that_empties_many_classes_names_a_few() -> None:
 def test_a_few_names_are_all_listed() -> None:
     assert listed(MANY[:50]) == ", ".join(MANY[:50])
     assert str(unknown("loss", "?", MANY[:3])) == "There is no loss named '?'. Known: SKU000013, SKU000020, SKU000027."
+
+
+_LONG = [0.5] * 100_000
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: noisewise.get("gce", q=_LONG), "0.5,… (a list of 100,000 entries) instead."),
+        (lambda: noisewise.get("ce", weight=str(_LONG)), "… (a str, 500,002 characters) instead."),
+        (lambda: noisewise.get("x" * 100_000), "… (a str, 100,002 characters). Known: "),
+        (lambda: noisewise.fit("mlp", "digits", epochs=_LONG), "… (a list of 100,000 entries) instead."),
+        (lambda: noisewise.fit("mlp", "digits", epochs=1, device="x" * 5000), "… (a str, 5,002 characters) instead."),
+    ],
+)
+def test_what_was_given_is_shown_in_short(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        call()
+    assert said in str(error.value) and len(str(error.value)) < 1000
+
+
+def test_a_matrix_that_was_given_is_shown_whole() -> None:
+    """As torch shows it, and numpy: they are short of themselves."""
+    for given in (torch.zeros(3, 3), np.zeros((2, 2))):
+        assert f"Got {given!r} instead." in str(must("T", "Forward", "a matrix", given))

@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+_LONGEST = 300
+"""So many characters a sentence shows of what was given."""
+
 FEW = 50
 """So many names a sentence may list: all that are known to any registry, and not the thousands of classes or columns of some data."""
 
@@ -21,7 +24,23 @@ def must(parameter: str, owner: str, requirement: str, got: Any) -> InputError:
         >>> print(must("q", "GCE", "in (0, 1]", -1))
         The 'q' parameter of GCE must be in (0, 1]. Got -1 instead.
     """
-    return InputError(f"The {parameter!r} parameter of {owner} must be {requirement}. Got {got!r} instead.")
+    return InputError(f"The {parameter!r} parameter of {owner} must be {requirement}. Got {shown(got)} instead.")
+
+
+def shown(got: Any) -> str:
+    """What was given, as Python writes it; of something long, its beginning.
+
+    Example:
+        >>> shown("gce(q=2)")
+        "'gce(q=2)'"
+        >>> shown(list(range(10**6)))[-29:]
+        '(a list of 1,000,000 entries)'
+    """
+    text = repr(got)
+    if len(text) <= _LONGEST:
+        return text
+    entries = f" of {len(got):,} entries" if hasattr(got, "__len__") and not isinstance(got, str) else f", {len(text):,} characters"
+    return f"{text[: _LONGEST // 3]}… (a {type(got).__name__}{entries})"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -45,9 +64,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
         There is no loss named 'imea'. Did you mean 'imae'?
     """
     known = sorted(known)
-    close = difflib.get_close_matches(str(name).lower(), known, n=3, cutoff=0.55)
+    close = difflib.get_close_matches(str(name)[:_LONGEST].lower(), known, n=3, cutoff=0.55)
     if close:
         hint = "Did you mean " + " or ".join(repr(candidate) for candidate in close) + "?"
     else:
         hint = "Known: " + (listed(known) or "none") + "."
-    return InputError(f"There is no {kind} named {name!r}. {hint}")
+    return InputError(f"There is no {kind} named {shown(name)}. {hint}")
