@@ -343,3 +343,15 @@ def test_warnings_of_workers_are_kept_from_the_table_and_the_environment_is_left
         during = os.environ["PYTHONWARNINGS"]
     assert during == ",".join(filter(None, (before, "ignore::UserWarning")))
     assert os.environ.get("PYTHONWARNINGS") == before
+
+
+def test_images_that_cannot_be_read_are_told_in_a_line(tmp_path: Path) -> None:
+    for name in ("a/0", "a/1", "b/0", "b/1"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("L", (4, 4), 50).save(tmp_path / f"{name}.png")
+    (tmp_path / "b/2.png").write_text("404: not found")
+    asked = ("--data", tmp_path, "--model", "linear", "--epochs", 1, "--device", "cpu", "-o", tmp_path.with_name("run"))
+    refused = run(app, ["train", *map(str, asked)])
+    assert refused.exit_code == 2 and refused.stderr.endswith("leave it out; --unreadable skip leaves out all that cannot be read.\n")
+    done = _train(*asked, "--unreadable", "skip")
+    assert done.stderr == f"noisewise: 1 of the 5 images of {tmp_path.name} cannot be read and are left out: 'b/2.png'.\n"

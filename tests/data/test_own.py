@@ -18,7 +18,9 @@ from PIL import Image, ImageOps
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from costs import Compared, with_peak
-from noisewise.data import Dataset, ImageFiles, Stream, from_arrays, from_folder, from_hf, from_table, read, split
+from noisewise import Run, fit
+from noisewise.correct import correct, retrain
+from noisewise.data import Dataset, ImageFiles, Stream, Unreadable, batches, from_arrays, from_folder, from_hf, from_table, read, split
 from noisewise.data._table import Table, _chosen, _named
 from noisewise.errors import InputError
 
@@ -279,6 +281,57 @@ def test_images_that_take_too_much_memory_are_streamed(folder: Path) -> None:
     size = 3 * 8 * 8 * 6 / 2**30
     assert not isinstance(from_folder(folder, size=8, memory=size), Stream)
     assert isinstance(from_folder(folder, size=8, memory=0.99 * size), Stream)
+
+
+@pytest.fixture
+def damaged(folder: Path) -> Path:
+    """A folder of six images with three more that cannot be read: none, cut off, and of nobody's format."""
+    (folder / "cat" / "empty.png").write_bytes(b"")
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (4, 6, 3), dtype=np.uint8))
+    noise.save(folder / "cat" / "cut.png")
+    (folder / "cat" / "cut.png").write_bytes((folder / "cat" / "cut.png").read_bytes()[:90])
+    (folder / "dog" / "text.jpg").write_text("404: not found")
+    return folder
+
+
+@pytest.mark.parametrize("options", [{}, {"size": 8}, {"memory": 0.0}, {"size": 8, "memory": 0.0}], ids=str)
+def test_images_that_cannot_be_read_are_left_out_where_that_is_asked_for(damaged: Path, options: dict[str, Any]) -> None:
+    left = ["'cat/cut.png'", "'cat/empty.png'", "'dog/text.jpg'"]
+    said = f"3 of the 9 images of pictures cannot be read and are left out: {', '.join(left)}."
+    with pytest.warns(Unreadable, match=re.escape(said)) as caught:
+        data = read(damaged, unreadable="skip", **options)
+    assert len(caught) == 1 and caught[0].filename == __file__
+    for name in ("cat/cut.png", "cat/empty.png", "dog/text.jpg"):
+        (damaged / name).unlink()
+    whole = read(damaged, unreadable="skip", **options)
+    assert type(data) is type(whole) and data.ids == whole.ids and torch.equal(data.labels, whole.labels) and len(data) == 6
+    assert all(map(torch.equal, *([batch.inputs for batch in batches(one, 4, shuffle=False)] for one in (data, whole))))
+
+
+def test_unreadable_images_of_a_table_take_their_row_with_them(damaged: Path) -> None:
+    path = damaged / "list.csv"
+    path.write_text("file,label,true,name\ncat/0.png,a,a,x\ncat/cut.png,b,a,y\ncat/1.png,b,b,z\n")
+    with pytest.warns(Unreadable, match=r"1 of the 3 images of list cannot be read and are left out: 'y'\."):
+        data = read(path, image="file", true_label="true", id="name", unreadable="skip")
+    assert data.ids == ("x", "z") and data.labels.tolist() == [0, 1] and data.true_labels is not None
+    path.write_text("file,label\ncat/cut.png,a\ndog/text.jpg,b\n")
+    refused("None of the 2 images of list can be read. The image", read, path, image="file", unreadable="skip")
+    path.write_text("file,label\ncat/0.png,a\ncat/none.png,b\n")
+    refused("names the image", read, path, image="file", unreadable="skip")
+
+
+def test_what_to_do_with_unreadable_images_is_one_of_two_things(damaged: Path) -> None:
+    refused("; unreadable='skip' leaves out all that cannot be read.", read, damaged)
+    refused("must be 'refuse' or 'skip'. Got 'ignore' instead.", read, damaged, unreadable="ignore")
+
+
+def test_a_run_on_what_could_be_read_is_corrected_by_reading_the_same_again(damaged: Path, tmp_path: Path) -> None:
+    with pytest.warns(Unreadable, match="are left out"):
+        data = read(damaged, size=8, unreadable="skip")
+    run = Run(fit("linear", data, epochs=2, folder=tmp_path / "run", device="cpu"))  # which has the data no more
+    with pytest.warns(Unreadable, match="are left out"):
+        again = retrain(run, correct(run.find_label_issues(), "relabel"), folder=tmp_path / "again")
+    assert len(np.load(again.path / "labels/given.npy")) == 6
 
 
 def test_what_is_wrong_in_a_folder_is_named(folder: Path, tmp_path: Path) -> None:

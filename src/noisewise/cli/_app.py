@@ -20,7 +20,7 @@ from noisewise.errors import InputError, unknown
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has carried it under several names
 
-_FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label", "id", "image", "size", "data", "clip")}
+_FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label", "id", "image", "size", "unreadable", "data", "clip")}
 _FLAGS["features"] = "--feature"
 """What the parameters that sentences advise are called here; one that is not listed, like ``classes=[…]``, has no flag."""
 
@@ -69,7 +69,8 @@ class OneSentence(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with _spoken_warnings():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             say("interrupted.")
             raise typer.Exit(130) from None
@@ -100,6 +101,7 @@ def in_flags(sentence: str) -> str:
     """A sentence for Python as one for the command line: ``features=[…]`` is ``--feature`` here."""
     known = "|".join(_FLAGS)
     sentence = re.sub(rf"\b({known})=(…|\[…\])", lambda found: flag(found[1]), sentence)
+    sentence = re.sub(rf"\b({known})='(\w+)'", lambda found: f"{flag(found[1])} {found[2]}", sentence)
     sentence = re.sub(rf"The '({known})' parameter of from_\w+ must", lambda found: f"The option {flag(found[1])} must", sentence)
     return re.sub(r" The options it takes: [\w, ]+\.", "", sentence)  # by their names in Python; some have no flag
 
@@ -143,10 +145,11 @@ def percent(share: float | None) -> str:
 
 
 @contextmanager
-def spoken_warnings() -> Iterator[None]:
+def _spoken_warnings() -> Iterator[None]:
     """Say warnings as the one line they are, without the file and line of the code that gave them."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("always", category=noisewise.train.Underfitting)
+        for ours in (noisewise.train.Underfitting, noisewise.data.Unreadable):
+            warnings.filterwarnings("always", category=ours)
         warnings.showwarning = lambda message, *_, **__: say(str(message))
         yield
 

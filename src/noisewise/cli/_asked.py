@@ -41,6 +41,7 @@ _READING: dict[str, tuple[Any, str]] = {
     "image": (str, "The column of image paths."),
     "features": (list[str], "A column of numbers to learn from; may be repeated. By default all that have a name and no other part."),
     "size": (int, "The side to resize images to."),
+    "unreadable": (str, "What to do with images that cannot be read: refuse or skip them."),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a command shows while one run is trained: how far it is, where it goes on, and what it is warned of."""
+"""What a command shows while one run is trained: how far it is, and where it goes on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from noisewise.cli._app import resumable, say, spoken_warnings
+from noisewise.cli._app import resumable, say
 
 
 class Bar:
@@ -35,12 +35,12 @@ class Bar:
 def trained(words: str) -> Iterator[Bar]:
     """Show a bar on standard error while a run is trained, nothing where that is no terminal.
 
-    Ctrl-C ends the command with a word on how to go on, and warnings are said.
+    Ctrl-C ends the command with a word on how to go on.
 
     Args:
         words: what stands before the bar.
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with resumable(), spoken_warnings(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with resumable(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield Bar(progress, words)

@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from noisewise.cli._app import AsJson, app, flag, print_json, resumable, say, spoken_warnings
+from noisewise.cli._app import AsJson, app, flag, print_json, resumable, say
 from noisewise.cli._asked import whole_numbers
 from noisewise.cli._compare import shown
 from noisewise.errors import InputError, must
@@ -94,7 +94,7 @@ def reproduce(
         say(sentence)
     if asked.nothing:
         return
-    with resumable(), spoken_warnings(), shown(plan.rows) as watch:
+    with resumable(), shown(plan.rows) as watch:
         done = papers.reproduce(plan, jobs=jobs, watch=watch)
     _tell(done, quick, as_json)
 

@@ -8,7 +8,7 @@ from noisewise.data._augment import Augmentation, Normalise
 from noisewise.data._augment import registry as augmentations
 from noisewise.data._catalogue import Description, available, describe, fetch, files, load
 from noisewise.data._dataset import Dataset
-from noisewise.data._files import ImageFiles
+from noisewise.data._files import ImageFiles, Unreadable
 from noisewise.data._folder import from_folder
 from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
@@ -26,6 +26,7 @@ __all__ = [
     "ImageFiles",
     "Normalise",
     "Stream",
+    "Unreadable",
     "augmentations",
     "available",
     "batches",

@@ -6,7 +6,9 @@ which data set the files belong to.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +20,16 @@ from torch import Tensor
 
 from noisewise.data._dataset import Dataset, check_examples, positions_of
 from noisewise.data._decoder import to_rgb
-from noisewise.errors import InputError
+from noisewise.errors import InputError, listed
 
 if TYPE_CHECKING:
     from PIL import Image
 
 _MEMORY = 32 << 30
+
+
+class Unreadable(UserWarning):
+    """Some images cannot be read, and were left out as was asked."""
 
 
 @contextmanager
@@ -35,7 +41,10 @@ def opened(path: str | Path) -> Iterator[Image.Image]:
         with Image.open(path) as image:
             yield image
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"The image {str(path)!r} cannot be read: {error}. Replace the file or leave it out.") from error
+        raise InputError(
+            f"The image {str(path)!r} cannot be read: {error}. Replace the file or leave it out; unreadable='skip' "
+            "leaves out all that cannot be read."
+        ) from error
 
 
 def decode(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
@@ -51,6 +60,15 @@ def decode(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
     with opened(path) as image:
         rgb = to_rgb(image, size)
     return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous()
+
+
+def _damage(path: str) -> str | None:
+    """What is wrong with an image file, or None."""
+    try:
+        decode(path)
+    except InputError as error:
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,6 +115,21 @@ class ImageFiles:
             ids=None if self.ids is None else tuple(self.ids[position] for position in chosen),
             groups={name: values[positions] for name, values in self.groups.items()},
         )
+
+    def readable(self) -> ImageFiles:
+        """Those that can be read: every file is tried, and a warning names the others."""
+        with ThreadPoolExecutor() as threads:
+            damage = list(threads.map(_damage, self.paths))
+        left = [position for position, found in enumerate(damage) if found is None]
+        if len(left) == len(self):
+            return self
+        if not left:
+            raise InputError(f"None of the {len(self):,} images of {self.name} can be read. {damage[0]}")
+        names = self.ids or self.paths
+        out = listed(repr(names[position]) for position, found in enumerate(damage) if found is not None)
+        text = f"{len(self) - len(left):,} of the {len(self):,} images of {self.name} cannot be read and are left out: {out}."
+        warnings.warn(text, Unreadable, stacklevel=7)
+        return self.take(torch.tensor(left))
 
     def load(self, size: tuple[int, int]) -> Dataset:
         """Decode every file into memory, resized to one (height, width).

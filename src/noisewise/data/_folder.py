@@ -26,6 +26,7 @@ def from_folder(
     size: int | tuple[int, int] | None = None,
     classes: Sequence[str] | None = None,
     memory: float = 4.0,
+    unreadable: str = "refuse",
 ) -> Dataset:
     """Read a folder that has one sub-folder of images per class.
 
@@ -34,6 +35,8 @@ def from_folder(
         size: the side, or the (height, width), to resize every image to. It may be left out where all have one size.
         classes: the names of the classes in their order; by default the sub-folders', sorted.
         memory: how many GiB the decoded images may take; more of them stay on disk, see `Stream`.
+        unreadable: "refuse" images that cannot be read, or "skip" them: then every image is tried first, and a warning names those
+            that are left out.
 
     Returns:
         The data set, with the path of each image inside the folder as its id.
@@ -58,7 +61,7 @@ def from_folder(
     for name in ids:
         if not _is_text(name):
             raise InputError(f"The name of the file {name!a} is not UTF-8, and cannot be written down. Rename it.")
-    return gather(ImageFiles(tuple(map(str, files)), numbered, known, ids=ids, name=root.resolve().name), size, memory)
+    return gather(ImageFiles(tuple(map(str, files)), numbered, known, ids=ids, name=root.resolve().name), size, memory, unreadable)
 
 
 def _is_text(name: str) -> bool:
@@ -75,16 +78,21 @@ def _images_below(folder: Path) -> list[Path]:
     return sorted(file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts))
 
 
-def gather(files: ImageFiles, size: int | tuple[int, int] | None, memory: float) -> Dataset:
+def gather(files: ImageFiles, size: int | tuple[int, int] | None, memory: float, unreadable: str = "refuse") -> Dataset:
     """Decode image files into memory, or stream them where they would take too much of it.
 
     Args:
         files: the files and their labels.
         size: the side, or (height, width), to resize to; None where all images have one size.
         memory: how many GiB the decoded images may take.
+        unreadable: "refuse" those that cannot be read, or "skip" them.
     """
     if not memory >= 0:
         raise must("memory", "a folder or table of images", "a number of GiB in [0, inf)", memory)
+    if unreadable not in ("refuse", "skip"):
+        raise must("unreadable", "a folder or table of images", "'refuse' or 'skip'", unreadable)
+    if unreadable == "skip":
+        files = files.readable()
     height, width = _common_size(files) if size is None else one_size(size)
     if 3 * height * width * len(files) > memory * 2**30:
         return Stream.of(files, (height, width))

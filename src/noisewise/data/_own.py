@@ -105,8 +105,10 @@ def _pair(source: TensorDataset) -> tuple[Tensor, Tensor]:
     return inputs, labels
 
 
-def _image_files(source: ImageFiles, *, size: int | tuple[int, int] | None = None, memory: float = 4.0) -> Dataset:
-    return gather(source, size, memory)
+def _image_files(
+    source: ImageFiles, *, size: int | tuple[int, int] | None = None, memory: float = 4.0, unreadable: str = "refuse"
+) -> Dataset:
+    return gather(source, size, memory, unreadable)
 
 
 def _official(spec: str | Official, **options: Any) -> Dataset:
@@ -127,8 +129,9 @@ def _official_files(
     root: str | Path | None = None,
     size: int | tuple[int, int] | None = None,
     memory: float = 4.0,
+    unreadable: str = "refuse",
 ) -> Dataset:
-    return gather(files(data, split, root), size or data.image_size, memory)
+    return gather(files(data, split, root), size or data.image_size, memory, unreadable)
 
 
 def _path(source: str | os.PathLike[str], **options: Any) -> Dataset:

@@ -64,6 +64,7 @@ def from_table(
     classes: Sequence[str] | None = None,
     size: int | tuple[int, int] | None = None,
     memory: float = 4.0,
+    unreadable: str = "refuse",
 ) -> Dataset:
     """Read a CSV or Parquet file, or a pandas DataFrame.
 
@@ -80,6 +81,8 @@ def from_table(
         classes: the names of the classes in their order; by default those that occur, sorted.
         size: the side, or (height, width), to resize images to; it may be left out where all have one size.
         memory: how many GiB decoded images may take; more of them stay on disk, see `Stream`.
+        unreadable: "refuse" images that cannot be read, or "skip" them: then every image is tried first, and a warning names those
+            that are left out. A path that names no file is refused either way.
 
     Returns:
         The data set, in the order of the rows.
@@ -98,7 +101,8 @@ def from_table(
             raise must("features", "from_table", "left out where there is a column of images", features)
         found = _existing(columns["image"], table.folder)
         written = tuple(map(str, columns["image"].values))
-        return gather(ImageFiles(found, numbered, names, true_labels=true_numbered, ids=ids or written, name=table.title), size, memory)
+        files = ImageFiles(found, numbered, names, true_labels=true_numbered, ids=ids or written, name=table.title)
+        return gather(files, size, memory, unreadable)
     if size is not None:
         raise must("size", "from_table", "left out where there is no column of images", size)
     chosen = _chosen(table, features, set(parts.values()))

@@ -130,7 +130,7 @@ def as_before(source: str | os.PathLike[str], before: Mapping[str, Any] | None) 
     """
     given = dict(before or {})
     if given and _kind(given["source"]) != _kind(source):
-        given = {name: given[name] for name in ("size", "memory") if name in given}
+        given = {name: given[name] for name in ("size", "memory", "unreadable") if name in given}
     return {**given, "source": source}
 
 
