@@ -6,11 +6,13 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict, cross_val_score
 from sklearn.neural_network import MLPClassifier
@@ -135,6 +137,57 @@ def test_a_module_of_ones_own_is_copied(tmp_path: Path) -> None:
     assert cross_val_score(RobustClassifier(own, random_state=0), rows, labels).mean() > 0.9
 
 
+def test_threads_train_what_one_does_alone() -> None:
+    rows, labels = load_iris(return_X_y=True)
+    ours = RobustClassifier(epochs=2, random_state=0)
+    alone = cross_val_predict(ours, rows, labels, cv=10, method="predict_proba")
+    for _ in range(4):
+        with joblib.parallel_config(backend="threading"):
+            np.testing.assert_array_equal(cross_val_predict(ours, rows, labels, cv=10, method="predict_proba", n_jobs=4), alone)
+
+
+def test_the_callers_random_numbers_and_types_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = load_iris(return_X_y=True)
+    state, ours = torch.get_rng_state(), RobustClassifier(epochs=2, random_state=0)
+    expected = ours.fit(rows, labels).predict_proba(rows)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = ours.fit(rows, labels).predict_proba(rows)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("turned", [lambda rows: rows[::-1], lambda rows: rows[:, ::-1], lambda rows: np.asfortranarray(rows)])
+def test_rows_may_lie_in_memory_as_they_like(turned: Any) -> None:
+    rows, labels = load_iris(return_X_y=True)
+    given = turned(rows.astype(np.float32))
+    given.setflags(write=False)
+    plain = RobustClassifier(epochs=2, random_state=0).fit(np.array(given), labels)
+    np.testing.assert_array_equal(
+        RobustClassifier(epochs=2, random_state=0).fit(given, labels).predict_proba(given), plain.predict_proba(given)
+    )
+
+
+def test_columns_far_away_from_zero_are_told_apart(tmp_path: Path) -> None:
+    seconds = np.random.default_rng(0).uniform(0, 60, (400, 2))
+    labels = seconds[:, 0] > 30
+    now = seconds + np.array([1.7e9, 0])
+    ours = RobustClassifier(epochs=20, random_state=0).fit(now, labels)
+    assert ours.score(now, labels) > 0.95 and ours.offset_[1] == 0
+    assert ours.predict(now[:1]) == labels[:1], "one row alone"
+
+
+def test_after_a_training_that_failed_it_is_not_fitted() -> None:
+    rows, labels = load_iris(return_X_y=True)
+    ours = RobustClassifier(epochs=2, random_state=0).fit(rows, labels)
+    with pytest.raises(noisewise.InputError):
+        ours.set_params(loss="gse").fit(rows[:, :2], labels)
+    with pytest.raises(NotFittedError):
+        ours.predict(rows)
+
+
 def test_a_pickled_one_predicts_the_same() -> None:
     rows, labels = load_iris(return_X_y=True)
     ours = RobustClassifier(epochs=3, random_state=0).fit(rows, labels)
@@ -159,6 +212,8 @@ def test_a_linear_one_agrees_with_scikit_learns() -> None:
         ({"loss": "gse"}, "There is no loss named 'gse'. Did you mean"),
         ({"model": "mpl"}, "There is no model named 'mpl'. Did you mean 'mlp'"),
         ({"epochs": 0}, "The 'epochs' parameter of a run must be"),
+        ({"epochs": None}, "A run needs either epochs or steps. Got epochs=None, steps=None."),
+        ({"folder": ""}, "is not empty and holds no run"),
         ({"random_state": -1}, "The 'seed' parameter of a run must be"),
     ],
 )

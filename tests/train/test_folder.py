@@ -191,6 +191,18 @@ def test_what_an_epoch_writes_does_not_grow_with_those_before(tmp_path, monkeypa
     assert numbers[0] == numbers[1] > 0
 
 
+def test_a_line_that_lost_its_end_is_ended(tmp_path):
+    """An editor may take the last end of line away while a run is trained."""
+
+    def watch(done, of):
+        path = tmp_path / "run/metrics.jsonl"
+        if done == 7:
+            path.write_bytes(path.read_bytes().rstrip(b"\n"))
+
+    run = fit("mlp", clusters(), folder=tmp_path / "run", watch=watch, **QUICK)
+    assert [line["epoch"] for line in run.metrics] == [1, 2, 3]
+
+
 def test_checkpoints_are_kept_and_read_by_their_number(tmp_path):
     folder = RunFolder(tmp_path)
     for epoch in (99_998, 99_999, 100_000, 100_001):

@@ -64,18 +64,53 @@ def test_a_run_whose_last_checkpoint_is_damaged_keeps_the_same_model(best, tmp_p
     same_bits(best.path, run.path)
 
 
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_a_best_model_that_was_lost_is_trained_again(best, tmp_path, damage):
+    asked = {**LONG, "keep": "best", "folder": tmp_path / "run"}
+    stopped_at(best.metrics[-2]["step"], MODEL, DATA, **asked)
+    for path in (tmp_path / "run/checkpoints").glob("best-*"):
+        path.unlink() if damage == "missing" else path.write_bytes(b"cut off")
+    run = fit(MODEL, DATA, **asked)
+    same_bits(best.path, run.path)
+    assert run.kept_epoch == best.kept_epoch
+
+
+def test_of_best_models_only_the_right_one_will_do(tmp_path):
+    asked = {**rising(12), "checkpoint_every": 5}
+    straight = fit("linear", clusters(900, seed=3), folder=tmp_path / "straight", **asked)
+    stopped_at(11 * 10 + 1, "linear", clusters(900, seed=3), folder=tmp_path / "run", **asked)
+    newest = max((tmp_path / "run/checkpoints").glob("best-*"))
+    assert newest.name > "best-00005", "else it is not one of two"
+    newest.unlink()
+    same_bits(straight.path, fit("linear", clusters(900, seed=3), folder=tmp_path / "run", **asked).path)
+
+
+def test_what_is_told_of_a_run_is_of_the_model_it_keeps(tmp_path):
+    settings = {**LONG, "epochs": 40, "folder": tmp_path / "run"}
+    run = fit(MODEL, DATA, test=clusters(100, seed=5), keep="best", **settings)
+    tested = run.metrics[run.kept_epoch - 1]["test_accuracy"]
+    assert tested != run.metrics[-1]["test_accuracy"], "else this shows nothing"
+    assert run.dynamics.kept == run.dynamics.summary()["kept"] == tested
+    assert f"test accuracy {100 * tested:.2f} %" in repr(run)
+    told = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"{100 * tested:.1f} % test accuracy of the model kept" in told and "below its own best epoch" not in told
+    last = fit(MODEL, DATA, test=clusters(100, seed=5), **{**settings, "folder": tmp_path / "last"})
+    assert last.dynamics.kept is None
+
+
 def rising(epochs):
     """A run of a linear model that is better in every epoch."""
     return {**QUICK, "epochs": epochs, "validation": 0.3, "keep": "best", "optimiser": "sgd(lr=0.001)", "schedule": "constant"}
 
 
-def test_few_models_are_kept_on_the_way(tmp_path):
+@pytest.mark.parametrize("every", [1, 4, 100])
+def test_few_models_are_kept_on_the_way(tmp_path, every):
     found = []
 
     def watch(done, of):
         found.append(len(list((tmp_path / "run/checkpoints").glob("best-*"))))
 
-    fit("linear", clusters(900, seed=3), folder=tmp_path / "run", watch=watch, **rising(9))
+    fit("linear", clusters(900, seed=3), folder=tmp_path / "run", watch=watch, checkpoint_every=every, **rising(9))
     watched = [line["validation_accuracy"] for line in Run(tmp_path / "run").metrics]
     assert len(set(watched)) > 5, "else nothing is replaced"
     assert max(found) <= 3 and len(list((tmp_path / "run/checkpoints").glob("best-*"))) <= 2

@@ -10,6 +10,7 @@ from torch import nn
 
 from noisewise import InputError, fit
 from noisewise.data import augmentations, load
+from noisewise.models import MLP
 from noisewise.train._predictor import EVALUATION_BATCH
 
 ASKED = {**QUICK, "epochs": 1}
@@ -148,3 +149,32 @@ def test_a_model_of_the_users_own_must_be_given_again_with_the_same_layers(tmp_p
         run.model(nn.Linear(8, 4))
     assert "\n" not in str(caught.value)
     assert run.predict(inputs, nn.Linear(8, 3)).shape == (300, 3)
+
+
+def test_reading_a_model_draws_nothing_and_keeps_its_type(tmp_path):
+    inputs, labels = torch.randn(40, 4), torch.arange(40) % 2
+    run = fit("mlp(hidden=(8,), norm='batch')", (inputs, labels), epochs=1, folder=tmp_path / "run", device="cpu")
+    expected, state = run.predict(inputs), torch.get_rng_state()
+    assert torch.equal(run.predict(inputs), expected) and torch.equal(torch.get_rng_state(), state)
+    assert all(weights.requires_grad and weights.dtype == torch.float32 for weights in run.model().parameters())
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(run.predict(inputs), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_buffer_that_is_not_saved_is_made_anew(tmp_path):
+    class Shifted(MLP, name="shifted_mlp"):
+        def build(self):
+            self.register_buffer("shift", torch.ones(1), persistent=False)
+            return super().build()
+
+        def embed(self, x):
+            return super().embed(x) + self.shift
+
+    try:
+        run = fit("shifted_mlp", (torch.randn(40, 4), torch.arange(40) % 2), epochs=1, folder=tmp_path / "run", device="cpu")
+        assert run.model().shift.item() == 1
+    finally:
+        del Shifted.registry._factories["shifted_mlp"]

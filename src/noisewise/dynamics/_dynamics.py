@@ -107,6 +107,11 @@ class Dynamics:
         """The last test accuracy; of an unfinished run, the last so far."""
         return _last(self.test)
 
+    @property
+    def kept(self) -> float | None:
+        """The test accuracy of the model that the run keeps, where that is the best on its validation share."""
+        return self.test.get(self.record.status.get("kept", 0))
+
     @cached_property
     def measured_on(self) -> str:
         """Which record training accuracies come from: "clean" (no augmentation) where there is one, else "training"."""
@@ -300,6 +305,7 @@ class Dynamics:
             "best": self.best,
             "best_epoch": self.best_epoch,
             "final": self.final,
+            "kept": self.kept,
             "held_out": _last(self.held_out),
             "measured_on": self.measured_on,
             **{name: _last(getattr(self, name)) for name in final},

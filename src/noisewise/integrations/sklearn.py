@@ -20,6 +20,10 @@ from torch import nn
 from noisewise.data import Dataset
 from noisewise.errors import InputError
 from noisewise.train import Run, fit
+from noisewise.train._predictor import Predictor
+
+_SELDOM = {"evaluate_every": 10**9, "checkpoint_every": 10**9, "clean_pass": False}
+"""A run that is not kept needs to leave its model alone."""
 
 _SETTINGS = ("loss", "epochs", "batch_size", "optimiser", "schedule", "weight_decay", "clip", "device")
 
@@ -47,6 +51,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_: the classes, sorted.
         n_features_in_: the number of columns.
         feature_names_in_: their names, if those trained on had some.
+        offset_: what is subtracted from every column before anything else: 0, or the mean of one that varies little far away from 0.
         run_: the run, if a folder was given, and else None.
 
     Example:
@@ -95,26 +100,35 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns:
             Itself.
         """
-        X, y = validate_data(self, X, y, dtype=np.float32)
+        for name in ("predictor_", "classes_", "run_"):  # a training that fails leaves nothing that predicts
+            self.__dict__.pop(name, None)
+        X, y = validate_data(self, X, y, dtype=np.float64)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         classes, numbers = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise InputError(f"The labels given to RobustClassifier must be of at least two classes. Got 1 class, {classes.tolist()[0]!r}.")
-        data = Dataset(torch.tensor(X), torch.tensor(numbers), tuple(map(str, classes.tolist())), name="table")
-        with tempfile.TemporaryDirectory() as passing:
-            run = self._trained(data, Path(passing, "run"))
-            self.predictor_ = run.predictor(copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else None)
-        self.run_ = None if self.folder is None else run
+        self.offset_ = _far_off(X)
+        data = Dataset(self._inputs(X), torch.tensor(numbers), tuple(map(str, classes.tolist())), name="table")
+        self.run_ = None
+        if self.folder is None:
+            with tempfile.TemporaryDirectory() as passing:
+                self.predictor_ = self._predictor(self._trained(data, Path(passing, "run"), **_SELDOM))
+        else:
+            self.run_ = self._trained(data, self.folder)
+            self.predictor_ = self._predictor(self.run_)
         self.classes_ = classes
         return self
 
-    def _trained(self, data: Dataset, passing: Path) -> Run:
-        """The run, in the folder asked for, or in one that passes and needs to hold the model alone."""
-        settings = {name: getattr(self, name) for name in _SETTINGS}
-        if self.folder is None:
-            settings |= {"evaluate_every": self.epochs, "checkpoint_every": self.epochs, "clean_pass": False}
-        return fit(copy.deepcopy(self.model), data, seed=self._seed(), folder=self.folder or passing, **settings)
+    def _trained(self, data: Dataset, folder: str | Path, **settings: Any) -> Run:
+        asked = {name: getattr(self, name) for name in _SETTINGS}
+        return fit(copy.deepcopy(self.model), data, seed=self._seed(), folder=folder, **asked, **settings)
+
+    def _predictor(self, run: Run) -> Predictor:
+        return run.predictor(copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else None)
+
+    def _inputs(self, X: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(np.array(X - self.offset_, dtype=np.float32, order="C"))
 
     def _seed(self) -> int:
         given = self.random_state
@@ -147,6 +161,12 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[best])
 
     def _scores(self, X: Any) -> NDArray[Any]:
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float32, reset=False)
-        return self.predictor_.scores(X).double().cpu().numpy()
+        check_is_fitted(self, "predictor_")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return self.predictor_.scores(self._inputs(X)).double().cpu().numpy()
+
+
+def _far_off(X: NDArray[Any]) -> NDArray[Any]:
+    """The mean of columns that vary little far away from 0, whose values float32 could not tell apart (times in seconds), 0 for others."""
+    mean, std = X.mean(0), X.std(0)
+    return np.where((std > 0) & (np.abs(mean) > 1e4 * std), mean, 0.0)

@@ -12,36 +12,19 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
-
-from noisewise import losses, models
+from noisewise import losses
 from noisewise.data import augmentations
 from noisewise.data._official import registry as data_sets
 from noisewise.errors import InputError
+from noisewise.models._unfilled import unfilled
 from noisewise.noise import registry as noises
 from noisewise.train import Settings
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._schedules import registry as schedules
 
-
-class _Undrawn(TorchFunctionMode):
-    """Draws no random numbers: without memory for weights, torch would load its compiler to do so, for seconds."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return args[0] if func in (Tensor.normal_, Tensor.uniform_) else func(*args, **kwargs or {})
-
-
-def _unfilled(spec: str) -> models.Classifier:
-    """A model without its weights: built to be named."""
-    with torch.device("meta"), _Undrawn():
-        return models.get(spec, num_classes=2)
-
-
 _REGISTRIES: dict[str, Callable[[str], Any]] = {
     "data": data_sets.get,
-    "model": _unfilled,
+    "model": lambda spec: unfilled(spec, num_classes=2),
     "loss": losses.get,
     "noise": noises.get,
     "augment": augmentations.get,

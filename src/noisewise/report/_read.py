@@ -25,6 +25,7 @@ Value = TypeVar("Value")
 # The titles of the columns, what they mean, and how they are shown. Each is a number of `Dynamics`.
 MEASURES = (
     ("final", "Test, final", "Test accuracy at the end of training.", "%"),
+    ("kept", "Test, kept", "Test accuracy of the model that the run keeps: the best on its held-out share.", "%"),
     ("best", "Test, best", "The best test accuracy of any epoch: what an oracle would have stopped at.", "%"),
     ("held_out", "Held out", "Accuracy on the examples kept out of training, by their given labels.", "%"),
     ("fitting", "Labels learned", "Training accuracy by the given labels, right or wrong.", "%"),

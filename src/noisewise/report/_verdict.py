@@ -18,6 +18,13 @@ _CLEARLY = 0.05  # more of the wrong labels than the winner: worth a word
 _FORGETS = 0.03  # so far below its own best epoch a loss ends when it memorised after it had generalised
 
 
+_MEASURED = {
+    "final": "test accuracy",
+    "kept": "test accuracy of the model kept",
+    "held_out": "accuracy on held-out examples, by their given labels",
+}
+
+
 @dataclass(frozen=True)
 class Standing:
     """How one loss did on a task.
@@ -44,7 +51,9 @@ class Standing:
 
 
 def judged_by(standings: Sequence[Standing]) -> str | None:
-    """What decides who won: test accuracy, else accuracy on the held-out share; None where there is neither."""
+    """What decides who won: test accuracy, of the models kept if all say so, else accuracy on the held-out share; None without either."""
+    if standings and all(one.mean("kept") is not None for one in standings):
+        return "kept"
     return next((name for name in ("final", "held_out") if any(one.mean(name) is not None for one in standings)), None)
 
 
@@ -89,7 +98,7 @@ def verdict(task: int, name: str, standings: Sequence[Standing]) -> Iterator[Sen
 def _won(best: Standing, standings: Sequence[Standing], name: str) -> str:
     judge = judged_by(standings)
     assert judge is not None
-    measured = "test accuracy" if judge == "final" else "accuracy on held-out examples, by their given labels"
+    measured = _MEASURED[judge]
     second = winner([one for one in standings if one is not best])
     top, below = best.measures[judge], None if second is None else second.measures[judge]
     over = f" over {best.seeds} seeds" if best.seeds > 1 else ""
@@ -132,7 +141,7 @@ def _troubles(one: Standing, standings: Sequence[Standing]) -> Iterator[str]:
     elif one.starved and mine is None:
         yield one.starved
     final, best = one.mean("final"), one.mean("best")
-    if final is not None and best is not None and best - final > _FORGETS:
+    if one.mean("kept") is None and final is not None and best is not None and best - final > _FORGETS:
         memorised = (one.mean("noisy_subset") or 0) > _CLEARLY
         why = "it unlearned while it memorised" if memorised else "stopping earlier would have been better"
         yield f"{one.loss} ended {100 * (best - final):.1f} points below its own best epoch: {why}."

@@ -255,6 +255,7 @@ class _Training:
         watch: Watch | None,
     ) -> None:
         self.settings, self.folder, self.origin, self.loggers, self.watch = settings, folder, origin, loggers, watch
+        self.best_epoch = 0
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.device = settings.place()
@@ -416,6 +417,9 @@ class _Training:
 
     def _resume(self) -> tuple[int, float | None, int]:
         for tensors, notes in self.folder.checkpoints():
+            if not self._has_best(notes):
+                continue
+            self.best_epoch = notes.get("best_epoch", 0)  # the oldest runs do not say, and keep the last
             self.model.load_state_dict(_under("model.", tensors))
             self.updater.load(_under("updater.", tensors))
             self.step.number.fill_(notes["step"])
@@ -429,6 +433,15 @@ class _Training:
             if not self.from_seed:
                 self._checkpoint(0, None, 0)
         return 0, None, 0
+
+    def _has_best(self, notes: Mapping[str, Any]) -> bool:
+        """Whether the model is there that was best by a checkpoint, where it may have to be brought back."""
+        if self.settings.keep == "best" and notes["best"] is not None:
+            try:
+                self.folder.read_best(notes["best_epoch"])
+            except InputError:  # a damaged one: training goes on from an earlier checkpoint
+                return False
+        return True
 
     def _epoch(self, epoch: int) -> dict[str, Any]:
         """One pass of updates, then what it showed: a line of metrics, the record, an evaluation if one is due."""
@@ -552,21 +565,22 @@ class _Training:
             return best, waited
         if best is not None and now[0] <= best:
             return best, waited + 1
+        self.best_epoch = line["epoch"]
         if self.rank == 0 and self.settings.keep == "best":
-            self.folder.write_best(line["epoch"], self.model.state_dict())
+            self.folder.write_best(self.best_epoch, self.model.state_dict())
         return now[0], 0
 
     def _bring_back(self) -> int:
         """Give the model the weights that were best on the validation share, and say of which epoch they are."""
         wait_for_all()
-        tensors, epoch = self.folder.read_best()
-        self.model.load_state_dict(tensors)
-        return epoch
+        self.model.load_state_dict(self.folder.read_best(self.best_epoch))
+        return self.best_epoch
 
     def _checkpoint(self, epoch: int, best: float | None, waited: int) -> None:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"updater.{name}": value for name, value in self.updater.state().items()}
-        self.folder.write_checkpoint(epoch, tensors, {"epoch": epoch, "step": int(self.step.number), "best": best, "waited": waited})
+        notes = {"epoch": epoch, "step": int(self.step.number), "best": best, "best_epoch": self.best_epoch, "waited": waited}
+        self.folder.write_checkpoint(epoch, tensors, notes)
 
     def _finish(self, stopped_early: bool, **kept: int) -> None:
         if not self._scored(self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -169,7 +170,8 @@ class RunFolder:
     def add_metrics(self, line: Mapping[str, Any]) -> None:
         """Write down one more epoch; those before it are copied as they are, because there may be thousands."""
         path = self.path / _METRICS
-        self._write(_METRICS, (path.read_bytes() if path.exists() else b"") + _as_line(line))
+        before = path.read_bytes() if path.exists() else b""
+        self._write(_METRICS, before + (b"" if before.endswith(b"\n") or not before else b"\n") + _as_line(line))
 
     def metrics(self) -> list[dict[str, Any]]:
         return list(read_metrics(self.path))
@@ -225,21 +227,23 @@ class RunFolder:
         self.write_tensors(f"checkpoints/epoch-{epoch:05d}.safetensors", tensors, notes)
         for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
             old.unlink()
-        oldest = _epoch(self._checkpoints()[0])  # training may go on from there, with what was best by then
-        for old in [best for best in self._bests() if _epoch(best) <= oldest][:-1]:
-            old.unlink()
+        self._prune_bests()
 
     def write_best(self, epoch: int, tensors: Mapping[str, Tensor]) -> None:
         """Write down a model that is better than all before it."""
-        self.write_tensors(f"checkpoints/best-{epoch:05d}.safetensors", tensors, {"epoch": epoch})
+        self.write_tensors(_best(epoch), tensors, {"epoch": epoch})
+        self._prune_bests()
 
-    def read_best(self) -> tuple[dict[str, Tensor], int]:
-        """The best model so far, and its epoch."""
+    def read_best(self, epoch: int) -> dict[str, Tensor]:
+        """The model of an epoch that was better than all before it."""
+        return self.read_tensors(_best(epoch))[0]
+
+    def _prune_bests(self) -> None:
+        """Remove the best models that nobody needs: training goes on from a checkpoint with the one that was best by then."""
         bests = self._bests()
-        if not bests:
-            raise missing(self.path, "checkpoints/best-*.safetensors")
-        tensors, notes = self.read_tensors(f"checkpoints/{bests[-1].name}")
-        return tensors, notes["epoch"]
+        by_then = ([best for best in bests if _epoch(best) <= _epoch(checkpoint)][-1:] for checkpoint in self._checkpoints())
+        for old in set(bests) - {*bests[-1:], *itertools.chain(*by_then)}:
+            old.unlink()
 
     def checkpoints(self) -> Iterator[tuple[dict[str, Tensor], dict[str, Any]]]:
         """The checkpoints that can be read, the newest first."""
@@ -313,6 +317,10 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         found[name] = held.clone() if place in places else held
         places.add(place)
     return found
+
+
+def _best(epoch: int) -> str:
+    return f"checkpoints/best-{epoch:05d}.safetensors"
 
 
 def _as_line(line: Mapping[str, Any]) -> bytes:

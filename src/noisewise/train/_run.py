@@ -12,7 +12,7 @@ import torch
 from noisewise.dynamics._record import FORMAT, read_settings
 from noisewise.errors import InputError
 from noisewise.models import Classifier
-from noisewise.models import get as get_model
+from noisewise.models._unfilled import filled
 from noisewise.spec import in_short
 from noisewise.train._folder import RunFolder
 from noisewise.train._predictor import Predictor
@@ -107,16 +107,19 @@ class Run:
             into: a module of the same shape, for a run whose model was given as an object.
         """
         tensors, notes = self._folder.read_tensors("model.safetensors")
+        if into is None:
+            try:
+                return filled(notes["model"], tensors).eval()
+            except InputError:
+                raise InputError(
+                    f"The run in {str(self.path)!r} has a model of your own. Give one with the same layers as into=…."
+                ) from None
         try:
-            model = get_model(notes["model"]) if into is None else into
-        except InputError:
-            raise InputError(f"The run in {str(self.path)!r} has a model of your own. Give one with the same layers as into=….") from None
-        try:
-            model.load_state_dict(tensors)
+            into.load_state_dict(tensors)
         except RuntimeError as error:
             first = str(error).partition("\n\t")[2].partition("\n")[0].rstrip(". ")
             raise InputError(f"The model given as into=… has other layers than that of the run in {str(self.path)!r}: {first}.") from None
-        return model.eval()
+        return into.eval()
 
     def predict(self, inputs: Any, into: torch.nn.Module | None = None) -> torch.Tensor:
         """Class probabilities for raw inputs, scaled as the training inputs were: (N, classes), on the model's device.
@@ -150,7 +153,8 @@ class Run:
 
     def __repr__(self) -> str:
         lines = [line for line in self.metrics if "test_accuracy" in line]
-        tested = f", test accuracy {100 * lines[-1]['test_accuracy']:.2f} %" if lines else ""
+        kept = self.dynamics.kept
+        tested = f", test accuracy {100 * (lines[-1]['test_accuracy'] if kept is None else kept):.2f} %" if lines else ""
         return f"Run({str(self.path)!r}: {in_short(self.settings.loss)} on {self.settings.data}, {self.state}{tested})"
 
 
