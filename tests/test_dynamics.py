@@ -107,6 +107,14 @@ def test_of_epochs_that_are_equally_good_the_first_is_the_best(tmp_path):
     assert Dynamics(write_run(tmp_path / "run", [0], metrics=metrics)).best_epoch == 2
 
 
+def test_the_best_of_thousands_of_epochs_is_found_in_one_look_at_them(tmp_path, monkeypatch):
+    looks, metric = [], Dynamics._metric
+    monkeypatch.setattr(Dynamics, "_metric", lambda run, name: looks.append(name) or metric(run, name))
+    metrics = [{"epoch": epoch, "test_accuracy": epoch % 7 / 7} for epoch in range(1, 50)]
+    assert Dynamics(write_run(tmp_path / "run", [0], metrics=metrics)).best_epoch == 6
+    assert looks == ["test_accuracy"]
+
+
 def test_where_noisy_labels_pulled_nothing_yet_there_is_no_ratio(tmp_path):
     sums = ({"clean": {"pull": 0.2, "eta": 0.4}, "noisy": {"pull": pull, "eta": 0.2}} for pull in (0.0, 0.1))
     run = Dynamics(write_run(tmp_path / "run", [0], metrics=[{"epoch": epoch, "emphasis": one} for epoch, one in enumerate(sums, 1)]))

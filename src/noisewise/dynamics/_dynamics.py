@@ -100,7 +100,8 @@ class Dynamics:
     @property
     def best_epoch(self) -> int | None:
         """The first epoch of the best test accuracy."""
-        return max(self.test, key=lambda epoch: self.test[epoch], default=None)
+        test = self.test
+        return max(test, key=lambda epoch: test[epoch], default=None)
 
     @property
     def final(self) -> float | None:
