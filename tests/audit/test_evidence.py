@@ -10,6 +10,7 @@ import textwrap
 import numpy as np
 import pytest
 
+from costs import with_peak
 from noisewise import InputError, losses
 from noisewise.audit import _evidence, audit
 from noisewise.dynamics import Dynamics
@@ -220,3 +221,15 @@ def test_memory_is_bounded_by_examples_not_by_examples_times_classes(tmp_path):
     grown, length = map(int, done.stdout.split())
     votes = number * classes * 4
     assert length == number and grown < 0.85 * votes, json.dumps({"grown": grown, "votes": votes})
+
+
+@pytest.mark.parametrize("loss", ["ce", "scheduled(gce, 'q', 0.3, 0.9)"])
+@pytest.mark.parametrize("look", [audit, Dynamics.summary])
+def test_thousands_of_epochs_take_the_memory_of_a_few(loss, look, tmp_path):
+    """What a loss pulls at every margin is half a megabyte, which is not kept for every epoch."""
+    peaks = []
+    for epochs in (5, 40):
+        labels, training = random_record(epochs=epochs)
+        run = Dynamics(write_run(tmp_path / str(epochs), labels, training=training, classes=4, loss=loss, epochs=epochs))
+        peaks.append(with_peak(lambda run=run: look(run))[1])
+    assert peaks[1] < peaks[0] + 1e6

@@ -6,7 +6,8 @@ examples, classes and epochs. This module counts and adds; it must not know what
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from noisewise.errors import InputError
 
 Singles = NDArray[np.float32]
 Places = NDArray[np.int32]
+Pulls = Callable[[int], Singles | None]
+"""The emphasis of every margin in an epoch. It is worked out when its turn comes: those of all epochs would fill the memory."""
 
 _VOTES = 1 << 25  # votes held at a time, examples times classes: 128 MiB
 _TRUST = 2.0  # a label is innocent until proven wrong: it starts with the votes of two epochs that tell the most
@@ -71,9 +74,9 @@ def gather(dynamics: Dynamics) -> Evidence:
     if not record.epochs():
         raise InputError(f"The run in {str(record.folder)!r} has no record of margins. Train it for an epoch, or copy its record/ too.")
     agreed = agreement(record)
-    pulls = {epoch: emphasis_of_margins(dynamics, epoch) for epoch in agreed}
-    learned = _learned(record) if _lets_go(pulls[max(pulls)]) else dict.fromkeys(agreed, np.ones(len(record.classes), dtype=np.float32))
-    first = _votes(record, _by_class(first_weights(agreed), learned), dict.fromkeys(agreed))
+    pulls = partial(emphasis_of_margins, dynamics)
+    learned = _learned(record) if _lets_go(pulls(max(agreed))) else dict.fromkeys(agreed, np.ones(len(record.classes), dtype=np.float32))
+    first = _votes(record, _by_class(first_weights(agreed), learned), lambda epoch: None)
     outvoted, seen = (int(np.count_nonzero(flags)) for flags in (first.other_share > first.given_share, ~np.isnan(first.belief)))
     return _votes(record, _by_class(epoch_weights(agreed, outvoted / max(1, seen)), learned), pulls)
 
@@ -155,7 +158,7 @@ def _by_class(weights: Mapping[int, float], learned: Mapping[int, Singles]) -> d
     return {epoch: np.float32(weight) * learned[epoch] for epoch, weight in weights.items()}
 
 
-def _votes(record: Record, weights: Mapping[int, Singles], pulls: Mapping[int, Singles | None]) -> Evidence:
+def _votes(record: Record, weights: Mapping[int, Singles], pulls: Pulls) -> Evidence:
     rows, clean = max(1, _VOTES // len(record.classes)), record.epochs("clean")[-1:]
     blocks = [_block(record, slice(start, start + rows), weights, pulls, clean) for start in range(0, len(record.given), rows)]
     return Evidence(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
@@ -167,16 +170,14 @@ def emphasis_of_margins(dynamics: Dynamics, epoch: int) -> Singles | None:
     return None if found is None else found.astype(np.float32)
 
 
-def _block(
-    record: Record, rows: slice, weights: Mapping[int, Singles], pulls: Mapping[int, Singles | None], clean: Sequence[int]
-) -> Evidence:
+def _block(record: Record, rows: slice, weights: Mapping[int, Singles], pulls: Pulls, clean: Sequence[int]) -> Evidence:
     given = record.given[rows]
     here = np.arange(len(given))
     votes = np.zeros((len(given), len(record.classes)), dtype=np.float32)
     weight, times, belief, probability, emphasis = np.zeros((5, len(given)))
     final, last = np.full(len(given), np.nan, dtype=np.float32), np.full(len(given), -1, dtype=np.int32)
     for epoch in weights:  # not those that a run under way has written since
-        where, predicted, pull = codes(record.margins(epoch)[rows]), record.predictions(epoch)[rows], pulls[epoch]
+        where, predicted, pull = codes(record.margins(epoch)[rows]), record.predictions(epoch)[rows], pulls(epoch)
         seen = predicted >= 0
         counted = weights[epoch][given] * seen
         votes[here, predicted] += counted  # one that was not seen, −1, adds nothing to the last class

@@ -400,9 +400,11 @@ class Dynamics:
         return {}
 
     def _pulls(self, epoch: int, margins: Floats) -> Floats:
-        """The emphasis at some margins in an epoch, worked out once for all epochs in which the loss is the same."""
+        """The emphasis at some margins in an epoch, worked out once for all epochs in a row in which the loss is the same."""
         asked = (self._progress(epoch), margins.tobytes())
         if asked not in self._curves:
+            if any(progress != asked[0] for progress, _ in self._curves):
+                self._curves.clear()  # a scheduled loss has others in every epoch, half a megabyte each
             self._curves[asked] = self._emphasis_in(epoch)(torch.from_numpy(margins)).numpy()
         return self._curves[asked]
 
