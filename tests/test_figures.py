@@ -26,7 +26,7 @@ from noisewise.correct import correct, retrain
 from noisewise.draw import _telling
 from noisewise.draw._film import _edges, film
 from noisewise.draw._history import MEASURES, history, labels
-from noisewise.dynamics import Dynamics, find_runs
+from noisewise.dynamics import Dynamics, _dynamics, find_runs
 from noisewise.train import Settings
 from test_dynamics import write_run
 
@@ -193,6 +193,16 @@ def test_a_film_takes_the_epochs_it_is_told(recorded: tuple[Path, np.ndarray, li
         film(run, frames=[1, 101])
     with pytest.raises(InputError, match="'bins' parameter of film must be at least 4"):
         film(run, bins=3)
+
+
+def test_a_film_counts_the_margins_of_its_own_frames_alone(
+    recorded: tuple[Path, np.ndarray, list[np.ndarray]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of epochs are gone through once, for the range of the bins."""
+    counted, counts = [], _dynamics._counts
+    monkeypatch.setattr(_dynamics, "_counts", lambda margins: counted.append(len(margins)) or counts(margins))
+    film(Dynamics(recorded[0]), frames=7)
+    assert len(counted) == 100 + 3 * 7  # of clean labels, of noisy ones, and for the emphasis
 
 
 def test_margins_are_drawn_at_the_start_after_a_quarter_and_a_half_and_at_the_end() -> None:

@@ -61,14 +61,13 @@ def film(run: Dynamics, bins: int = 60, frames: int | Sequence[int] = 60) -> Fil
     for epoch in epochs:
         _ = run.record.margins(epoch)  # an epoch that is not there is refused before any counting
     low, high = np.nan_to_num(run.margin_quantiles(_SEEN))  # a run without an epoch has none
-    counted = run.margin_histograms(_edges(low, high, bins))
-    rows = [counted.epochs.index(epoch) for epoch in epochs]
+    counted = run.margin_histograms(_edges(low, high, bins), epochs=epochs)
     margins = np.linspace(counted.edges[0], counted.edges[-1], _POINTS)
     return Film(
         loss=run.record.settings["loss"],
         edges=counted.edges,
         epochs=epochs,
-        counts={group: counts[rows] for group, counts in counted.counts.items()},
+        counts=counted.counts,
         margins=margins,
         emphasis=_emphasis(run, epochs, margins),
     )

@@ -210,13 +210,14 @@ class Dynamics:
                 found[epoch] = float(np.average(((pulls - mean) / self._size(mean)) ** 2, weights=counts))
         return found
 
-    def margin_histograms(self, bins: int | Sequence[float] = 100, of: str = "training") -> Histograms:
+    def margin_histograms(self, bins: int | Sequence[float] = 100, of: str = "training", epochs: Sequence[int] | None = None) -> Histograms:
         """Distributions of the margins of clean and noisy examples, epoch by epoch.
 
         Args:
             bins: how many bins of equal width, from the least to the largest margin of the record; or their edges, rising. What
                 lies beyond the edges is counted in the first and the last bin.
             of: the record, "training" or "clean".
+            epochs: which; by default all.
         """
         edges = self._edges(bins, of)
         where = np.clip(np.searchsorted(edges, _MARGINS, side="right") - 1, 0, len(edges) - 2)
@@ -224,14 +225,14 @@ class Dynamics:
             {"all": slice(None)} if self.record.wrong is None else {"clean": ~self.record.wrong, "noisy": self.record.wrong}
         )
         rows: dict[str, list[Whole]] = {group: [] for group in groups}
-        epochs = []
-        for epoch, margins, _ in self.record.stream(of):
-            epochs.append(epoch)
+        counted = []
+        for epoch, margins, _ in self.record.stream(of, epochs):
+            counted.append(epoch)
             for group, members in groups.items():
                 binned = np.bincount(where, weights=_counts(margins[members]), minlength=len(edges) - 1)
                 rows[group].append(binned.astype(np.int64))
         empty = np.zeros((0, len(edges) - 1), dtype=np.int64)
-        return Histograms(edges, tuple(epochs), {group: np.stack(counts) if counts else empty for group, counts in rows.items()})
+        return Histograms(edges, tuple(counted), {group: np.stack(counts) if counts else empty for group, counts in rows.items()})
 
     def margin_quantiles(self, shares: Sequence[float], of: str = "training") -> Floats:
         """The margins that such shares of all examples of all epochs reach at most; NaN where nothing was seen.

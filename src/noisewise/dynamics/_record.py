@@ -144,9 +144,9 @@ class Record:
         """The predicted class of every example, memory-mapped; −1 where it was not seen."""
         return self._read("predictions", self._known(epoch, of), of)
 
-    def stream(self, of: str = "training") -> Iterator[Epoch]:
-        """Every epoch in turn; drop one before taking the next, and memory stays that of one."""
-        for epoch in self.epochs(of):
+    def stream(self, of: str = "training", epochs: Sequence[int] | None = None) -> Iterator[Epoch]:
+        """Every epoch in turn, or some; drop one before taking the next, and memory stays that of one."""
+        for epoch in self.epochs(of) if epochs is None else [self._known(epoch, of) for epoch in epochs]:
             yield Epoch(epoch, *(self._read(kind, epoch, of) for kind in _KINDS))
 
     def _read(self, kind: str, epoch: int, of: str) -> NDArray[Any]:
