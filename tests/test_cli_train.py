@@ -331,7 +331,18 @@ def test_what_is_under_way_is_seen_where_not_all_runs_have_room(height: int, fir
     console = Console(width=80, height=height, file=io.StringIO())
     lines = ["".join(part.text for part in line) for line in console.render_lines(board)]
     rows = [line.split()[0] for line in lines if line.strip().startswith("loss") and "none" in line]
-    assert rows[0] == first and len(rows) == 20
+    assert rows[0] == first and len(rows) == min(20, height)
+
+
+def test_of_hundreds_of_runs_only_those_with_room_are_laid_out_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is drawn several times a second, and must leave the processors to the runs."""
+    laid_out, table = [], Board._table
+    monkeypatch.setattr(Board, "_table", lambda board, places: laid_out.append(len(places)) or table(board, places))
+    board, console = Board([("ce", "none", seed) for seed in range(300)]), Console(width=80, height=12, file=io.StringIO())
+    console.render_lines(board)
+    assert laid_out == [12]
+    board.ended = True
+    assert len(console.render_lines(board)) > 300
 
 
 @pytest.mark.parametrize("before", [None, "error::ImportWarning"])

@@ -101,6 +101,7 @@ class Board:
         self.rows = rows
         self.states = ["waiting"] * len(rows)
         self.shares = [0.0] * len(rows)
+        self.ended = False
 
     def take(self, news: Progress) -> bool:
         """Note how far a run is; return whether its state changed."""
@@ -117,12 +118,14 @@ class Board:
         return f"{loss}, {noise}, seed {seed}: {self.states[place]} ({self.finished})"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """All rows in their order; where they have no room, what is under way first and what is finished last."""
+        """All rows in their order; where they have no room, what is under way first and what is finished last.
+
+        Until the end no more rows are laid out than there could be room for: it is done several times a second.
+        """
         places = list(range(len(self.rows)))
-        table = self._table(places)
-        if len(console.render_lines(table, options)) > console.height:
-            table = self._table(sorted(places, key=lambda place: {"waiting": 1, "finished": 2}.get(self.states[place], 0)))
-        yield table
+        if len(places) > console.height or len(console.render_lines(self._table(places), options)) > console.height:
+            places.sort(key=lambda place: {"waiting": 1, "finished": 2}.get(self.states[place], 0))
+        yield self._table(places if self.ended else places[: console.height])
 
     def _table(self, places: Sequence[int]) -> Table:
         table = Table(box=SIMPLE_HEAD, pad_edge=False, title=self.finished, title_justify="left")
@@ -146,7 +149,10 @@ def shown(rows: Sequence[tuple[str, str, int]]) -> Iterator[Any]:
     try:
         if console.is_terminal:
             with Live(board, console=console):
-                yield board.take
+                try:
+                    yield board.take
+                finally:
+                    board.ended = True  # the table that stays has every row
         else:
 
             def tell(news: Progress) -> None:
