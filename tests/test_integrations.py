@@ -179,6 +179,15 @@ def test_columns_far_away_from_zero_are_told_apart(tmp_path: Path) -> None:
     assert ours.predict(now[:1]) == labels[:1], "one row alone"
 
 
+def test_numbers_that_float32_does_not_hold_are_refused() -> None:
+    rows, labels = load_iris(return_X_y=True)
+    ours = RobustClassifier(epochs=2, random_state=0).fit(rows, labels)
+    rows[3, 2] = 1e39
+    for call in (lambda: ours.predict(rows), lambda: ours.fit(rows, labels)):
+        with pytest.raises(noisewise.InputError, match="Row 3, column 2 of the inputs is inf, not a finite number"):
+            call()
+
+
 def test_after_a_training_that_failed_it_is_not_fitted() -> None:
     rows, labels = load_iris(return_X_y=True)
     ours = RobustClassifier(epochs=2, random_state=0).fit(rows, labels)

@@ -11,6 +11,7 @@ import noisewise
 from noisewise import fit
 from noisewise.correct import correct, retrain
 from noisewise.train import Run
+from noisewise.train._folder import RunFolder
 from two_processes import in_two_processes
 
 MODEL = "mlp(hidden=(64,))"
@@ -144,6 +145,24 @@ def test_two_processes_keep_what_one_does(tmp_path):
     assert two.kept_epoch == one.kept_epoch < 24
     for name, value in one.model().state_dict().items():
         torch.testing.assert_close(two.model().state_dict()[name], value, rtol=1e-3, atol=1e-4)
+
+
+def test_a_run_stopped_before_its_model_is_written_keeps_the_same(best, tmp_path, monkeypatch):
+    written = RunFolder.write_tensors
+
+    def stops(self, name, tensors, notes):
+        if name == "model.safetensors":
+            raise KeyboardInterrupt
+        written(self, name, tensors, notes)
+
+    monkeypatch.setattr(RunFolder, "write_tensors", stops)
+    asked = {**LONG, "keep": "best", "folder": tmp_path / "run"}
+    with pytest.raises(KeyboardInterrupt):
+        fit(MODEL, DATA, **asked)
+    monkeypatch.undo()
+    run = fit(MODEL, DATA, **asked)
+    same_bits(best.path, run.path)
+    assert run.kept_epoch == best.kept_epoch
 
 
 def test_it_goes_with_stopping_early(tmp_path):

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import nn
 
 from noisewise.data import Dataset
+from noisewise.data._arrays import as_inputs
 from noisewise.errors import InputError
 from noisewise.train import Run, fit
 from noisewise.train._predictor import Predictor
@@ -128,7 +129,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return run.predictor(copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else None)
 
     def _inputs(self, X: NDArray[Any]) -> torch.Tensor:
-        return torch.from_numpy(np.array(X - self.offset_, dtype=np.float32, order="C"))
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+            return as_inputs((X - self.offset_).astype(np.float32))
 
     def _seed(self) -> int:
         given = self.random_state
