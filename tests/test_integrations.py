@@ -10,6 +10,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from joblib.externals.loky import get_reusable_executor
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import NotFittedError
@@ -78,7 +79,10 @@ def test_the_same_seed_gives_the_run_of_fit(tmp_path: Path) -> None:
 def test_a_search_finds_a_loss(digits: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     rows, _, noisy = digits
     search = GridSearchCV(RobustClassifier(epochs=15, random_state=0), {"loss": ["ce", "gce(q=0.7)"]}, cv=StratifiedKFold(2), n_jobs=2)
-    search.fit(rows, noisy)
+    try:
+        search.fit(rows, noisy)
+    finally:
+        get_reusable_executor().shutdown()  # whose processes would wait for more to do
     assert search.best_params_ == {"loss": "gce(q=0.7)"}, search.cv_results_["mean_test_score"]
     assert not list(Path().glob("runs")), "no folder is left behind"
 
