@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from short_runs import QUICK, SETTINGS
 
 from costs import Compared
-from noisewise import InputError, fit
+from noisewise import InputError, Run, fit
 from noisewise.audit import audit, find_label_issues
 from noisewise.audit._examples import examples_as_given
 from noisewise.correct import Correction, correct, read_decisions, retrain, review
@@ -399,6 +400,16 @@ def test_a_policy_leaves_no_class_without_labels(tmp_path):
         assert corrected.emptied == () and corrected.spared == ("class 1", "class 3")
         assert corrected.changed.tolist() == [False, False, True, True, *[False] * 6]
         assert repr(corrected).endswith("; those of 'class 1', 'class 3' stay, as none would be left)")
+
+
+def test_a_run_from_before_a_setting_was_there_is_trained_again(memorised, tmp_path):
+    folder = tmp_path / "old"
+    shutil.copytree(memorised.path, folder)
+    settings = json.loads((folder / "settings.json").read_text())
+    del settings["keep"]
+    (folder / "settings.json").write_text(json.dumps(settings))
+    again = retrain(Run(folder), correct(audit(Run(folder)), "relabel"), folder=tmp_path / "again", epochs=2)
+    assert again.state == "finished" and "keep" not in read_origin(again.path).settings
 
 
 @pytest.mark.parametrize("policy", ["relabel", "prune"])

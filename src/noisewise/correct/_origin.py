@@ -89,7 +89,7 @@ class Origin:
         old, new, wrong = run.record.settings, again.record.settings, run.record.wrong
         return cls(
             folder=os.path.relpath(run.folder, again.folder),
-            settings={**{name: old[name] for name in changed}, **({} if earlier is None else earlier.settings)},
+            settings={**{name: old[name] for name in changed if name in old}, **({} if earlier is None else earlier.settings)},
             otherwise={name: value for name, value in old.items() if name not in changed and new.get(name) != value},
             source={name: old[name] for name in ("data", "noise", "seed")} if earlier is None else earlier.source,
             steps=(*(() if earlier is None else earlier.steps), _step(correction)),
