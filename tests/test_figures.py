@@ -121,7 +121,7 @@ def test_losses_stand_in_the_order_of_the_runs_and_say_what_tells_them_apart(tmp
 
 
 def test_runs_are_seeds_of_one_another_unless_what_was_done_differs() -> None:
-    how = {"accumulate", "clean_pass", "checkpoint_every", "compile", "device", "evaluate_every", "precision"}
+    how = {"accumulate", "clean_pass", "checkpoint_every", "compile", "device", "evaluate_every", "keep", "precision"}
     for name in (field.name for field in fields(Settings) if field.name != "loss"):
         first, second = labels([{"loss": "ce", name: 1}, {"loss": "ce", name: 2}])
         assert (first == second) == (name in how | {"seed"}), name

@@ -372,6 +372,14 @@ def test_a_run_that_keeps_its_best_model_says_which(tmp_path: Path) -> None:
     assert notes == [[f"Its model is that of epoch {kept.kept_epoch}, the best on the validation share."], []]
 
 
+def test_a_run_from_before_there_was_a_choice_of_models_is_a_seed_of_others(tmp_path: Path) -> None:
+    runs = [fit("linear", "digits", epochs=1, seed=seed, folder=tmp_path / str(seed), device="cpu") for seed in (0, 1)]
+    settings = json.loads((tmp_path / "0/settings.json").read_text())
+    del settings["keep"]
+    (tmp_path / "0/settings.json").write_text(json.dumps(settings))
+    assert [(one["loss"], one["seeds"]) for one in gather([run.path for run in runs], title="t")["groups"]] == [("ce", [0, 1])]
+
+
 def test_only_what_some_run_has_is_a_column_and_own_labels_are_not_called_clean(facts, tmp_path: Path) -> None:
     told_apart = ["final", "best", "clean_subset", "noisy_subset", "hybrid", "snr", "alpha"]
     assert [measure["key"] for measure in facts["measures"]] == told_apart

@@ -20,7 +20,8 @@ from noisewise.spec import in_short
 _MOST_POINTS = 200
 _TASK = ("data", "model", "noise")
 # What a line is the mean over, and what says how a run was done rather than what was done.
-_NOT_TOLD = ("format", "loss", "seed", "accumulate", "clean_pass", "checkpoint_every", "compile", "device", "evaluate_every", "precision")
+_HOW = ("accumulate", "clean_pass", "checkpoint_every", "compile", "device", "evaluate_every", "keep", "precision")
+_NOT_TOLD = ("format", "loss", "seed", *_HOW)
 
 
 class Measure(NamedTuple):
