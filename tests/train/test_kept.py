@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import torch
 from test_fit import QUICK, clusters, same_bits
-from test_resume import stopped_at
+from test_resume import stopped_at, stopped_before_its_model
 from torch import nn
 
 import noisewise
 from noisewise import fit
 from noisewise.correct import correct, retrain
 from noisewise.train import Run
-from noisewise.train._folder import RunFolder
 from two_processes import in_two_processes
 
 MODEL = "mlp(hidden=(64,))"
@@ -148,18 +147,8 @@ def test_two_processes_keep_what_one_does(tmp_path):
 
 
 def test_a_run_stopped_before_its_model_is_written_keeps_the_same(best, tmp_path, monkeypatch):
-    written = RunFolder.write_tensors
-
-    def stops(self, name, tensors, notes):
-        if name == "model.safetensors":
-            raise KeyboardInterrupt
-        written(self, name, tensors, notes)
-
-    monkeypatch.setattr(RunFolder, "write_tensors", stops)
     asked = {**LONG, "keep": "best", "folder": tmp_path / "run"}
-    with pytest.raises(KeyboardInterrupt):
-        fit(MODEL, DATA, **asked)
-    monkeypatch.undo()
+    stopped_before_its_model(monkeypatch, MODEL, DATA, **asked)
     run = fit(MODEL, DATA, **asked)
     same_bits(best.path, run.path)
     assert run.kept_epoch == best.kept_epoch

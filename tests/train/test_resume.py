@@ -36,6 +36,21 @@ def stopped_at(step, model, data, **asked):
     assert Run(asked["folder"]).state == "interrupted"
 
 
+def stopped_before_its_model(monkeypatch, model, data, **asked):
+    """Interrupt a run after its last checkpoint."""
+    written = RunFolder.write_tensors
+
+    def stops(self, name, tensors, notes):
+        if name == "model.safetensors":
+            raise KeyboardInterrupt
+        written(self, name, tensors, notes)
+
+    monkeypatch.setattr(RunFolder, "write_tensors", stops)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, data, **asked)
+    monkeypatch.undo()
+
+
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory):
     """A run that stopped early though it stayed at its best."""
@@ -59,17 +74,7 @@ def test_a_resumed_run_stops_early_where_it_would_have(patient, tmp_path, back):
 
 
 def test_a_run_stopped_after_its_last_checkpoint_does_not_train_on(patient, tmp_path, monkeypatch):
-    written = RunFolder.write_tensors
-
-    def stops(self, name, tensors, notes):
-        if name == "model.safetensors":
-            raise KeyboardInterrupt
-        written(self, name, tensors, notes)
-
-    monkeypatch.setattr(RunFolder, "write_tensors", stops)
-    with pytest.raises(KeyboardInterrupt):
-        fit(PATIENT_MODEL, clusters(), folder=tmp_path / "run", **PATIENT)
-    monkeypatch.undo()
+    stopped_before_its_model(monkeypatch, PATIENT_MODEL, clusters(), folder=tmp_path / "run", **PATIENT)
     steps = []
     run = fit(PATIENT_MODEL, clusters(), folder=tmp_path / "run", watch=lambda *place: steps.append(place), **PATIENT)
     assert run.state == "finished" and not steps
