@@ -20,6 +20,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
+from test_surroundings import default_dtype
 from torch import nn
 
 import noisewise
@@ -131,7 +132,7 @@ def test_a_table_with_other_columns_is_refused() -> None:
         ours.fit(rows, table.target).predict(rows[:, :3])
 
 
-def test_a_module_of_ones_own_is_copied(tmp_path: Path) -> None:
+def test_a_module_of_ones_own_is_copied() -> None:
     rows, labels = load_iris(return_X_y=True)
     own = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
     before = [parameter.clone() for parameter in own.parameters()]
@@ -150,17 +151,13 @@ def test_threads_train_what_one_does_alone() -> None:
             np.testing.assert_array_equal(cross_val_predict(ours, rows, labels, cv=10, method="predict_proba", n_jobs=4), alone)
 
 
-def test_the_callers_random_numbers_and_types_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_callers_random_numbers_and_types_are_left_alone() -> None:
     rows, labels = load_iris(return_X_y=True)
     state, ours = torch.get_rng_state(), RobustClassifier(epochs=2, random_state=0)
     expected = ours.fit(rows, labels).predict_proba(rows)
     assert torch.equal(torch.get_rng_state(), state)
-    torch.set_default_dtype(torch.float64)
-    try:
-        found = ours.fit(rows, labels).predict_proba(rows)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    np.testing.assert_array_equal(found, expected)
+    with default_dtype(torch.float64):
+        np.testing.assert_array_equal(ours.fit(rows, labels).predict_proba(rows), expected)
 
 
 @pytest.mark.parametrize("turned", [lambda rows: rows[::-1], lambda rows: rows[:, ::-1], lambda rows: np.asfortranarray(rows)])
@@ -174,7 +171,7 @@ def test_rows_may_lie_in_memory_as_they_like(turned: Any) -> None:
     )
 
 
-def test_columns_far_away_from_zero_are_told_apart(tmp_path: Path) -> None:
+def test_columns_far_away_from_zero_are_told_apart() -> None:
     seconds = np.random.default_rng(0).uniform(0, 60, (400, 2))
     labels = seconds[:, 0] > 30
     now = seconds + np.array([1.7e9, 0])

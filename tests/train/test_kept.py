@@ -166,7 +166,7 @@ def test_training_again_on_corrected_labels_holds_nothing_out(best, tmp_path):
     assert again.settings.keep == "last" and again.kept_epoch == 24
 
 
-def test_a_run_from_before_there_was_a_choice_kept_the_last(best, tmp_path):
+def test_a_run_from_before_there_was_a_choice_kept_the_last(tmp_path):
     run = fit(MODEL, DATA, folder=tmp_path / "run", **{**LONG, "epochs": 2})
     (tmp_path / "run/status.json").write_text('{"state": "finished", "reason": null, "epoch": 2, "step": 6}')
     assert run.kept_epoch == 2

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from test_fit import QUICK, clusters
+from test_surroundings import default_dtype
 from torch import nn
 
 from noisewise import InputError, fit
@@ -157,11 +158,8 @@ def test_reading_a_model_draws_nothing_and_keeps_its_type(tmp_path):
     expected, state = run.predict(inputs), torch.get_rng_state()
     assert torch.equal(run.predict(inputs), expected) and torch.equal(torch.get_rng_state(), state)
     assert all(weights.requires_grad and weights.dtype == torch.float32 for weights in run.model().parameters())
-    torch.set_default_dtype(torch.float64)
-    try:
+    with default_dtype(torch.float64):
         assert torch.equal(run.predict(inputs), expected)
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 def test_a_buffer_that_is_not_saved_is_made_anew(tmp_path):

@@ -11,11 +11,10 @@ import json
 import math
 import os
 import re
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -43,6 +42,7 @@ from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, check_apart, gather, provenance
 from noisewise.train._step import GraphedStep, Scorer, Scoring, Step, prepared
+from noisewise.train._surroundings import one_at_a_time, undisturbed
 
 _TRAINED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 """The modules that were trained here, and how often their weights had been changed by then."""
@@ -136,7 +136,7 @@ def train(
     if isinstance(model, nn.Module) and not target.exists() and _TRAINED.get(model) == _changes(model):
         text = "This model was trained by fit before, and starts from what it learned there. Give every run a model of its own."
         warnings.warn(text, stacklevel=3)
-    with _ONE_AT_A_TIME, joined(place), _undisturbed(place):
+    with one_at_a_time, joined(place), undisturbed(place):
         training = _Training(settings, model, sources, target, origin, told, watch)
         try:
             training.run()
@@ -150,31 +150,6 @@ def train(
 def _changes(model: nn.Module) -> int:
     """How often weights were changed in place: more often once a model is reset or loaded."""
     return sum(weights._version for weights in model.parameters())
-
-
-_ONE_AT_A_TIME = threading.RLock()
-"""Threads train one after the other: they share the generators that weights and dropout are drawn from."""
-
-
-@contextmanager
-def _undisturbed(place: torch.device) -> Iterator[None]:
-    """Train alike whatever the caller has set: torch's modes, its generators, its kernels. Afterwards all are as they were."""
-    with ExitStack() as modes:
-        modes.enter_context(torch.inference_mode(False))
-        modes.enter_context(torch.enable_grad())
-        for device in {"cpu", place.type}:  # without its cache, which holds the first weights until the outermost block ends
-            modes.enter_context(torch.autocast(device, enabled=False, cache_enabled=False))
-        modes.enter_context(torch.random.fork_rng([place] if place.type == "cuda" else []))  # training seeds them
-        cudnn = torch.backends.cudnn
-        modes.callback(_set_defaults, cudnn.benchmark, cudnn.deterministic, torch.get_default_dtype())
-        _set_defaults(False, True, torch.float32)
-        yield
-
-
-def _set_defaults(benchmark: bool, deterministic: bool, dtype: torch.dtype) -> None:
-    """Whether cuDNN tries its kernels out or takes the same ones every time, and what new tensors are."""
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = benchmark, deterministic
-    torch.set_default_dtype(dtype)
 
 
 def _name(settings: Settings, origin: dict[str, Any]) -> str:

@@ -171,7 +171,9 @@ class RunFolder:
         """Write down one more epoch; those before it are copied as they are, because there may be thousands."""
         path = self.path / _METRICS
         before = path.read_bytes() if path.exists() else b""
-        self._write(_METRICS, before + (b"" if before.endswith(b"\n") or not before else b"\n") + _as_line(line))
+        if before and not before.endswith(b"\n"):  # an editor may have taken it away
+            before += b"\n"
+        self._write(_METRICS, before + _as_line(line))
 
     def metrics(self) -> list[dict[str, Any]]:
         return list(read_metrics(self.path))

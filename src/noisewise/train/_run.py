@@ -12,7 +12,7 @@ import torch
 from noisewise.dynamics._record import FORMAT, read_settings
 from noisewise.errors import InputError
 from noisewise.models import Classifier
-from noisewise.models._unfilled import filled
+from noisewise.models._undrawn import filled
 from noisewise.spec import in_short
 from noisewise.train._folder import RunFolder
 from noisewise.train._predictor import Predictor
@@ -152,9 +152,9 @@ class Run:
         return str(self.path)
 
     def __repr__(self) -> str:
-        lines = [line for line in self.metrics if "test_accuracy" in line]
-        kept = self.dynamics.kept
-        tested = f", test accuracy {100 * (lines[-1]['test_accuracy'] if kept is None else kept):.2f} %" if lines else ""
+        found = self.dynamics
+        share = found.final if found.kept is None else found.kept
+        tested = "" if share is None else f", test accuracy {100 * share:.2f} %"
         return f"Run({str(self.path)!r}: {in_short(self.settings.loss)} on {self.settings.data}, {self.state}{tested})"
 
 

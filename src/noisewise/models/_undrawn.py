@@ -1,4 +1,4 @@
-"""A model without its weights: built to be named, or to be filled from a file. Nothing is drawn, and nothing lies in memory."""
+"""Models that are built without drawing their weights: to be named only, or to get those of a file."""
 
 from __future__ import annotations
 
