@@ -18,7 +18,7 @@ from noisewise import InputError, fit, models
 from noisewise.data import Dataset, Stream, augmentations, load, read
 from noisewise.output import written_whole
 from noisewise.report._gather import gather
-from noisewise.train import Run, Underfitting
+from noisewise.train import Run, Underfitting, _fit
 from noisewise.train._step import Scorer
 from noisewise.train._tally import Tally
 
@@ -548,6 +548,43 @@ def test_a_model_that_cannot_be_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(InputError, match=f"The model Linear cannot score inputs {reason}"):
         fit(nn.Linear(5, 3), clusters(), folder=tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()
+
+
+def normalising():
+    return nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+
+def test_batches_of_one_are_refused_only_to_a_model_that_cannot_take_them(tmp_path):
+    alone = {**QUICK, "epochs": 1, "batch_size": 1}
+    sentence = r"The model Sequential cannot be trained on batches of one example: Expected more than 1 value .*\. Give larger batches"
+    with pytest.raises(InputError, match=sentence):
+        fit(normalising(), clusters(6), folder=tmp_path / "run", **alone)
+    assert not (tmp_path / "run").exists()
+    assert fit("mlp", clusters(6), folder=tmp_path / "mlp", **alone).state == "finished"
+    assert fit(normalising(), clusters(6), folder=tmp_path / "two", **{**alone, "batch_size": 2}).state == "finished"
+
+
+def test_trying_a_batch_of_one_leaves_no_trace(tmp_path, monkeypatch):
+    """A run in batches of one is the run it would be if nothing had been tried: dropout and running means are as ever."""
+
+    def trained(folder):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Unflatten(1, (2, 4)), nn.BatchNorm1d(2), nn.Flatten(), nn.Dropout(), nn.Linear(8, 3))
+        return fit(model, clusters(6), folder=folder, **{**QUICK, "epochs": 1, "batch_size": 1}).path
+
+    tried = trained(tmp_path / "tried")
+    monkeypatch.setattr(_fit._Training, "_check_batches_of_one", lambda self: None)
+    same_bits(tried, trained(tmp_path / "untried"))
+
+
+def test_a_module_has_the_weights_of_a_run_that_was_finished_before(tmp_path):
+    trained, another = nn.Linear(8, 3), nn.Linear(8, 3)
+    fit(trained, clusters(), folder=tmp_path / "run", **QUICK)
+    assert not torch.equal(trained.weight, another.weight)
+    fit(another, clusters(), folder=tmp_path / "run", **QUICK)
+    assert torch.equal(trained.weight, another.weight) and torch.equal(trained.bias, another.bias)
+    with pytest.warns(UserWarning, match="This model was trained by fit before"):
+        fit(another, clusters(), loss="mae", folder=tmp_path / "other", **QUICK)
 
 
 def test_a_dataset_object_is_as_good_as_its_spec(tmp_path):

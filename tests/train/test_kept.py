@@ -10,6 +10,7 @@ from torch import nn
 import noisewise
 from noisewise import fit
 from noisewise.correct import correct, retrain
+from noisewise.correct._origin import read_origin
 from noisewise.train import Run
 from two_processes import in_two_processes
 
@@ -94,8 +95,10 @@ def test_what_is_told_of_a_run_is_of_the_model_it_keeps(tmp_path):
     assert f"test accuracy {100 * tested:.2f} %" in repr(run)
     told = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert f"{100 * tested:.1f} % test accuracy of the model kept" in told and "below its own best epoch" not in told
+    again = retrain(run, correct(run.find_label_issues()), data=DATA, test=clusters(100, seed=5))
+    assert read_origin(again.path).before.final == tested, "a correction is set beside the model there was"
     last = fit(MODEL, DATA, test=clusters(100, seed=5), **{**settings, "folder": tmp_path / "last"})
-    assert last.dynamics.kept is None
+    assert last.dynamics.kept is None and last.dynamics.accuracy == last.dynamics.final
 
 
 def rising(epochs):

@@ -37,7 +37,7 @@ class Before:
         labels: the digest of its labels.
         examples: how many it had.
         wrong: how many of its labels were known to be wrong; None where the truth is not known.
-        final: its test accuracy at the end; None if it was not tested.
+        final: the test accuracy of its model; None if it was not tested.
         best: that of its best epoch.
     """
 
@@ -96,7 +96,7 @@ class Origin:
             policy=correction.policy,
             changes=correction.changes,
             labels=digest(correction.labels[correction.kept]),
-            before=Before(digest(correction.given), len(correction), None if wrong is None else int(wrong.sum()), run.final, run.best),
+            before=Before(digest(correction.given), len(correction), None if wrong is None else int(wrong.sum()), run.accuracy, run.best),
         )
 
     def name(self, loss: str) -> str:

@@ -113,6 +113,11 @@ class Dynamics:
         """The test accuracy of the model that the run keeps, where that is the best on its validation share."""
         return self.test.get(self.record.status.get("kept", 0))
 
+    @property
+    def accuracy(self) -> float | None:
+        """The test accuracy of the run's model: of the one it keeps, else of the last."""
+        return self.final if self.kept is None else self.kept
+
     @cached_property
     def measured_on(self) -> str:
         """Which record training accuracies come from: "clean" (no augmentation) where there is one, else "training"."""

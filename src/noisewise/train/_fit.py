@@ -6,6 +6,7 @@ the same bits as one that was never stopped.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -73,7 +74,7 @@ def fit(
     Run again with the same arguments it goes on where it stopped, or returns at once if it is finished.
 
     Args:
-        model: a model spec, or your own module that turns inputs into scores.
+        model: a model spec, or your own module that turns inputs into scores: it has the run's weights afterwards.
         data: what `noisewise.data.read` takes: a spec, a path, a pair of arrays, a Dataset, a DataLoader.
         test: the same, to test on; an official data set brings its own.
         folder: the run folder; by default ``runs/`` and a name that follows from the settings and the data.
@@ -130,7 +131,7 @@ def train(
         _same(target, settings, origin)
         _check_whole(target, settings)
         if target.status()["state"] == "finished":
-            return Run(target.path, data=data)
+            return _finished(Run(target.path, data=data), model)
     target.check_free()
     check_apart(target.path, sources)
     if isinstance(model, nn.Module) and not target.exists() and _TRAINED.get(model) == _changes(model):
@@ -145,6 +146,14 @@ def train(
                 _TRAINED[model] = _changes(model)
         wait_for_all()
     return Run(target.path, data=data)
+
+
+def _finished(run: Run, model: str | nn.Module) -> Run:
+    """A run that needs no training; a module of the caller's is left as training would have left it."""
+    if isinstance(model, nn.Module):
+        run.model(into=model)
+        _TRAINED[model] = _changes(model)
+    return run
 
 
 def _changes(model: nn.Module) -> int:
@@ -211,6 +220,11 @@ def _build_of(model: nn.Module) -> str:
     return hashlib.sha256(f"{shown}\n{shapes}".encode()).hexdigest()
 
 
+def _reason(error: Exception) -> str:
+    """What an error of somebody else's says, to stand inside a sentence."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
 def _seed(*parts: object) -> int:
     """A seed for one purpose, from the run's seed."""
     return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "little") >> 1
@@ -250,6 +264,7 @@ class _Training:
             prepared(augmentations.get(augment), self.normalise, self.generator, channels_last) for augment in (settings.augment, "none")
         )
         self._check_scores(classes)
+        self._check_batches_of_one()
         line = underfitting(self.loss, classes)
         if line and self.rank == 0:
             warnings.warn(line, Underfitting, stacklevel=4)
@@ -302,14 +317,26 @@ class _Training:
             except InputError:
                 raise
             except Exception as error:  # a module of the user's own may raise anything
-                reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
                 raise InputError(
-                    f"The model {self.settings.model} cannot score inputs shaped {tuple(inputs.shape)}: {reason}. "
+                    f"The model {self.settings.model} cannot score inputs shaped {tuple(inputs.shape)}: {_reason(error)}. "
                     "Give a model that takes such inputs."
                 ) from error
             if not isinstance(scores, Tensor) or scores.shape != (len(inputs), classes):
                 got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
                 raise InputError(f"The model must give scores shaped (N, {classes}), one per class. Got {got} for {len(inputs)} examples.")
+
+    def _check_batches_of_one(self) -> None:
+        """Refuse batches of one example for a model that normalises over a batch, before anything is written."""
+        if min(self.settings.batch_size, len(self.data.train)) > 1:
+            return
+        alone = copy.deepcopy(self.model).train()  # what it sees here must not stay in its running means
+        with torch.no_grad():
+            try:
+                alone(self.prepare_evaluation(self._first_inputs()[:1]))
+            except ValueError as error:  # torch's batch normalisation
+                raise InputError(
+                    f"The model {self.settings.model} cannot be trained on batches of one example: {_reason(error)}. Give larger batches."
+                ) from error
 
     def _first_inputs(self) -> Tensor:
         """The first two examples; of a stream, no others are decoded."""

@@ -152,8 +152,7 @@ class Run:
         return str(self.path)
 
     def __repr__(self) -> str:
-        found = self.dynamics
-        share = found.final if found.kept is None else found.kept
+        share = self.dynamics.accuracy
         tested = "" if share is None else f", test accuracy {100 * share:.2f} %"
         return f"Run({str(self.path)!r}: {in_short(self.settings.loss)} on {self.settings.data}, {self.state}{tested})"
 
