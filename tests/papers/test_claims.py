@@ -165,6 +165,27 @@ def test_an_explanation_stands_beside_the_cells_it_is_for(tmp_path: Path) -> Non
     assert "never shown" not in shown, "45 is within twice the spread of 50 ± 3"
 
 
+def test_what_explanations_quote_of_our_runs_is_what_their_curves_say() -> None:
+    of = {(run["model"], run["noise"]): results().of(run)[0] for run in get("imae/table6").runs if run["loss"] == "ce"}
+    (paper,) = (recipe for recipe in map(get, available()) if recipe.id == "imae/table6")
+    looks = next(why for where, why in paper.differs if where == {"row": "CCE", "column": "best"})
+    best = []
+    for model in ("resnet20", "resnet56"):
+        for noise in ("symmetric(0.4)", "symmetric(0.8)"):
+            steps, tested = ([391 * int(epoch or 0) for epoch in of[model, noise].curves["epoch"]], of[model, noise].curves["test"])
+            nearest = [
+                min(range(len(steps)), key=lambda one, at=at, steps=steps: abs(steps[one] - at)) for at in range(10_000, 100_001, 10_000)
+            ]
+            best.append(max(tested[one] or 0.0 for one in nearest))
+    assert "have {:.1f}, {:.1f}, {:.1f} and {:.1f} as their best".format(*(100 * one for one in best)) in looks
+    length = next(why for where, why in get("gr/table3").differs if where == {"row": "CCE"})
+    seen = [of["resnet56", noise].curves for noise in ("symmetric(0.4)", "symmetric(0.8)")]
+    (place,) = {curves["epoch"].index(232) for curves in seen}
+    fits, tests = ([100 * (curves[name][place] or 0.0) for curves in seen] for name in ("fitting", "test"))
+    assert f"fit {fits[0]:.1f} and {fits[1]:.1f} % of the labels after {round(232 * 391, -2):,}" in length
+    assert f"test at {tests[0]:.1f} and {tests[1]:.1f}" in length
+
+
 def test_no_explanation_is_for_a_number_that_agrees() -> None:
     """An explanation that has become wrong with new results is noticed."""
     for recipe in map(get, available()):

@@ -77,6 +77,8 @@ def test_other_data_model_loss_or_noise_has_no_numbers(other: dict[str, Any]) ->
         ({"steps": 50_000}, ("steps",)),
         ({"clip": 5.0, "weight_decay": 5e-4}, ("weight_decay", "clip")),
         ({"optimiser": "sgd(lr=0.05)", "schedule": "cosine"}, ("optimiser", "schedule")),
+        ({"classes_per_batch": 8, "accumulate": 2}, ("classes_per_batch", "accumulate")),
+        ({"validation": 0.1, "patience": 3, "keep": "best"}, ("validation", "patience")),
     ],
 )
 def test_what_may_differ_is_named(other: dict[str, Any], differs: tuple[str, ...]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from noisewise.papers import Cell, Compared, Portion, Recipe, Results, available
 from noisewise.papers._again import Again
 from noisewise.papers._identity import key
 from noisewise.papers._plan import QUICK
+from noisewise.train._folder import RunFolder
 
 RUN = [recipe for recipe in map(get, available()) if recipe.nothing is None]
 
@@ -187,6 +190,8 @@ def test_differences_that_want_an_explanation_are_marked() -> None:
         ),
         ("imae/table6", {"only": "noise=none,noise=symmetric(0.4)"}, "The 'only' parameter of imae/table6 must be one value for noise."),
         ("imae/figure1", {"only": "loss=ce"}, "because it has no runs to choose from"),
+        ("imae/table6", {"only": "device=cpu"}, "The 'only' parameter of imae/table6 must be settings that make a run another one."),
+        ("imae/table6", {"only": "keep=best"}, "No run of imae/table6 has keep=best. Among its runs, keep is last."),
     ],
 )
 def test_a_wrong_choice_is_refused(recipe: str, given: dict[str, Any], said: str) -> None:
@@ -208,6 +213,10 @@ def test_a_wrong_choice_is_refused(recipe: str, given: dict[str, Any], said: str
         ("curriculum/table3", "loss=mae", 5),
         ("curriculum/table3", "loss=scaled,noise=human", 2),
         ("imae/supplement-table5", "optimiser=adam", 12),
+        ("imae/table6", "loss=0.5*imae(T=8, normalise='batch')", 2),
+        ("imae/table6", "loss=0.00390625*imae(T=8.0, normalise='batch')", 2),
+        ("imae/table6", "loss=imae(T=8)", 4),
+        ("imae/table6", "epochs=None,keep=last,normalise=true,validation=0", 18),
     ],
 )
 def test_runs_are_chosen_by_name_or_in_full(recipe: str, only: str | None, number: int) -> None:
@@ -362,5 +371,96 @@ def test_what_would_train_is_refused_beside_show() -> None:
         "must be given without options for training. Got '--quick --jobs' instead"
         in _run("imae/table6", "--show", "--quick", "--jobs", "2", code=2).stderr
     )
-    assert "imae/figure1 has none. Draw it without --show." in _run("imae/figure1", "--show", code=2).stderr
-    assert "imae/table2 has none. The table has formulas" in _run("imae/table2", "--show", code=2).stderr
+    assert "of imae/table2 there is nothing. The table has formulas" in _run("imae/table2", "--show", code=2).stderr
+    assert "of curriculum/table9 there is nothing. The table has hyper-param" in _run("curriculum/table9", "--show", code=2).stderr
+    assert "of curriculum/figure3 there is nothing. Results have not what" in _run("curriculum/figure3", "--show", code=2).stderr
+    assert "must be left out with gr/table3 --show, which writes nothing" in _run("gr/table3", "--show", "-o", "x", code=2).stderr
+
+
+def test_a_figure_is_shown_from_the_results_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path / "nowhere"))
+    shown = json.loads(_run("gr/figure2", "--show", "--json", "-o", "drawn").stdout)
+    assert shown["files"] == {"picture": str(Path("drawn/gr-figure2.svg"))} and not shown["runs"]
+    assert "gr(beta=16, lam=1" in Path("drawn/gr-figure2.svg").read_text(encoding="utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["drawn"]
+
+
+def test_a_table_without_results_is_json_too() -> None:
+    assert json.loads(_run("imae/table2", "--json").stdout)["cells"] == []
+
+
+def test_the_spread_that_a_paper_prints_stands_beside_its_number() -> None:
+    assert re.search(r"51\.1 \| 52\.8 ± 0\.4 -1\.7 !", _run("gr/table8", "--show").stdout)
+
+
+def test_data_that_are_missing_are_missed_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_all = Path(os.environ["NOISEWISE_DATA"])
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some/cifar-10-batches-bin").symlink_to(next(with_all.glob("cifar-10-*")))
+    monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path / "some"))
+    assert "The data set 'cifar100' is not in" in _run("gr/table2", "--quick", "-o", "out", code=2).stderr
+    assert "The noise human(worst) needs labels that people gave" in _run("curriculum/table5", "--quick", "-o", "out", code=2).stderr
+    assert not list(Path("out").iterdir())
+
+
+def test_a_run_that_fails_holds_up_no_other(tmp_path: Path) -> None:
+    plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path)
+    first, *others = plan.tasks
+    with (
+        RunFolder(first.folder).held(),
+        pytest.raises(papers.RecipeFailedError, match=r"1 of 3 runs failed; the first, ce: .* is in use") as failed,
+    ):
+        papers.reproduce(plan)
+    done = failed.value.done
+    assert [run.path for run in failed.value.finished] == [task.folder for task in others] == [run.path for run in done.runs]
+    assert {one.cell.words for one in done.cells if one.ours is not None} == {"MAE", "IMAE"} and done.files.keys() == {"results", "report"}
+    with RunFolder(first.folder).held():
+        told = _run("imae/table1", "--quick", "-o", tmp_path, code=2)
+    assert "| 66.9" in told.stdout and "1 of 1 runs failed" in told.stderr, "what is there is shown all the same"
+    assert _run("imae/table1", "--quick", "-o", tmp_path).stdout.count("|") >= 9
+
+
+@pytest.mark.parametrize("seeds", [[0, 0], [], "0", 3, [0, 1, "1"]], ids=str)
+def test_seeds_are_a_list_of_different_ones(seeds: Any) -> None:
+    with pytest.raises(InputError, match="The 'seeds' parameter of plan must be a list of one or more, each of them once"):
+        papers.plan(get("imae/table1"), seeds=seeds)
+
+
+def test_an_array_of_seeds_is_a_list_of_them() -> None:
+    assert {seed for _, _, seed in papers.plan(get("imae/table1"), seeds=np.array([2, 5])).rows} == {2, 5}  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "imae-table1.html").write_text("mine")
+    with pytest.raises(InputError, match=r"imae-table1\.html"):
+        papers.reproduce(papers.plan(get("imae/table1"), quick=True, output=tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["imae-table1.html"]
+
+
+@pytest.mark.parametrize("missing", ["metrics.jsonl", "model.safetensors"])
+def test_a_run_that_is_not_whole_is_refused_before_any_work(missing: str, tmp_path: Path) -> None:
+    (run,) = papers.reproduce(papers.plan(get("imae/table1"), only="loss=ce", quick=True, output=tmp_path)).runs
+    for file in (*tmp_path.glob("*.json"), run.path / missing):
+        file.unlink()
+    with pytest.raises(InputError, match=rf"is finished, but its {re.escape(missing)} is gone. Copy the folder again, or remove it"):
+        papers.reproduce(papers.plan(get("imae/table1"), only="loss=mae", quick=True, output=tmp_path))
+    assert len(list(tmp_path.glob("runs/**/settings.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: papers.plan("imae/table1"), "The 'recipe' parameter of plan must be a recipe, as noisewise.papers.get gives it"),
+        (lambda: papers.compared("imae/table1", Results()), "The 'recipe' parameter of compared must be a recipe"),
+        (lambda: papers.show("imae/table1", Results()), "The 'recipe' parameter of show must be a recipe"),
+        (lambda: papers.get([]), "The 'recipe' parameter of get must be an id, such as imae/table6"),
+        (lambda: papers.plan(get("imae/table1"), held="reproduced"), "The 'held' parameter of plan must be results"),
+        (lambda: papers.plan(get("imae/table1"), only=["loss=ce"]), "The 'only' parameter of imae/table1 must be a text"),
+        (lambda: papers.results(5), "The 'places' parameter of results must be files, or folders of files"),
+        (lambda: papers.reported(5), "The 'settings' parameter of reported must be the settings of a run by their names"),
+    ],
+)
+def test_what_is_of_the_wrong_kind_is_refused(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        call()
+    assert said in str(error.value)

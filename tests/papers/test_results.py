@@ -93,7 +93,22 @@ def test_an_outcome_is_small_and_says_what_the_run_folder_says(tmp_path: Path) -
     assert Portion.read(part.write(tmp_path)) == part
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"recipe": "x", "started": "y", "runs": [{"folder": "z"}]}'])
+_HELD = asdict(outcome(RUN))
+_HEAD = {"recipe": "imae/table1", "started": "2031-01-05T00:00:00+00:00", "seconds": 1.0, "images": 1, "runs": [_HELD]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", "{}", '{"recipe": "x", "started": "y", "runs": [{"folder": "z"}]}'),
+        *(
+            json.dumps({**_HEAD, **wrong})
+            for wrong in ({"started": "x"}, {"started": 5}, {"recipe": 5}, {"seconds": None}, {"images": "a"})
+        ),
+        *(json.dumps({**_HEAD, "runs": wrong}) for wrong in (5, [5], [{**_HELD, "settings": []}], [{**_HELD, "seed": "a"}])),
+        json.dumps({**_HEAD, "runs": [{**_HELD, "settings": {"data": "digits"}}]}),
+    ],
+)
 def test_a_file_that_holds_no_results_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(content)
     with pytest.raises(InputError, match=r"other\.json' holds no results .*\. Give one that reproduce wrote\."):
@@ -136,6 +151,49 @@ def test_two_portions_are_one_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_data")
+def test_folders_that_were_copied_and_gone_on_with_add_up_in_any_order(tmp_path: Path) -> None:
+    monday, tuesday = tmp_path / "monday", tmp_path / "tuesday"
+    first = _trained("loss=ce", monday)
+    tuesday.mkdir()
+    shutil.copy(first.files["results"], tuesday)
+    assert {one.cell.words for one in _trained("loss=mae", tuesday).cells if one.ours is not None} == {"CCE", "MAE"}
+    _trained("loss=imae", monday)
+    for places in ((monday, tuesday), (tuesday, monday)):
+        together = results(*places)
+        assert {one.cell.words for one in compared(get("imae/table6"), together, quick=True) if one.ours is not None} == {
+            "CCE",
+            "MAE",
+            "IMAE",
+        }
+        assert len(together.portions) == 3
+    assert not papers.plan(get("imae/table1"), only="loss=ce", quick=True, output=tuesday).tasks, "its results lie there"
+
+
+@pytest.mark.usefixtures("small_data")
+def test_two_calls_in_one_folder_at_once_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    meanwhile = []
+
+    def watch(progress: Any) -> None:
+        if not meanwhile and progress.step:
+            meanwhile.append(_trained("loss=mae", tmp_path))
+
+    plan = papers.plan(get("imae/table1"), only="loss=ce", quick=True, output=tmp_path)
+    done = papers.reproduce(plan, watch=watch)
+    held = [run.settings["loss"] for portion in results(tmp_path).portions for run in portion.runs]
+    assert sorted(held) == ["0.5*mae", "ce"] and {one.cell.words for one in done.cells if one.ours is not None} == {"CCE", "MAE"}
+
+
+def test_commands_that_ran_at_once_take_their_time_once() -> None:
+    run = outcome(dict(get("imae/table1").runs[0]))
+    one = Portion("imae/table1", "2031-01-05T00:00:00+00:00", 600.0, 600_000, (run,))
+    two, later = replace(one, recipe="gr/table3", started="2031-01-05T00:05:00+00:00"), replace(one, started="2031-01-06T00:00:00+00:00")
+    found = Results([one, two, later])
+    assert spent(found.portions) == "25.0 minutes in 3 portions, 1,200 images/s"
+    assert took(get("imae/table1"), found).startswith("20.0 minutes in 2 portions, 1,000 images/s, at the same time as gr/table3")
+    assert took(get("imae/table1"), Results([one, later])) == "20.0 minutes in 2 portions, 1,000 images/s"
+
+
+@pytest.mark.usefixtures("small_data")
 def test_runs_held_elsewhere_count_and_are_not_trained_again(tmp_path: Path) -> None:
     _trained("loss=ce", tmp_path / "one")
     held = results(tmp_path / "one")
@@ -166,8 +224,9 @@ def test_what_is_cut_short_is_written_down(tmp_path: Path) -> None:
     again = papers.plan(get("imae/table1"), quick=True, output=tmp_path)
     assert [loss for loss, _, _ in again.rows] == ["0.5*mae", "0.00390625*imae(T=8, normalise='batch')"]
     done = papers.reproduce(again)
-    (whole,) = done.found.portions
-    assert len(whole.runs) == 3 and whole.started == portion.started and whole.seconds > portion.seconds
+    first, then = done.found.portions
+    assert first == portion and [run.settings["loss"] for run in then.runs] == [loss for loss, _, _ in again.rows]
+    assert sum(one.ours is not None for one in done.cells) == 9
 
 
 @pytest.mark.usefixtures("small_data")

@@ -86,7 +86,7 @@ def test_an_outcome_says_what_the_correction_did(done: Reproduction) -> None:
 
 def test_a_portion_counts_the_time_and_the_images_of_both_trainings(done: Reproduction) -> None:
     (portion,) = done.found.portions
-    assert portion.images == 3 * EPOCHS * 12 * 128, "two runs and one of them again; the last batch of an epoch counts as a whole one"
+    assert portion.images == 3 * EPOCHS * 1437, "two runs and one of them again"
     assert portion.seconds > sum(run.seconds for run in portion.runs)
     assert Portion.read(done.files["results"]) == portion
 
@@ -151,14 +151,15 @@ def test_a_second_training_that_is_cut_short_costs_nothing_that_is_finished(tmp_
     ((run,),) = (portion.runs for portion in results(tmp_path).portions)
     assert "retrained" not in run.numbers and run.numbers["final"] is not None
     assert _rows(tmp_path) == BOTH[1:]
-    ((whole,),) = (portion.runs for portion in _reproduced("gr/table11", tmp_path).found.portions)
-    assert "retrained" in whole.numbers and whole.finished >= run.finished
+    (once,), (whole,) = (portion.runs for portion in _reproduced("gr/table11", tmp_path).found.portions)
+    assert once == run and "retrained" in whole.numbers and whole.finished >= run.finished
 
 
 @pytest.mark.usefixtures("small_data")
 def test_a_second_training_that_ended_without_a_note_is_noted_and_not_trained_again(tmp_path: Path) -> None:
     done = _reproduced("gr/table11", tmp_path)
     (_second(done) / "correction.json").unlink()
+    done.files["results"].unlink()  # which is written after it
     models = _models(tmp_path)
     assert _rows(tmp_path) == BOTH[1:]
     assert _reproduced("gr/table11", tmp_path).cells == done.cells and _models(tmp_path) == models

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from noisewise.papers import Compared, Recipe, Reproduction, Results
 
 _LEGEND = (
-    "Ours (± over seeds), then the paper's, then the difference. ! marks an accuracy that is off by more than twice the spread the paper "
-    "prints, or by more than two points where it prints none."
+    "Ours (± over seeds), then the paper's (± as it prints it), then the difference. ! marks an accuracy that is off by more than twice "
+    "the spread the paper prints, or by more than two points where it prints none."
 )
 
 _ANY_WIDTH = 10_000  # letters: more than any table takes
@@ -75,11 +75,14 @@ def reproduce(
         return
     asked = papers.get(recipe)
     if show:
-        _check_alone("show", "given without options for training", only=only, seeds=seeds, quick=quick, output=output, jobs=jobs)
-        if not asked.cells:
-            raise InputError(f"The option --show shows numbers, and {asked.id} has none. " + (asked.nothing or "Draw it without --show."))
-        found = papers.results(*held or ())
-        _tell(papers.Reproduction(asked, tuple(papers.compared(asked, found)), (), found, {}), quick, as_json)
+        drawn = asked.picture is not None
+        _check_alone("show", "given without options for training", only=only, seeds=seeds, quick=quick, jobs=jobs)
+        _check_alone("output", f"left out with {asked.id} --show, which writes nothing", output=None if drawn else output)
+        done = papers.show(asked, papers.results(*held or ()), output or "reproduced")
+        if not done.cells and not done.files:
+            why = asked.nothing or "Results have not what it is drawn from. Train it without --show."
+            raise InputError(f"The option --show shows what was run, and of {asked.id} there is nothing. {why}")
+        _tell(done, quick, as_json)
         return
     plan = papers.plan(
         asked,
@@ -93,9 +96,15 @@ def reproduce(
     for sentence in filter(None, (asked.nothing, asked.not_run)):
         say(sentence)
     if asked.nothing:
+        if as_json:
+            _tell(papers.Reproduction(asked, (), (), papers.Results(), {}), quick, as_json)
         return
-    with resumable(), shown(plan.rows) as watch:
-        done = papers.reproduce(plan, jobs=jobs, watch=watch)
+    try:
+        with resumable(), shown(plan.rows) as watch:
+            done = papers.reproduce(plan, jobs=jobs, watch=watch)
+    except papers.RecipeFailedError as failed:
+        _tell(failed.done, quick, as_json)
+        raise
     _tell(done, quick, as_json)
 
 
@@ -150,12 +159,14 @@ def _status(recipe: Recipe, found: Results) -> str:
 
 
 def _as_json(done: Reproduction, quick: bool) -> dict[str, Any]:
+    from noisewise.papers._layout import elapsed
+
     own = [portion for portion in done.found.portions if portion.recipe == done.recipe.id]
-    seconds, images = sum(portion.seconds for portion in own), sum(portion.images for portion in own)
+    seconds, images = elapsed(own), sum(portion.images for portion in own)
     return {
         "recipe": done.recipe.id,
         "quick": quick,
-        "seconds": round(seconds, 1),
+        "seconds": seconds,
         "images_per_second": round(images / seconds) if seconds else None,
         "cells": [_cell_as_json(one) for one in done.cells],
         "runs": [str(run.path) for run in done.runs],
@@ -188,6 +199,8 @@ def _show(done: Reproduction, quick: bool) -> None:
     time = took(done.recipe, done.found, quick=quick)
     if time:
         console.print(f"time: {time}", highlight=False)
+    if done.recipe.picture is not None and "picture" not in done.files:
+        say("its picture needs the folders of the runs: results do not keep all that it shows.")
     for what, file in done.files.items():
         console.print(f"{what}: {file}", highlight=False, soft_wrap=True)
 
@@ -232,9 +245,7 @@ def _cell(one: Compared) -> Text:
 
 def _parts(one: Compared) -> tuple[str, str, str]:
     """Ours, theirs, and the difference with its mark."""
-    from noisewise.papers._layout import as_printed, number
+    from noisewise.papers._layout import number, ours, theirs
 
-    metric = one.cell.metric
-    spread = "" if one.spread is None else f" ± {number(one.spread, metric)}"
-    difference = "" if one.difference is None else f"{number(one.difference, metric, '+')}{' !' if one.beyond else ''}"
-    return f"{number(one.ours, metric)}{spread}", as_printed(one.cell.value), difference
+    difference = "" if one.difference is None else f"{number(one.difference, one.cell.metric, '+')}{' !' if one.beyond else ''}"
+    return ours(one), theirs(one), difference

@@ -10,7 +10,7 @@ from noisewise import curriculum
 from noisewise.dynamics import Spread, over_seeds
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._plan import as_trained
-from noisewise.papers._recipes import Cell, Recipe
+from noisewise.papers._recipes import Cell, Recipe, check_recipe
 from noisewise.papers._results import Outcome, Results
 
 _POINTS = 2.0
@@ -65,6 +65,7 @@ def compared(recipe: Recipe, found: Results, *, quick: bool = False) -> list[Com
         >>> cell.cell.words, cell.cell.value, round(cell.ours, 3)
         ('T = 8', 4.546, 4.546)
     """
+    check_recipe(recipe, "compared")
     return [
         _computed(cell, cell.settings) if recipe.computed else _measured(recipe, cell, cell.settings, found, quick)
         for cell in recipe.cells

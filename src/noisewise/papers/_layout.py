@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from noisewise.papers._again import RETRAINED
@@ -101,6 +102,16 @@ def as_printed(value: float | None) -> str:
     return f"{whole}.{decimals[0]}{decimals[1:].rstrip('0')}"
 
 
+def theirs(one: Compared) -> str:
+    """The paper's number, and the spread it prints."""
+    return as_printed(one.cell.value) + ("" if one.cell.deviation is None else f" ± {as_printed(one.cell.deviation)}")
+
+
+def ours(one: Compared) -> str:
+    """Our number, and its spread over seeds."""
+    return number(one.ours, one.cell.metric) + ("" if one.spread is None else f" ± {number(one.spread, one.cell.metric)}")
+
+
 def anchor(heading: str) -> str:
     """The address of a heading on a page, as Markdown makes it.
 
@@ -118,8 +129,18 @@ def took(recipe: Recipe, found: Results, *, quick: bool = False) -> str:
     own, others = list[Portion](), dict[str, list[Portion]]()
     for portion in (portion for portion in found.portions if portion.seconds and not keys.isdisjoint(map(_key_of, portion.runs))):
         (own if portion.recipe == recipe.id else others.setdefault(portion.recipe, [])).append(portion)
-    said = [spent(own)] if own else []
+    said = [spent(own) + _beside(own, found)] if own else []
     return "; ".join([*said, *(f"runs shared with {name}, {spent(portions)}" for name, portions in others.items())])
+
+
+def _beside(own: Sequence[Portion], found: Results) -> str:
+    """For which other recipes there were runs at the same time, perhaps on the same machine."""
+    at_once = {other.recipe for other in found.portions if other not in own and any(_overlap(other, portion) for portion in own)}
+    return f", at the same time as {', '.join(sorted(at_once))}" if at_once else ""
+
+
+def _overlap(one: Portion, other: Portion) -> bool:
+    return max(one.interval[0], other.interval[0]) < min(one.interval[1], other.interval[1])
 
 
 def _key_of(run: Outcome) -> str:
@@ -132,8 +153,19 @@ def spent(portions: Sequence[Portion]) -> str:
     Example:
         >>> spent([Portion("imae/table6", "2031-01-02", 600.0, 6_000_000), Portion("imae/table6", "2031-01-03", 30.0, 300_000)])
         '10.5 minutes in 2 portions, 10,000 images/s'
+        >>> spent([Portion("imae/table6", "2031-01-02T00:00", 600.0, 600_000), Portion("gr/table3", "2031-01-02T00:05", 600.0, 300_000)])
+        '15.0 minutes in 2 portions, 1,000 images/s'
     """
-    seconds, images = sum(portion.seconds for portion in portions), sum(portion.images for portion in portions)
+    seconds, images = elapsed(portions), sum(portion.images for portion in portions)
     time = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
     parts = f" in {len(portions)} portions" if len(portions) > 1 else ""
     return f"{time}{parts}" + (f", {images / seconds:,.0f} images/s" if seconds else "")
+
+
+def elapsed(portions: Iterable[Portion]) -> float:
+    """The seconds in which any of some portions was under way."""
+    total, until = 0.0, -math.inf
+    for began, ended in sorted(portion.interval for portion in portions):
+        total += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return round(total, 1)

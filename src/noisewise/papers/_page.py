@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noisewise.papers._compared import Compared, compared
-from noisewise.papers._layout import anchor, as_printed, corrections, laid_out, number, reasons, spent, took
+from noisewise.papers._layout import anchor, corrections, laid_out, ours, reasons, spent, theirs, took
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._pictures import can_draw, picture_file
 from noisewise.papers._recipes import Paper, Recipe, available, get
@@ -127,12 +127,9 @@ def _number(one: Compared) -> str:
 
 
 def _parted(one: Compared) -> str:
-    metric, deviation = one.cell.metric, one.cell.deviation
-    theirs = as_printed(one.cell.value) + ("" if deviation is None else f" ± {as_printed(deviation)}")
     if one.ours is None:
-        return theirs
-    ours = number(one.ours, metric) + ("" if one.spread is None else f" ± {number(one.spread, metric)}")
-    return f"**{ours}** / {theirs}" if one.beyond else f"{ours} / {theirs}"
+        return theirs(one)
+    return f"**{ours(one)}** / {theirs(one)}" if one.beyond else f"{ours(one)} / {theirs(one)}"
 
 
 def _reasons(recipe: Recipe, cells: Sequence[Compared]) -> Iterator[str]:

@@ -18,10 +18,10 @@ import torch
 from noisewise import train
 from noisewise.errors import InputError, must, unknown
 from noisewise.papers._again import RETRAINED, Again, is_done
-from noisewise.papers._identity import canonical, key
-from noisewise.papers._recipes import SETTINGS, Recipe
+from noisewise.papers._identity import DEFAULTS, canonical, decisive, key
+from noisewise.papers._recipes import Recipe, check_recipe
 from noisewise.papers._reported import core
-from noisewise.papers._results import Results
+from noisewise.papers._results import Portion, Results
 from noisewise.papers._retrieved import METRICS as RETRIEVAL
 from noisewise.spec import name_of
 from noisewise.train._compare import Task
@@ -32,6 +32,8 @@ QUICK = {"steps": 2, "epochs": None, "batch_size": 2, "device": "cpu", "precisio
 
 _WIDE = ("cnn8", "resnet34", "resnet50")
 """Networks whose compiled kernels are faster on a GPU by more than it takes to compile them at full size."""
+
+_TO_CHOOSE_BY = tuple(decisive({}))
 
 _TELLING = ("data", "model", "optimiser", "weight_decay")
 """What tells runs of a recipe apart beside loss, noise and seed."""
@@ -47,7 +49,7 @@ class Plan:
             again.
         folder: where everything goes.
         quick: whether only to try that it works.
-        held: results from elsewhere that count beside those of the folder.
+        held: the results there are, in the folder and elsewhere.
     """
 
     recipe: Recipe
@@ -106,19 +108,24 @@ def plan(
         seeds: in place of the recipe's.
         quick: only try that it works.
         output: where everything goes.
-        held: results from elsewhere, whose runs are not trained again.
+        held: results from elsewhere, whose runs are not trained again; nor are those of results that lie in `output`.
         compile: whether to compile wide networks when they are trained on a GPU at full size.
     """
+    check_recipe(recipe, "plan")
+    if held is not None and not isinstance(held, Results):
+        raise must("held", "plan", "results, as noisewise.papers.results gives them", held)
     if only is not None and not recipe.runs:
         raise must("only", recipe.id, "left out, because it has no runs to choose from", only)
-    chosen = [run for run in recipe.runs if _fits(run, _choices(recipe, only))]
+    choices = _choices(recipe, only)
+    chosen = _chosen(recipe.runs, choices)
     if recipe.runs and not chosen:
-        known = {name: dict.fromkeys(str(run.get(name)) for run in recipe.runs) for name in _choices(recipe, only)}
+        known = {name: dict.fromkeys(str(_setting(run, name)) for run in recipe.runs) for name in choices}
         among = "; ".join(f"{name} is {', '.join(values)}" for name, values in known.items())
         raise InputError(f"No run of {recipe.id} has {only}. Among its runs, {among}.")
-    there, retrained = held or Results(), [cell.settings for cell in recipe.cells if cell.metric == RETRAINED and cell.value is not None]
+    there = Results((*(() if held is None else held.portions), *Portion.all_in(Path(output))))
+    retrained = [cell.settings for cell in recipe.cells if cell.metric == RETRAINED and cell.value is not None]
     tasks: list[Task] = []
-    for seed in seeds or recipe.seeds[: 1 if quick else None]:
+    for seed in recipe.seeds[: 1 if quick else None] if seeds is None else _checked(seeds):
         for run in _needed(recipe, chosen):
             asked = as_trained(run, quick)
             task = _task({**asked, "compile": compile and not quick and _gains(asked["model"])}, seed, Path(output))
@@ -126,6 +133,14 @@ def plan(
                 tasks += _missing(task, run in retrained)
     tasks.sort(key=lambda task: (task.settings.data, isinstance(task, Again)))  # every data set is read once
     return Plan(recipe, tuple(tasks), Path(output), quick, there)
+
+
+def _checked(seeds: Any) -> list[int]:
+    """Seeds, each of them once."""
+    listed = seeds.tolist() if hasattr(seeds, "tolist") else seeds  # an array
+    if isinstance(listed, str) or not isinstance(listed, Sequence) or not listed or len(set(map(str, listed))) < len(listed):
+        raise must("seeds", "plan", "a list of one or more, each of them once", seeds)
+    return list(listed)
 
 
 def _missing(task: Task, retrained: bool) -> list[Task]:
@@ -171,21 +186,34 @@ def _is_finished(folder: Path) -> bool:
 
 def _choices(recipe: Recipe, only: str | None) -> dict[str, str]:
     """The settings and values of ``"loss=imae,noise=symmetric(0.4)"``; commas inside parentheses belong to a value."""
-    choices = {}
+    choices: dict[str, str] = {}
+    if only is not None and not isinstance(only, str):
+        raise must("only", recipe.id, "a text, such as loss=imae,noise=symmetric(0.4)", only)
     for part in re.split(r",(?![^()]*\))", only) if only is not None else ():
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not value:
             raise must("only", recipe.id, "settings and values, such as loss=imae,noise=symmetric(0.4)", only)
-        if name not in SETTINGS:
-            raise unknown("setting", name, SETTINGS)
+        if name not in DEFAULTS:
+            raise unknown("setting", name, _TO_CHOOSE_BY)
+        if name not in _TO_CHOOSE_BY:
+            raise must("only", recipe.id, "settings that make a run another one", only)
         if name in choices:
             raise must("only", recipe.id, f"one value for {name}", only)
         choices[name] = value
     return choices
 
 
-def _fits(run: Mapping[str, Any], choices: Mapping[str, str]) -> bool:
-    return all(_is(name, value, run.get(name, "none")) for name, value in choices.items())
+def _chosen(runs: Sequence[Mapping[str, Any]], choices: Mapping[str, str]) -> list[Mapping[str, Any]]:
+    """The runs that have all of some settings. A loss in full is that very one if there is such a run, and else one of any size."""
+    for same_size in (True, False):
+        found = [run for run in runs if all(_is(name, value, _setting(run, name), same_size) for name, value in choices.items())]
+        if found:
+            return found
+    return []
+
+
+def _setting(run: Mapping[str, Any], name: str) -> Any:
+    return run.get(name, DEFAULTS[name])
 
 
 def _as_number(text: str) -> float | None:
@@ -195,10 +223,10 @@ def _as_number(text: str) -> float | None:
         return None
 
 
-def _is(name: str, wanted: str, value: Any) -> bool:
+def _is(name: str, wanted: str, value: Any, same_size: bool) -> bool:
     held, asked = canonical(name, value), canonical(name, wanted)
     if not isinstance(held, str):
-        return wanted == str(held) or _as_number(wanted) == held
-    if name == "loss":
+        return wanted.lower() == str(held).lower() or (held is not None and _as_number(wanted) == held)
+    if name == "loss" and not (same_size and {"(", "*"} & {*wanted}):
         held, asked = core(held), core(asked)
     return bool(held == asked or name_of(held) == wanted)

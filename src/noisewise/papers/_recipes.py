@@ -154,6 +154,12 @@ def available() -> list[str]:
     return list(_all())
 
 
+def check_recipe(recipe: Any, owner: str) -> None:
+    """Refuse what is no recipe, such as its name alone."""
+    if not isinstance(recipe, Recipe):
+        raise must("recipe", owner, "a recipe, as noisewise.papers.get gives it", recipe)
+
+
 def get(recipe: str) -> Recipe:
     """The recipe of a table or figure.
 
@@ -164,6 +170,8 @@ def get(recipe: str) -> Recipe:
         >>> get("imae/table6").caption
         'CCE, MAE and IMAE on CIFAR-10 with different noise rates'
     """
+    if not isinstance(recipe, str):
+        raise must("recipe", "get", "an id, such as imae/table6", recipe)
     if recipe not in _all():
         raise unknown("recipe", recipe, _all())
     return _all()[recipe]

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from noisewise.papers._identity import DEFAULTS, canonical
+from noisewise.errors import must
+from noisewise.papers._identity import DEFAULTS, canonical, decisive
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._recipes import Cell, Recipe, available, get
 
@@ -25,7 +26,9 @@ _NORMALISED = re.compile(r"normalised\((.+), by='\w+'\)")
 _MULTIPLE = re.compile(r"^[\d.e-]+\*(?!.* \+ )")
 """A factor before a loss that stands alone."""
 
-_TRAINING = ("epochs", "steps", "batch_size", "optimiser", "schedule", "weight_decay", "clip", "augment", "normalise", "validation")
+_NO_TRAINING = ("data", "model", "loss", "noise", "keep", "evaluate_every", "clean_pass")
+_TRAINING = tuple(name for name in decisive({}) if name not in _NO_TRAINING)
+"""All that decides what is trained; a setting that is new is one of them."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ def reported(settings: Mapping[str, Any]) -> list[Reported]:
         >>> [(one.words, one.metric, one.value) for one in reported(run)][1]
         ('IMAE table 6', 'final', 84.0)
     """
+    if not isinstance(settings, Mapping):
+        raise must("settings", "reported", "the settings of a run by their names", settings)
     return [
         Reported(recipe.id, recipe.words, cell.metric, cell.value, cell.deviation, _differences(cell.settings, settings))
         for recipe, cell in _index().get(_key(settings), ())

@@ -1,8 +1,8 @@
 """What finished runs came to, small enough to keep without their folders, in files that add up.
 
-A file holds a portion: the runs that one folder has of one recipe, and the time they took together. A run is known by its
-settings and not by the table it was trained for, so every table finds it, and results from many days and machines are merged by
-lying in one folder. This module must not train, nor know what the papers print.
+A file holds a portion: what one call trained for one recipe, and the time it took. No other call writes to it, so that a file of the same
+name is the same file, wherever it was copied. A run is known by its settings and not by the table it was trained for, so every table finds
+it, and results from many days and machines are merged by lying in one folder. This module must not train, nor know what the papers print.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.resources import as_file, files
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 from noisewise import train
 from noisewise.batching import number_of_batches
 from noisewise.draw._thin import thinned
-from noisewise.errors import InputError
+from noisewise.errors import InputError, must, shown
 from noisewise.output import written_whole
 from noisewise.papers import _again, _retrieved
 from noisewise.papers._again import RETRAINED
@@ -64,6 +64,7 @@ class Outcome:
     @classmethod
     def of(cls, run: train.Run) -> Outcome:
         """Read it off the folder of a finished run."""
+        _check_whole(run)
         seen, asked, lines, origin = run.dynamics, run.settings, run.metrics, run.provenance
         numbers = {"best": seen.best, "final": seen.final}
         numbers |= {name: next(reversed(getattr(seen, name).values()), None) for name in _AT_THE_END}
@@ -81,33 +82,41 @@ class Outcome:
             numbers=numbers,
             curves={"epoch": list(epochs), **curves},
             steps=lines[-1]["step"],
-            images=_images(lines[-1]["step"], asked.batch_size, origin["data"]["train"]["examples"]),
+            images=images_until(lines[-1]["step"], asked.batch_size, origin["data"]["train"]["examples"]),
             seconds=round(sum(line["seconds"] for line in lines), 1),
             finished=ended.isoformat(timespec="seconds"),
             made_with={**{name: origin[name] for name in _VERSIONS}, **computed},
         )
 
 
+def _check_whole(run: train.Run) -> None:
+    for name in ("metrics.jsonl", "model.safetensors"):
+        if not (run.path / name).exists():
+            raise InputError(
+                f"The run in {str(run.path)!r} is finished, but its {name} is gone. Copy the folder again, or remove it to train it anew."
+            )
+
+
 def _short(number: float | None) -> float | None:
     return None if number is None else float(f"{number:.4g}")
 
 
-def _images(steps: int, batch_size: int, examples: int) -> int:
-    """How many examples were trained on: the last batch of an epoch has what is left."""
+def images_until(steps: int, batch_size: int, examples: int) -> int:
+    """How many examples so many steps go through: the last batch of an epoch has what is left."""
     epochs, left = divmod(steps, number_of_batches(examples, batch_size))
     return epochs * examples + left * batch_size
 
 
 @dataclass(frozen=True)
 class Portion:
-    """What was trained for a recipe in one folder.
+    """What one call trained for a recipe.
 
     Args:
         recipe: its id.
         started: when, in UTC.
-        seconds: of wall time in all calls that trained something for it; runs that train at the same time count once.
+        seconds: of wall time; runs that train at the same time count once.
         images: how many examples were trained on in that time, counted every time.
-        runs: the finished runs.
+        runs: the finished runs; also those that a folder held of the recipe and no portion had.
     """
 
     recipe: str
@@ -125,20 +134,29 @@ class Portion:
         """A portion from its file."""
         try:
             written = json.loads(file.read_text(encoding="utf-8"))
-            return cls(**{**written, "runs": tuple(Outcome(**one) for one in written["runs"])})
+            portion = cls(**{**_typed(written, cls), "runs": tuple(Outcome(**_typed(one, Outcome)) for one in written["runs"])})
+            datetime.datetime.fromisoformat(portion.started)
+            for run in portion.runs:
+                key(run.settings)
+            return portion
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputError(f"The file {str(file)!r} holds no results ({error}). Give one that reproduce wrote.") from None
 
     @classmethod
-    def within(cls, folder: Path, recipe: str) -> Portion | None:
-        """The newest portion of a recipe that lies in a folder, if there is one."""
-        found = sorted(folder.glob(f"{_words(recipe)}-[0-9]*.json"))
-        return cls.read(found[-1]) if found else None
+    def all_in(cls, folder: Path) -> list[Portion]:
+        """The portions that lie in a folder under the names they were written with."""
+        return [cls.read(file) for file in sorted(folder.glob("*-[0-9]*-[0-9]*-[0-9]*.json"))]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """When it began and ended, in seconds."""
+        began = datetime.datetime.fromisoformat(self.started).timestamp()
+        return began, began + self.seconds
 
     @property
     def name(self) -> str:
         """Of the file; no other portion has it, so that files can be put together even from commands that started at once."""
-        return f"{_words(self.recipe)}-{datetime.datetime.fromisoformat(self.started):%Y%m%d-%H%M%S-%f}.json"
+        return f"{self.recipe.replace('/', '-')}-{datetime.datetime.fromisoformat(self.started):%Y%m%d-%H%M%S-%f}.json"
 
     def write(self, folder: Path) -> Path:
         """Write it, one run to a line; return the file."""
@@ -149,8 +167,18 @@ class Portion:
         return folder / self.name
 
 
-def _words(recipe: str) -> str:
-    return recipe.replace("/", "-")
+_TYPES = {"str": str, "int": int, "float": int | float, "Mapping": dict, "tuple": list}
+"""What JSON gives for a field, by how its type begins."""
+
+
+def _typed(written: Any, kind: type) -> dict[str, Any]:
+    """What a file says of a portion or a run, if its values are of the types they must have."""
+    if not isinstance(written, dict):
+        raise TypeError(f"{shown(written)} is no {kind.__name__.lower()}")
+    for field in fields(kind):
+        if field.name in written and not isinstance(written[field.name], _TYPES[field.type.partition("[")[0]]):
+            raise TypeError(f"{field.name} is {shown(written[field.name])}")
+    return written
 
 
 class Results:
@@ -189,6 +217,9 @@ def results(*places: str | PathLike[str]) -> Results:
         >>> committed.of({"data": "cifar10", "model": "mlp", "loss": "ce", "epochs": 1})
         []
     """
+    for place in places:
+        if not isinstance(place, str | PathLike):
+            raise must("places", "results", "files, or folders of files", place)
     if places:
         return Results(portion for place in map(Path, places) for portion in _portions(place))
     with as_file(files("noisewise.papers") / "results") as folder:

@@ -52,14 +52,20 @@ def report(
         >>> report(run, f"{folder}/report.html").name
         'report.html'
     """
-    file = check_output(output, "report", [".html"])
-    check_replacing(file, None, is_page, "page")
+    file = check_page(output)
     given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | PathLike) else [runs]
     if not given:
         raise must("runs", "report", "at least one run or folder of runs", given)
     page = render(gather(find_runs(given), title=title, data=_held_by_all(given) if data is None else data, tell=tell))
     with written_output(file) as part:
         part.write_text(page, encoding="utf-8")
+    return file
+
+
+def check_page(output: str | PathLike[str]) -> Path:
+    """The file of a page, after a check that it can be written and that nobody else's is lost by it."""
+    file = check_output(output, "report", [".html"])
+    check_replacing(file, None, is_page, "page")
     return file
 
 

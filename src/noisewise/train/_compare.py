@@ -134,6 +134,23 @@ def train_all(
     tasks: Sequence[Task], data: Any, *, test: Any = None, jobs: int | None = None, watch: Callable[[Progress], None] | None = None
 ) -> Runs:
     """Train any tasks on the same data, each with the model its settings name; see `compare`."""
+    failures = train_each(tasks, data, test=test, jobs=jobs, watch=watch)
+    if failures:
+        raise RunsFailedError(*told_of(tasks, failures, data))
+    return Runs(Run(task.folder, data=data) for task in tasks)
+
+
+def told_of(tasks: Sequence[Task], failures: Mapping[int, str], data: Any = None) -> tuple[str, Runs]:
+    """What to say of tasks some of which failed, and the runs of the others."""
+    place, why = next(iter(failures.items()))
+    finished = Runs(Run(task.folder, data=data) for other, task in enumerate(tasks) if other not in failures)
+    return f"{len(failures)} of {len(tasks)} runs failed; the first, {in_short(tasks[place].settings.loss)}: {why}", finished
+
+
+def train_each(
+    tasks: Sequence[Task], data: Any, *, test: Any = None, jobs: int | None = None, watch: Callable[[Progress], None] | None = None
+) -> dict[int, str]:
+    """Train any tasks, as `train_all` does; return why those that failed did, by their places."""
     device = tasks[0].settings.place()
     for folder, settings in ((RunFolder(task.folder), task.settings) for task in tasks):
         if folder.exists():
@@ -145,13 +162,7 @@ def train_all(
         make_folder(parent)  # or refuse it now, and not once for every run
     jobs = min(jobs or (RUNS_ON_A_GPU if device.type == "cuda" else os.cpu_count() or 1), len(tasks))
     with gpu_for_many() if device.type == "cuda" and jobs > 1 else nullcontext():
-        failures = _work(tasks, [train_set, test_set], jobs, watch or (lambda progress: None))
-    if failures:
-        place, why = next(iter(failures.items()))
-        finished = Runs(Run(task.folder, data=data) for other, task in enumerate(tasks) if other not in failures)
-        first = in_short(tasks[place].settings.loss)
-        raise RunsFailedError(f"{len(failures)} of {len(tasks)} runs failed; the first, {first}: {why}", finished)
-    return Runs(Run(task.folder, data=data) for task in tasks)
+        return _work(tasks, [train_set, test_set], jobs, watch or (lambda progress: None))
 
 
 def plan(
@@ -284,4 +295,9 @@ def _worker(tasks: Sequence[Task], shared: list[Any], line: Any) -> None:
                 tasks[place].train(train_set, test_set, tell)
                 say(Progress(place, "finished"))
             except Exception as error:  # one run that fails must not end the others
-                say(Progress(place, f"{error}" if isinstance(error, InputError) else repr(error)))
+                say(Progress(place, why_failed(error)))
+
+
+def why_failed(error: Exception) -> str:
+    """What is told of a run that ended in an error."""
+    return f"{error}" if isinstance(error, InputError) else repr(error)
