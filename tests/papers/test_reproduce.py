@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from noisewise.papers import Cell, Compared, Portion, Recipe, Results, available
 from noisewise.papers._again import Again
 from noisewise.papers._identity import key
 from noisewise.papers._plan import QUICK
+from noisewise.papers._reproduce import _data
 from noisewise.train._folder import RunFolder
 
 RUN = [recipe for recipe in map(get, available()) if recipe.nothing is None]
@@ -191,6 +195,11 @@ def test_differences_that_want_an_explanation_are_marked() -> None:
         ("imae/table6", {"only": "noise=none,noise=symmetric(0.4)"}, "The 'only' parameter of imae/table6 must be one value for noise."),
         ("imae/figure1", {"only": "loss=ce"}, "because it has no runs to choose from"),
         ("imae/table6", {"only": "device=cpu"}, "The 'only' parameter of imae/table6 must be settings that make a run another one."),
+        (
+            "imae/table6",
+            {"only": "seed=1"},
+            "The 'only' parameter of imae/table6 must be without seeds, which have an option of their own.",
+        ),
         ("imae/table6", {"only": "keep=best"}, "No run of imae/table6 has keep=best. Among its runs, keep is last."),
     ],
 )
@@ -379,10 +388,10 @@ def test_what_would_train_is_refused_beside_show() -> None:
 
 def test_a_figure_is_shown_from_the_results_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path / "nowhere"))
-    shown = json.loads(_run("gr/figure2", "--show", "--json", "-o", "drawn").stdout)
-    assert shown["files"] == {"picture": str(Path("drawn/gr-figure2.svg"))} and not shown["runs"]
-    assert "gr(beta=16, lam=1" in Path("drawn/gr-figure2.svg").read_text(encoding="utf-8")
-    assert [path.name for path in tmp_path.iterdir()] == ["drawn"]
+    shown = json.loads(_run("gr/figure2", "--show", "--json").stdout)
+    assert shown["files"] == {"picture": str(Path("shown/gr-figure2.svg"))} and not shown["runs"]
+    assert "gr(beta=16, lam=1" in Path("shown/gr-figure2.svg").read_text(encoding="utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["shown"]
 
 
 def test_a_table_without_results_is_json_too() -> None:
@@ -403,14 +412,15 @@ def test_data_that_are_missing_are_missed_before_any_work(tmp_path: Path, monkey
     assert not list(Path("out").iterdir())
 
 
-def test_a_run_that_fails_holds_up_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_that_fails_holds_up_no_other(tmp_path: Path, jobs: int) -> None:
     plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path)
     first, *others = plan.tasks
     with (
         RunFolder(first.folder).held(),
         pytest.raises(papers.RecipeFailedError, match=r"1 of 3 runs failed; the first, ce: .* is in use") as failed,
     ):
-        papers.reproduce(plan)
+        papers.reproduce(plan, jobs=jobs)
     done = failed.value.done
     assert [run.path for run in failed.value.finished] == [task.folder for task in others] == [run.path for run in done.runs]
     assert {one.cell.words for one in done.cells if one.ours is not None} == {"MAE", "IMAE"} and done.files.keys() == {"results", "report"}
@@ -420,9 +430,59 @@ def test_a_run_that_fails_holds_up_no_other(tmp_path: Path) -> None:
     assert _run("imae/table1", "--quick", "-o", tmp_path).stdout.count("|") >= 9
 
 
+def test_what_a_watch_raises_is_no_failure_of_a_run(tmp_path: Path) -> None:
+    def stop(progress: Any) -> None:
+        if progress.step:
+            raise RuntimeError("stop, please")
+
+    with pytest.raises(RuntimeError, match=r"^stop, please$"):
+        papers.reproduce(papers.plan(get("imae/table1"), quick=True, output=tmp_path), watch=stop)
+    assert len(list(tmp_path.glob("runs/**/settings.json"))) == 1
+
+
+def test_a_run_that_another_call_trained_meanwhile_did_not_fail(tmp_path: Path) -> None:
+    plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path)
+    other = papers.plan(get("imae/table1"), only="loss=mae", quick=True, output=tmp_path)
+    with ExitStack() as in_use:
+        in_use.enter_context(RunFolder(plan.tasks[1].folder).held())
+        failed = []
+
+        def watch(progress: Any) -> None:
+            failed.extend([progress.state] if "is in use" in progress.state else [])
+            if progress.place == 2 and progress.step == 1:  # the second run was tried by now
+                in_use.close()
+                papers.reproduce(other)
+
+        done = papers.reproduce(plan, watch=watch)
+    assert len(failed) == 1 and {one.cell.words for one in done.cells if one.ours is not None} == {"CCE", "MAE", "IMAE"}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_folder_of_another_run_is_refused_before_any_is_trained(tmp_path: Path, jobs: int) -> None:
+    plan = papers.plan(get("gr/table2"), only="loss=ce", quick=True, output=tmp_path)
+    last = plan.tasks[-1]
+    with pytest.raises(KeyboardInterrupt):
+        replace(last, settings=replace(last.settings, checkpoint_every=9)).train(*_data("cifar100", plan), watch=_interrupt)
+    with pytest.raises(InputError, match="holds a run with checkpoint_every=9"):
+        papers.reproduce(plan, jobs=jobs)
+    assert len(list(tmp_path.glob("runs/**/settings.json"))) == 1
+
+
+def _interrupt(step: int, steps: int) -> None:
+    raise KeyboardInterrupt
+
+
+def test_margins_are_trained_again_where_their_folders_are_gone(tmp_path: Path) -> None:
+    only, figure = {"only": "loss=ce", "quick": True, "output": tmp_path}, get("curriculum/figure3")
+    assert "picture" in papers.reproduce(papers.plan(figure, **only)).files
+    shutil.rmtree(tmp_path / "runs")
+    assert len(papers.plan(figure, **only).tasks) == 1
+    assert "picture" in papers.reproduce(papers.plan(figure, **only)).files
+
+
 @pytest.mark.parametrize("seeds", [[0, 0], [], "0", 3, [0, 1, "1"]], ids=str)
 def test_seeds_are_a_list_of_different_ones(seeds: Any) -> None:
-    with pytest.raises(InputError, match="The 'seeds' parameter of plan must be a list of one or more, each of them once"):
+    with pytest.raises(InputError, match="The 'seeds' parameter of reproduce must be one or more, each of them once"):
         papers.plan(get("imae/table1"), seeds=seeds)
 
 

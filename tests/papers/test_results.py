@@ -115,6 +115,12 @@ def test_a_file_that_holds_no_results_is_refused(content: str, tmp_path: Path) -
         results(tmp_path)
 
 
+def test_a_file_of_another_name_in_the_folder_is_nobodys_results(tmp_path: Path) -> None:
+    for name in ("imae-table1-2031-01-02.json", "._imae-table1-20310102-030405-000000.json", "mine.json"):
+        (tmp_path / name).write_text("{}")
+    assert len(papers.plan(get("imae/table1"), output=tmp_path).tasks) == 3
+
+
 def test_a_place_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"There are no results in '.*'\. Give a file that reproduce wrote"):
         results(tmp_path)
@@ -213,7 +219,7 @@ def test_runs_held_elsewhere_count_and_are_not_trained_again(tmp_path: Path) -> 
 @pytest.mark.usefixtures("small_data")
 def test_what_is_cut_short_is_written_down(tmp_path: Path) -> None:
     def stop(progress: Any) -> None:
-        if progress.place == 1:
+        if progress.place == 1 and progress.step:
             raise KeyboardInterrupt
 
     plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path)

@@ -140,18 +140,21 @@ def test_a_run_known_by_its_numbers_alone_is_trained_twice_and_one_with_all_of_t
 
 
 @pytest.mark.usefixtures("small_data")
-def test_a_second_training_that_is_cut_short_costs_nothing_that_is_finished(tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_second_training_that_is_cut_short_costs_nothing_that_is_finished(tmp_path: Path, jobs: int) -> None:
     def stop(progress: Any) -> None:
-        if progress.place == 1:
+        if progress.place == 1 and progress.step:
             raise KeyboardInterrupt
 
     plan = papers.plan(get("gr/table11"), only=GR, quick=True, output=tmp_path)
     with pytest.raises(KeyboardInterrupt):
         papers.reproduce(plan, watch=stop)
+    assert list(tmp_path.glob("runs/**/*-corrected/settings.json")), "it was begun"
     ((run,),) = (portion.runs for portion in results(tmp_path).portions)
     assert "retrained" not in run.numbers and run.numbers["final"] is not None
     assert _rows(tmp_path) == BOTH[1:]
-    (once,), (whole,) = (portion.runs for portion in _reproduced("gr/table11", tmp_path).found.portions)
+    again = papers.plan(get("gr/table11"), only=GR, quick=True, output=tmp_path)
+    (once,), (whole,) = (portion.runs for portion in papers.reproduce(again, jobs=jobs).found.portions)
     assert once == run and "retrained" in whole.numbers and whole.finished >= run.finished
 
 

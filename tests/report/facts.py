@@ -184,7 +184,11 @@ def _correction() -> CorrectionFacts:
         "text": "The correction gained: with 571 of 1,437 labels relabelled, ce reached 83.0 %, 15.9 points above the 67.1 % before.",
         "notes": ["Not among the runs of this page: ce-seed0. Its numbers are those it had when its labels were corrected."],
         "measures": [
-            {"title": "Test accuracy, final", "before": {"mean": 0.671, "deviation": 0.01}, "after": {"mean": 0.83, "deviation": None}},
+            {
+                "title": "Test accuracy of the model",
+                "before": {"mean": 0.671, "deviation": 0.01},
+                "after": {"mean": 0.83, "deviation": None},
+            },
             {"title": "Wrong labels", "before": None, "after": None},
         ],
         "classes_title": "Labels by class, seed 0",

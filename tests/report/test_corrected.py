@@ -80,7 +80,7 @@ def test_the_numbers_before_and_after_are_those_of_the_two_runs(runs: Path) -> N
     for place, name in (("before", ""), ("after", "-corrected")):
         folders = [runs / f"seed{seed}{name}" for seed in (0, 1)]
         wrong = [np.mean(np.load(folder / "labels/given.npy") != np.load(folder / "labels/true.npy")) for folder in folders]
-        assert shown["Test accuracy, final"][place]["mean"] == pytest.approx(np.mean([accuracies(folder)[-1] for folder in folders]))
+        assert shown["Test accuracy of the model"][place]["mean"] == pytest.approx(np.mean([accuracies(folder)[-1] for folder in folders]))
         assert shown["Test accuracy, best"][place]["mean"] == pytest.approx(np.mean([max(accuracies(folder)) for folder in folders]))
         assert shown["Wrong labels"][place]["mean"] == pytest.approx(np.mean(wrong))
         assert shown["Wrong labels"][place]["deviation"] == pytest.approx(np.std(wrong, ddof=1))
@@ -228,7 +228,7 @@ def test_the_page_shows_before_and_after_in_a_browser(runs: Path, tmp_path: Path
     opened = visit(page)
     section = opened.page.locator("#correction")
     assert opened.page.locator("nav a[href='#correction']").is_visible()
-    final = section.locator("tbody tr", has_text="Test accuracy, final").locator("td").all_inner_texts()
+    final = section.locator("tbody tr", has_text="Test accuracy of the model").locator("td").all_inner_texts()
     assert final == [f"{100 * accuracies(runs / name)[-1]:.1f}" for name in ("seed0", "seed0-corrected")]
     assert section.locator("thead th").all_inner_texts()[:3] == ["%", "ce", "ce, relabelled"]
     assert section.locator(".outcome").inner_text() in opened.page.locator("#verdict").inner_text()

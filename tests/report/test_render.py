@@ -209,7 +209,7 @@ def test_before_and_after_stand_side_by_side_with_what_changed_in_every_class():
     heads = [words(one) for one in document.all("th", scope="col")]
     place = heads.index("ce, relabelled")
     assert heads[place - 2 : place + 1] == ["%", "ce", "ce, relabelled"]
-    assert row(document, "Test accuracy, final")[:6] == ["Test accuracy, final", "67.1 ± 1.0", "83.0", "Wrong labels", "–", "–"]
+    assert row(document, "Test accuracy of the model")[:6] == ["Test accuracy of the model", "67.1 ± 1.0", "83.0", "Wrong labels", "–", "–"]
     cells = [words(one) for one in document.elements if one.name in ("th", "td") and "details" in one.parents and "tbody" in one.parents]
     assert cells[-6:] == ["2", "1,300", "40", "43", "0", "1,303"]
 

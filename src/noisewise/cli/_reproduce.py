@@ -78,7 +78,7 @@ def reproduce(
         drawn = asked.picture is not None
         _check_alone("show", "given without options for training", only=only, seeds=seeds, quick=quick, jobs=jobs)
         _check_alone("output", f"left out with {asked.id} --show, which writes nothing", output=None if drawn else output)
-        done = papers.show(asked, papers.results(*held or ()), output or "reproduced")
+        done = papers.show(asked, papers.results(*held or ()), output or "shown")
         if not done.cells and not done.files:
             why = asked.nothing or "Results have not what it is drawn from. Train it without --show."
             raise InputError(f"The option --show shows what was run, and of {asked.id} there is nothing. {why}")
@@ -99,6 +99,8 @@ def reproduce(
         if as_json:
             _tell(papers.Reproduction(asked, (), (), papers.Results(), {}), quick, as_json)
         return
+    if asked.runs and not plan.tasks:
+        say(f"nothing is left to train: results or runs are in {plan.folder}" + (" or were given by --with." if held else "."))
     try:
         with resumable(), shown(plan.rows) as watch:
             done = papers.reproduce(plan, jobs=jobs, watch=watch)
@@ -199,7 +201,7 @@ def _show(done: Reproduction, quick: bool) -> None:
     time = took(done.recipe, done.found, quick=quick)
     if time:
         console.print(f"time: {time}", highlight=False)
-    if done.recipe.picture is not None and "picture" not in done.files:
+    if done.recipe.picture == "margins" and "picture" not in done.files:
         say("its picture needs the folders of the runs: results do not keep all that it shows.")
     for what, file in done.files.items():
         console.print(f"{what}: {file}", highlight=False, soft_wrap=True)

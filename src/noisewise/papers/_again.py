@@ -35,6 +35,9 @@ class Again(Task):
         """The second training of a run, in a folder beside the first."""
         return cls(task.settings, second(task.folder), task.folder)
 
+    def check(self) -> None:
+        """Nothing: with which settings a run is trained again is known when its labels are corrected, and checked then."""
+
     def train(self, data: Any, test: Any, watch: Watch) -> Run:
         run = Run(self.first)
         return retrain(run, correct(audit(run)), data=data, test=test, folder=self.folder, watch=watch)

@@ -135,7 +135,7 @@ def took(recipe: Recipe, found: Results, *, quick: bool = False) -> str:
 
 def _beside(own: Sequence[Portion], found: Results) -> str:
     """For which other recipes there were runs at the same time, perhaps on the same machine."""
-    at_once = {other.recipe for other in found.portions if other not in own and any(_overlap(other, portion) for portion in own)}
+    at_once = {other.recipe for other in found.portions if any(_overlap(other, portion) for portion in own)} - {one.recipe for one in own}
     return f", at the same time as {', '.join(sorted(at_once))}" if at_once else ""
 
 

@@ -78,7 +78,7 @@ class Plan:
         for run in _needed(self.recipe, self.recipe.runs):
             place = _task(as_trained(run, self.quick), 0, self.folder).folder
             folders = place.parent.glob(f"{place.name.removesuffix('0')}*[0-9]")  # those of second trainings end otherwise
-            found += sorted(map(train.Run, filter(_is_finished, folders)), key=lambda run: run.settings.seed)
+            found += sorted(map(train.Run, filter(is_finished, folders)), key=lambda run: run.settings.seed)
         return found
 
 
@@ -122,7 +122,8 @@ def plan(
         known = {name: dict.fromkeys(str(_setting(run, name)) for run in recipe.runs) for name in choices}
         among = "; ".join(f"{name} is {', '.join(values)}" for name, values in known.items())
         raise InputError(f"No run of {recipe.id} has {only}. Among its runs, {among}.")
-    there = Results((*(() if held is None else held.portions), *Portion.all_in(Path(output))))
+    in_the_folder = Portion.all_in(Path(output)) if recipe.picture != "margins" else []  # those are drawn from folders alone
+    there = Results((*(() if held is None else held.portions), *in_the_folder))
     retrained = [cell.settings for cell in recipe.cells if cell.metric == RETRAINED and cell.value is not None]
     tasks: list[Task] = []
     for seed in recipe.seeds[: 1 if quick else None] if seeds is None else _checked(seeds):
@@ -139,13 +140,13 @@ def _checked(seeds: Any) -> list[int]:
     """Seeds, each of them once."""
     listed = seeds.tolist() if hasattr(seeds, "tolist") else seeds  # an array
     if isinstance(listed, str) or not isinstance(listed, Sequence) or not listed or len(set(map(str, listed))) < len(listed):
-        raise must("seeds", "plan", "a list of one or more, each of them once", seeds)
+        raise must("seeds", "reproduce", "one or more, each of them once", seeds)
     return list(listed)
 
 
 def _missing(task: Task, retrained: bool) -> list[Task]:
     """What of a run its folder does not have yet; the record of a first training is needed for the second."""
-    first = [] if _is_finished(task.folder) else [task]
+    first = [] if is_finished(task.folder) else [task]
     return [*first, Again.of(task)] if retrained and not is_done(task.folder) else first
 
 
@@ -180,7 +181,8 @@ def _name(settings: Mapping[str, Any]) -> str:
     return f"{words}-{hashlib.sha256(shared.encode()).hexdigest()[:8]}"
 
 
-def _is_finished(folder: Path) -> bool:
+def is_finished(folder: Path) -> bool:
+    """Whether a folder holds a run that was trained to its end."""
     return (folder / "settings.json").exists() and train.Run(folder).state == "finished"
 
 
@@ -196,7 +198,8 @@ def _choices(recipe: Recipe, only: str | None) -> dict[str, str]:
         if name not in DEFAULTS:
             raise unknown("setting", name, _TO_CHOOSE_BY)
         if name not in _TO_CHOOSE_BY:
-            raise must("only", recipe.id, "settings that make a run another one", only)
+            told = "without seeds, which have an option of their own" if name == "seed" else "settings that make a run another one"
+            raise must("only", recipe.id, told, only)
         if name in choices:
             raise must("only", recipe.id, f"one value for {name}", only)
         choices[name] = value

@@ -22,7 +22,7 @@ from noisewise.papers._again import Again, is_done, second
 from noisewise.papers._compared import Compared, compared
 from noisewise.papers._identity import key
 from noisewise.papers._pictures import can_draw, picture
-from noisewise.papers._plan import Plan
+from noisewise.papers._plan import Plan, is_finished
 from noisewise.papers._recipes import Recipe, check_recipe
 from noisewise.papers._results import Outcome, Portion, Results, images_until
 from noisewise.papers._retrieved import check_queries, measure
@@ -93,7 +93,7 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
     check_jobs(jobs, "reproduce")
     _check_files(plan)
     sets = {name: _data(name, plan) for name in dict.fromkeys(task.settings.data for task in plan.tasks)}
-    _check_noises(plan, sets)
+    _check_tasks(plan, sets)
     book, known = _Book(plan), Results(Portion.all_in(plan.folder))
     book.enter(*(run for run in plan.finished() if not known.holds(run.settings.as_json(), run.settings.seed, retrained=is_done(run.path))))
     try:
@@ -101,12 +101,13 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
     finally:
         book.write()
     done = _came_out(plan, book)
+    failures = {place: why for place, why in failures.items() if not _is_there(plan.tasks[place])}  # another call may have trained it
     if failures:
         raise RecipeFailedError(*told_of(plan.tasks, failures), done)
     return done
 
 
-def show(recipe: Recipe, found: Results, output: str | Path = "reproduced") -> Reproduction:
+def show(recipe: Recipe, found: Results, output: str | Path = "shown") -> Reproduction:
     """What results hold of a recipe, without any training: ours beside theirs, and of a figure its picture.
 
     Args:
@@ -136,11 +137,17 @@ def _check_files(plan: Plan) -> None:
             check_queries(data)
 
 
-def _check_noises(plan: Plan, sets: Mapping[str, Sets]) -> None:
-    """Refuse a noise that a data set has not what it takes for, such as labels that people gave."""
+def _check_tasks(plan: Plan, sets: Mapping[str, Sets]) -> None:
+    """Refuse folders of other runs, and noises that a data set has not what it takes for, such as labels that people gave."""
+    for task in plan.tasks:
+        task.check()
     for name, noise in dict.fromkeys((task.settings.data, task.settings.noise) for task in plan.tasks):
         if noise != "none":
             sets[name][0].corruption(noise)
+
+
+def _is_there(task: Task) -> bool:
+    return is_done(task.first) if isinstance(task, Again) else is_finished(task.folder)
 
 
 def _came_out(plan: Plan, book: _Book) -> Reproduction:
@@ -221,16 +228,22 @@ def _teller(tasks: Sequence[Task], place: int, examples: int, watch: Watch, book
 
 def _one_at_a_time(tasks: Sequence[Task], data: Dataset, *, test: Dataset | None, jobs: int | None, watch: Watch) -> dict[int, str]:
     """As `train_each`, in this process."""
-    failures = {}
+    failures: dict[int, str] = {}
+    of_the_watch: list[Exception] = []
     for place, task in enumerate(tasks):
 
         def step(done: int, steps: int, place: int = place) -> None:
-            watch(Progress(place, "running", done, steps))
+            try:
+                watch(Progress(place, "running", done, steps))
+            except Exception as error:
+                of_the_watch.append(error)
+                raise
 
         try:
-            watch(Progress(place, "running"))
             task.train(data, test, step)
         except Exception as error:  # one run that fails must not end the others
+            if error in of_the_watch:
+                raise
             failures[place] = why_failed(error)
         watch(Progress(place, failures.get(place, "finished")))
     return failures

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from importlib.resources import as_file, files
@@ -30,6 +31,7 @@ from noisewise.papers._identity import decisive, key
 _AT_THE_END = ("clean_subset", "noisy_subset", "fitting", "validation", "hybrid", "snr", "alpha")
 _CURVES = ("test", "clean_subset", "noisy_subset", "fitting", "validation", "snr", "alpha")
 _MOST_POINTS = 100
+_WRITTEN = re.compile(r"\w[\w-]*-\d{8}-\d{6}-\d{6}\.json")
 _VERSIONS = ("noisewise", "python", "torch", "numpy", "device")
 
 
@@ -109,7 +111,7 @@ def images_until(steps: int, batch_size: int, examples: int) -> int:
 
 @dataclass(frozen=True)
 class Portion:
-    """What one call trained for a recipe.
+    """What one call trained for a recipe; in the oldest files, what all calls in a folder did.
 
     Args:
         recipe: its id.
@@ -145,7 +147,7 @@ class Portion:
     @classmethod
     def all_in(cls, folder: Path) -> list[Portion]:
         """The portions that lie in a folder under the names they were written with."""
-        return [cls.read(file) for file in sorted(folder.glob("*-[0-9]*-[0-9]*-[0-9]*.json"))]
+        return [cls.read(file) for file in sorted(folder.glob("*.json")) if _WRITTEN.fullmatch(file.name)]
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -44,6 +44,11 @@ class Task:
     settings: Settings
     folder: Path
 
+    def check(self) -> None:
+        """Refuse a folder that holds a run with other settings."""
+        if RunFolder(self.folder).exists():
+            check_settings(RunFolder(self.folder), self.settings)
+
     def train(self, data: Any, test: Any, watch: Watch) -> Run:
         """Train it, in whatever process this is."""
         return train(self.settings, self.settings.model, data, test, self.folder, watch=watch)
@@ -152,9 +157,8 @@ def train_each(
 ) -> dict[int, str]:
     """Train any tasks, as `train_all` does; return why those that failed did, by their places."""
     device = tasks[0].settings.place()
-    for folder, settings in ((RunFolder(task.folder), task.settings) for task in tasks):
-        if folder.exists():
-            check_settings(folder, settings)  # now: otherwise the new runs would be trained before an old one is refused
+    for task in tasks:
+        task.check()  # now: otherwise the new runs would be trained before an old one is refused
     train_set, test_set = read_both(data, test)
     for task in tasks:
         check_augment(train_set, task.settings)
