@@ -557,8 +557,9 @@ def normalising():
 def test_batches_of_one_are_refused_only_to_a_model_that_cannot_take_them(tmp_path):
     alone = {**QUICK, "epochs": 1, "batch_size": 1}
     sentence = r"The model Sequential cannot be trained on batches of one example: Expected more than 1 value .*\. Give larger batches"
-    with pytest.raises(InputError, match=sentence):
-        fit(normalising(), clusters(6), folder=tmp_path / "run", **alone)
+    for parts in (alone, {**alone, "batch_size": 3, "accumulate": 2}, {**alone, "batch_size": 4, "accumulate": 4}):
+        with pytest.raises(InputError, match=sentence):
+            fit(normalising(), clusters(6), folder=tmp_path / "run", **parts)
     assert not (tmp_path / "run").exists()
     assert fit("mlp", clusters(6), folder=tmp_path / "mlp", **alone).state == "finished"
     assert fit(normalising(), clusters(6), folder=tmp_path / "two", **{**alone, "batch_size": 2}).state == "finished"
@@ -573,7 +574,7 @@ def test_trying_a_batch_of_one_leaves_no_trace(tmp_path, monkeypatch):
         return fit(model, clusters(6), folder=folder, **{**QUICK, "epochs": 1, "batch_size": 1}).path
 
     tried = trained(tmp_path / "tried")
-    monkeypatch.setattr(_fit._Training, "_check_batches_of_one", lambda self: None)
+    monkeypatch.setattr(_fit._Training, "_rehearse", lambda self, first, classes: None)
     same_bits(tried, trained(tmp_path / "untried"))
 
 
@@ -581,10 +582,80 @@ def test_a_module_has_the_weights_of_a_run_that_was_finished_before(tmp_path):
     trained, another = nn.Linear(8, 3), nn.Linear(8, 3)
     fit(trained, clusters(), folder=tmp_path / "run", **QUICK)
     assert not torch.equal(trained.weight, another.weight)
-    fit(another, clusters(), folder=tmp_path / "run", **QUICK)
+    told = r"began with other weights than this Linear has, which it replaces by its own\. Give another folder to train from these\."
+    with pytest.warns(UserWarning, match=told) as warned:
+        fit(another, clusters(), folder=tmp_path / "run", **QUICK)
+    assert [Path(one.filename).name for one in warned] == [Path(__file__).name]
     assert torch.equal(trained.weight, another.weight) and torch.equal(trained.bias, another.bias)
+    loaded = nn.Linear(8, 3)
+    loaded.load_state_dict(trained.state_dict())
+    for known in (trained, another, loaded):  # none of these is of another start
+        fit(known, clusters(), folder=tmp_path / "run", **QUICK)
     with pytest.warns(UserWarning, match="This model was trained by fit before"):
         fit(another, clusters(), loss="mae", folder=tmp_path / "other", **QUICK)
+
+
+class Other(nn.Module):
+    """A model that is another one in training."""
+
+    def __init__(self, training):
+        super().__init__()
+        self.layer, self.in_training = nn.Linear(8, 3), training
+
+    def forward(self, inputs):
+        return self.in_training(self, inputs) if self.training else self.layer(inputs)
+
+
+def fails(self, inputs):
+    raise KeyError("what")
+
+
+@pytest.mark.parametrize(
+    ("training", "sentence"),
+    [
+        (lambda self, inputs: (self.layer(inputs), None), r"The model must give scores shaped \(N, 3\), one per class. Got tuple"),
+        (fails, r"The model Other cannot be trained on inputs shaped \(2, 8\): 'what'\. Give a model that can\."),
+        (torch.no_grad()(lambda self, inputs: self.layer(inputs)), r"cannot be trained on inputs shaped \(2, 8\): element 0 of tensors"),
+    ],
+    ids=["tuple", "error", "no gradient"],
+)
+def test_a_model_that_fails_in_training_alone_is_refused_before_anything_is_written(training, sentence, tmp_path):
+    with pytest.raises(InputError, match=sentence):
+        fit(Other(training), clusters(), folder=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_that_cannot_be_trained_are_refused(tmp_path):
+    with pytest.raises(InputError, match="on the meta device, where they have no numbers; make the model anew"):
+        fit(nn.Linear(8, 3, device="meta"), clusters(), folder=tmp_path / "run", **QUICK)
+    with torch.inference_mode():
+        model = nn.Linear(8, 3)
+    with pytest.raises(InputError, match="made under inference_mode, and cannot be trained; make the model anew"):
+        fit(model, clusters(), folder=tmp_path / "run", **QUICK)
+    sparse = nn.Sequential(nn.Embedding(9, 3, sparse=True), nn.Flatten(), nn.Linear(24, 3))
+    tokens = (torch.randint(9, (60, 8)), torch.arange(60) % 3)
+    sparse.forward = lambda inputs: nn.Sequential.forward(sparse, inputs.long().clamp(0, 8))
+    with pytest.raises(InputError, match="must have gradients of real numbers, and none that are sparse"):
+        fit(sparse, tokens, folder=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_same_lazy_module_again_is_the_same_run(tmp_path):
+    model = nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3))
+    first = fit(model, clusters(), folder=tmp_path / "run", **QUICK)
+    assert fit(model, clusters(), folder=tmp_path / "run", **QUICK).metrics == first.metrics
+
+
+def test_other_frozen_layers_are_another_run(tmp_path):
+    def layers(frozen):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 3))
+        model[0].requires_grad_(not frozen)
+        return model
+
+    fit(layers(False), clusters(), folder=tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match="with other layers, or others of them frozen"):
+        fit(layers(True), clusters(), folder=tmp_path / "run", **QUICK)
 
 
 def test_a_dataset_object_is_as_good_as_its_spec(tmp_path):

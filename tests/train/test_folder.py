@@ -87,6 +87,7 @@ def layers(width, activation=torch.relu):
         def extra_repr(self):
             return repr(activation)
 
+    torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, width), Activation(), nn.Linear(width, 3))
 
 
@@ -99,7 +100,9 @@ def test_modules_of_one_class_that_are_built_otherwise_are_different_runs(tmp_pa
 
 def test_a_folder_with_a_run_of_another_module_is_refused(tmp_path):
     fit(layers(4), clusters(), folder=tmp_path / "run", **QUICK)
-    with pytest.raises(InputError, match=r"holds a run of another Sequential, with other layers. Give another folder"):
+    with pytest.raises(
+        InputError, match=r"holds a run of another Sequential, with other layers, or others of them frozen. Give another folder"
+    ):
         fit(layers(8), clusters(), folder=tmp_path / "run", **QUICK)
 
 

@@ -113,7 +113,8 @@ def test_a_model_given_as_an_object_goes_on_from_the_weights_it_came_with(tmp_pa
 
     fit(made(1), clusters(), folder=tmp_path / "straight", **QUICK)
     stopped_at(step, made(1), clusters(), folder=tmp_path / "run", **QUICK)
-    fit(made(2), clusters(), folder=tmp_path / "run", **QUICK)
+    with pytest.warns(UserWarning, match="began with other weights"):
+        fit(made(2), clusters(), folder=tmp_path / "run", **QUICK)
     same_bits(tmp_path / "straight", tmp_path / "run")
 
 
@@ -138,7 +139,8 @@ def test_tied_weights_are_saved_and_go_on_tied(tmp_path):
     run = fit(straight, clusters(), folder=tmp_path / "straight", **QUICK)
     stopped_at(7, made(1), clusters(), folder=tmp_path / "run", **QUICK)
     resumed = made(2)
-    fit(resumed, clusters(), folder=tmp_path / "run", **QUICK)
+    with pytest.warns(UserWarning, match="began with other weights"):
+        fit(resumed, clusters(), folder=tmp_path / "run", **QUICK)
     same_bits(tmp_path / "straight", tmp_path / "run")
     assert resumed.onto.weight is resumed.into.weight
     fresh = run.model(into=Tied())

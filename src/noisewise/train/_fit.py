@@ -6,19 +6,16 @@ the same bits as one that was never stopped.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import math
 import os
-import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -33,6 +30,7 @@ from noisewise.dynamics import underfitting
 from noisewise.errors import InputError, must
 from noisewise.spec import name_of
 from noisewise.train._folder import RunFolder, ending, in_a_name
+from noisewise.train._given import mark_trained, told_of, warn_of_another_start, was_trained
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
@@ -44,9 +42,6 @@ from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, check_apart, gather, provenance
 from noisewise.train._step import GraphedStep, Scorer, Scoring, Step, prepared
 from noisewise.train._surroundings import one_at_a_time, undisturbed
-
-_TRAINED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-"""The modules that were trained here, and how often their weights had been changed by then."""
 
 _LOOKED_AT = 1000
 """Images on disk whose mean and variance stand for those of all."""
@@ -125,16 +120,18 @@ def train(
     target = None if folder is None else RunFolder(folder)
     sources = gather(data, test, settings)
     place = settings.place()
-    origin = {**provenance(sources, place), "model": None if isinstance(model, str) else _build_of(model)}
+    origin = {**provenance(sources, place), **({"model": None} if isinstance(model, str) else told_of(model))}
     target = target or RunFolder(Path("runs") / _name(settings, origin))
     if target.exists():
         _same(target, settings, origin)
         _check_whole(target, settings)
+        if isinstance(model, nn.Module):
+            warn_of_another_start(target, model, origin["start"])
         if target.status()["state"] == "finished":
-            return _finished(Run(target.path, data=data), model)
+            return _finished(Run(target.path, data=data), model, place)
     target.check_free()
     check_apart(target.path, sources)
-    if isinstance(model, nn.Module) and not target.exists() and _TRAINED.get(model) == _changes(model):
+    if isinstance(model, nn.Module) and not target.exists() and was_trained(model):
         text = "This model was trained by fit before, and starts from what it learned there. Give every run a model of its own."
         warnings.warn(text, stacklevel=3)
     with one_at_a_time, joined(place), undisturbed(place):
@@ -143,22 +140,17 @@ def train(
             training.run()
         finally:
             if isinstance(model, nn.Module):
-                _TRAINED[model] = _changes(model)
+                mark_trained(model)
         wait_for_all()
     return Run(target.path, data=data)
 
 
-def _finished(run: Run, model: str | nn.Module) -> Run:
-    """A run that needs no training; a module of the caller's is left as training would have left it."""
+def _finished(run: Run, model: str | nn.Module, place: torch.device) -> Run:
+    """A run that needs no training; a module of the caller's gets its weights, where training would have put it."""
     if isinstance(model, nn.Module):
-        run.model(into=model)
-        _TRAINED[model] = _changes(model)
+        run.model(into=model.to(place))
+        mark_trained(model)
     return run
-
-
-def _changes(model: nn.Module) -> int:
-    """How often weights were changed in place: more often once a model is reset or loaded."""
-    return sum(weights._version for weights in model.parameters())
 
 
 def _name(settings: Settings, origin: dict[str, Any]) -> str:
@@ -190,8 +182,8 @@ def _same(folder: RunFolder, settings: Settings, origin: dict[str, Any]) -> None
         raise InputError(f"The folder {str(folder.path)!r} holds a run on {what}. Give another folder.")
     if before.get("model", origin["model"]) != origin["model"]:  # the oldest runs do not say
         raise InputError(
-            f"The folder {str(folder.path)!r} holds a run of another {settings.model}, with other layers. Give another folder, or the same "
-            "model to go on."
+            f"The folder {str(folder.path)!r} holds a run of another {settings.model}, with other layers, or others of them frozen. Give "
+            "another folder, or the same model to go on."
         )
 
 
@@ -213,16 +205,16 @@ def _check_whole(folder: RunFolder, settings: Settings) -> None:
     folder.check_whole(epoch, range(settings.evaluate_every, epoch + 1, settings.evaluate_every) if settings.clean_pass else ())
 
 
-def _build_of(model: nn.Module) -> str:
-    """A digest of how a model is built. Its weights are left out: training changes them in the very object that may be given again."""
-    shapes = [(name, None if is_lazy(value) else tuple(value.shape)) for name, value in model.state_dict().items()]
-    shown = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model))  # where a function lies in memory is another place in every process
-    return hashlib.sha256(f"{shown}\n{shapes}".encode()).hexdigest()
-
-
 def _reason(error: Exception) -> str:
     """What an error of somebody else's says, to stand inside a sentence."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+def _check_shape(scores: Any, examples: int, classes: int) -> None:
+    """Refuse what are no scores."""
+    if not isinstance(scores, Tensor) or scores.shape != (examples, classes):
+        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise InputError(f"The model must give scores shaped (N, {classes}), one per class. Got {got} for {examples} examples.")
 
 
 def _seed(*parts: object) -> int:
@@ -263,8 +255,9 @@ class _Training:
         self.prepare_training, self.prepare_evaluation = (
             prepared(augmentations.get(augment), self.normalise, self.generator, channels_last) for augment in (settings.augment, "none")
         )
-        self._check_scores(classes)
-        self._check_batches_of_one()
+        first = self._first_inputs()
+        self._check_scores(first, classes)
+        self._rehearse(first, classes)
         line = underfitting(self.loss, classes)
         if line and self.rank == 0:
             warnings.warn(line, Underfitting, stacklevel=4)
@@ -307,9 +300,8 @@ class _Training:
             return False
         return True
 
-    def _check_scores(self, classes: int) -> None:
-        """Refuse a model that does not give one score per class, as it is trained and as it is tested, before anything is written."""
-        first = self._first_inputs()
+    def _check_scores(self, first: Tensor, classes: int) -> None:
+        """Refuse a model that does not give one score per class for whatever it is tested and trained on, before anything is written."""
         for prepare in (self.prepare_evaluation, self.prepare_training):
             inputs = prepare(first)
             try:
@@ -321,22 +313,35 @@ class _Training:
                     f"The model {self.settings.model} cannot score inputs shaped {tuple(inputs.shape)}: {_reason(error)}. "
                     "Give a model that takes such inputs."
                 ) from error
-            if not isinstance(scores, Tensor) or scores.shape != (len(inputs), classes):
-                got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-                raise InputError(f"The model must give scores shaped (N, {classes}), one per class. Got {got} for {len(inputs)} examples.")
+            _check_shape(scores, len(inputs), classes)
 
-    def _check_batches_of_one(self) -> None:
-        """Refuse batches of one example for a model that normalises over a batch, before anything is written."""
-        if min(self.settings.batch_size, len(self.data.train)) > 1:
-            return
-        alone = copy.deepcopy(self.model).train()  # what it sees here must not stay in its running means
-        with torch.no_grad():
-            try:
-                alone(self.prepare_evaluation(self._first_inputs()[:1]))
-            except ValueError as error:  # torch's batch normalisation
-                raise InputError(
-                    f"The model {self.settings.model} cannot be trained on batches of one example: {_reason(error)}. Give larger batches."
-                ) from error
+    def _rehearse(self, first: Tensor, classes: int) -> None:
+        """Refuse a model that cannot be trained on the smallest part of a batch, before anything is written; it is left as it was."""
+        smallest = 2 if self.settings.batch_size >= 2 * self.settings.accumulate * self.world else 1
+        inputs = self.prepare_training(first[:smallest])
+        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        trained = [weights for weights in self.model.parameters() if weights.requires_grad]
+        self.model.train()
+        try:
+            with torch.enable_grad():
+                scores = self.model(inputs)
+                _check_shape(scores, len(inputs), classes)
+                gradients = torch.autograd.grad(scores.sum(), trained, allow_unused=True) if trained else ()
+        except InputError:
+            raise
+        except Exception as error:  # a module of the user's own may raise anything
+            what, do = f"inputs shaped {tuple(inputs.shape)}", "Give a model that can"
+            if len(inputs) == 1:
+                what, do = "batches of one example", "Give larger batches, or accumulate fewer parts of them"
+            raise InputError(f"The model {self.settings.model} cannot be trained on {what}: {_reason(error)}. {do}.") from error
+        finally:
+            with torch.no_grad():
+                for name, buffer in self.model.named_buffers():
+                    buffer.copy_(buffers[name])
+        if any(one is not None and (one.layout != torch.strided or one.is_complex()) for one in gradients):
+            raise InputError(
+                f"The model {self.settings.model} must have gradients of real numbers, and none that are sparse. Give such a one."
+            )
 
     def _first_inputs(self) -> Tensor:
         """The first two examples; of a stream, no others are decoded."""
@@ -369,7 +374,8 @@ class _Training:
             settings.accumulate,
             settings.batch_size,
         )
-        self.graphs = self.device.type == "cuda" and self.world == 1 and not isinstance(self.data.train, Stream)
+        # Not of a module of the caller's: what Python does in its forward would be done once, and never again.
+        self.graphs = self.device.type == "cuda" and self.world == 1 and self.from_seed and not isinstance(self.data.train, Stream)
         self.update: Callable[..., None] = self._graphed() if self.graphs else self.step
         self._scorings: dict[str, tuple[Scoring, Callable[..., None]]] = {}
 
