@@ -31,6 +31,7 @@ a3,-3,3e1,cat,cat
 a4,.5,40,bird,dog
 """
 COLUMNS: dict[str, Any] = {"label": "kind", "id": "name", "true_label": "truth"}
+MASKED = np.ma.masked_equal(np.array([[1.0, 2.0], [3.0, -999.0], [4.0, 5.0]]), -999.0)
 
 
 @pytest.fixture
@@ -407,11 +408,34 @@ def test_whole_numbers_and_read_only_or_reversed_arrays_become_features() -> Non
 
 
 @pytest.mark.parametrize(
+    "change", [torch.Tensor.bfloat16, torch.Tensor.requires_grad_, torch.Tensor.long], ids=["bfloat16", "grad", "long"]
+)
+def test_inputs_may_be_a_list_of_tensors(change: Any) -> None:
+    rows = [change(torch.tensor([1.0, 2.0])), change(torch.tensor([3.0, 4.0]))]
+    for given in (rows, tuple(rows)):
+        data = from_arrays(given, [0, 1])
+        assert torch.equal(data.inputs, torch.tensor([[1.0, 2.0], [3.0, 4.0]])) and not data.inputs.requires_grad
+    images = from_arrays([torch.full((3, 4, 4), number, dtype=torch.uint8) for number in range(2)], [0, 1])
+    assert images.inputs.dtype == torch.uint8 and images.inputs.shape == (2, 3, 4, 4)
+
+
+def test_a_mask_that_hides_nothing_is_no_matter() -> None:
+    whole = np.ma.masked_equal(np.array([[1.0, 2.0], [3.0, 4.0]]), -999.0)
+    for given in (whole, list(whole)):
+        assert from_arrays(given, [0, 1]).inputs.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
     ("inputs", "labels", "options", "message"),
     [
         ([[1.0], [float("nan")], [2.0]], [0, 1, 0], {}, "Row 1, column 0 of the inputs is nan, not a finite number"),
         (np.full((3, 2, 2), np.inf), [0, 1, 0], {}, "Row 0, place (0, 0) of the inputs is inf"),
         ([[1.0], [2.0, 3.0]], [0, 1], {}, "The inputs must all have the same shape"),
+        ([torch.ones(1), torch.ones(2)], [0, 1], {}, "The inputs must all have the same shape"),
+        ([torch.ones(1).cfloat()] * 2, [0, 1], {}, "'inputs' parameter of from_arrays must be numbers. Got 'torch.complex64'"),
+        ([torch.eye(2).to_sparse()] * 2, [0, 1], {}, "must be dense, as inputs.to_dense() gives them. Got 'Tensor'"),
+        (MASKED, [0, 1, 0], {}, "Row 1 of the inputs has masked entries, which have no value; fill them in or leave the row out."),
+        (list(MASKED), [0, 1, 0], {}, "Row 1 of the inputs has masked entries"),
         ([["a"], ["b"]], [0, 1], {}, "'inputs' parameter of from_arrays must be numbers"),
         (np.array([["a"], [1]], dtype=object), [0, 1], {}, "'inputs' parameter of from_arrays must be numbers. Got \"object such as 'a'\""),
         (np.array([[None], [1]], dtype=object), [0, 1], {}, "Row 0, column 0 of the inputs is nan, not a finite number"),

@@ -116,15 +116,20 @@ def _check_finite(tensor: Tensor) -> None:
 
 
 def _tensor(inputs: Any) -> Tensor:
+    if isinstance(inputs, list | tuple) and len(inputs) and all(isinstance(one, Tensor) for one in inputs):
+        inputs = _stacked(inputs)
     if isinstance(inputs, Tensor) and inputs.layout == torch.strided:
+        if inputs.is_complex():
+            raise must("inputs", "from_arrays", "numbers", str(inputs.dtype))
         return inputs.detach()
     for densify in ("to_dense", "toarray"):  # a sparse tensor's, or a sparse matrix's of scipy
         if hasattr(inputs, densify):
             raise must("inputs", "from_arrays", f"dense, as inputs.{densify}() gives them", type(inputs).__name__)
+    _check_unmasked(inputs)
     try:
         array = np.asarray(inputs)
     except ValueError:
-        raise InputError("The inputs must all have the same shape. Got rows of several lengths; pad them or cut them to one.") from None
+        raise _several_shapes() from None
     if array.dtype == object:  # as a DataFrame with columns of several types gives it
         with suppress(TypeError, ValueError):
             array = array.astype(np.float64)
@@ -132,3 +137,28 @@ def _tensor(inputs: Any) -> Tensor:
         raise must("inputs", "from_arrays", "numbers", f"{array.dtype} such as {array.flat[0] if array.size else None!r}")
     array = array if array.dtype == np.uint8 else array.astype(np.float32)
     return torch.from_numpy(array if array.flags.writeable and array.flags.c_contiguous else array.copy())
+
+
+def _stacked(inputs: Sequence[Tensor]) -> Tensor:
+    if len({one.shape for one in inputs}) > 1:
+        raise _several_shapes()
+    return torch.stack([one.detach() for one in inputs])
+
+
+def _several_shapes() -> InputError:
+    return InputError("The inputs must all have the same shape. Got rows of several lengths; pad them or cut them to one.")
+
+
+def _check_unmasked(inputs: Any) -> None:
+    """Refuse what a mask says is no value: as an array without one it would be learned from."""
+    if isinstance(inputs, list | tuple):
+        masked = np.array([_is_masked(row) for row in inputs], dtype=bool)
+    else:
+        masked = np.atleast_1d(np.ma.getmaskarray(inputs)) if _is_masked(inputs) else np.zeros(0, dtype=bool)
+    if masked.any():
+        row = int(np.argwhere(masked)[0, 0])
+        raise InputError(f"Row {row} of the inputs has masked entries, which have no value; fill them in or leave the row out.")
+
+
+def _is_masked(values: Any) -> bool:
+    return isinstance(values, np.ma.MaskedArray) and bool(np.ma.is_masked(values))
