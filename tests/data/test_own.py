@@ -507,6 +507,21 @@ def test_a_loader_is_its_data_set_and_one_that_gives_only_a_part_of_it_is_refuse
         assert len(read(DataLoader(pairs, sampler=WeightedRandomSampler([0.1] * 10, 4)))) == 10
 
 
+@pytest.mark.parametrize("options", [{"batch_size": 1}, {"batch_size": 2}, {"batch_size": 2, "num_workers": 1}], ids=str)
+def test_examples_of_several_lengths_in_a_loader_are_one_sentence(options: dict[str, Any]) -> None:
+    pairs: Any = [(torch.ones(size), size % 2) for size in (2, 3, 4)]
+    refused("The examples of a DataLoader must all have the same shape. Got several shapes; pad", read, DataLoader(pairs, **options))
+
+
+def test_what_a_data_set_raises_in_a_loader_is_left_as_it_is() -> None:
+    class Broken(TensorDataset):
+        def __getitem__(self, index: int) -> Any:
+            raise RuntimeError("the disk is gone")
+
+    with pytest.raises(RuntimeError, match="the disk is gone"):
+        read(DataLoader(Broken(torch.zeros(4, 1), torch.arange(4) % 2)))
+
+
 @pytest.mark.parametrize("memory", [4, 0], ids=["in memory", "streamed"])
 @pytest.mark.parametrize(
     ("ending", "held"),

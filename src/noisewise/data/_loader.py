@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -54,12 +54,28 @@ def from_loader(loader: DataLoader[Any], *, classes: Sequence[str] | None = None
     if not len(loader.dataset):  # type: ignore[arg-type]
         raise InputError("A DataLoader must give at least one example. Got one over an empty data set.")
     inputs, labels = [], []
-    for batch in ordered:
+    for batch in _of_one_shape(ordered):
         if not isinstance(batch, tuple | list) or len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):
             raise InputError(f"A DataLoader must give pairs (inputs, labels) of tensors. Got a {type(batch).__name__} instead.")
         inputs.append(batch[0])
         labels.append(batch[1])
+    if any(len({part.shape[1:] for part in parts}) > 1 for parts in (inputs, labels)):
+        raise _several_shapes()
     return from_arrays(torch.cat(inputs), torch.cat(labels), classes=classes, name=name)
+
+
+def _of_one_shape(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The batches of a loader, with a sentence where torch cannot make one of examples of several shapes."""
+    try:
+        yield from loader
+    except RuntimeError as error:
+        if "equal size" not in str(error):  # the data set's own, which is the user's to see
+            raise
+        raise _several_shapes() from error
+
+
+def _several_shapes() -> InputError:
+    return InputError("The examples of a DataLoader must all have the same shape. Got several shapes; pad them or cut them to one.")
 
 
 def _may_leave_out(loader: DataLoader[Any]) -> bool:
