@@ -88,6 +88,17 @@ def test_a_model_that_is_read_back_is_in_eval_mode_whoever_made_it(tmp_path):
     )
 
 
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("given", [torch.clone, torch.Tensor.numpy], ids=["tensor", "numpy"])
+def test_a_model_that_works_in_place_leaves_the_inputs_alone(tmp_path, given, normalise):
+    inputs, labels = clusters()
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(8, 3))
+    run = fit(model, (inputs.clone(), labels), folder=tmp_path / "run", normalise=normalise, **ASKED)
+    mine = given(inputs.clone())
+    run.predict(mine, into=model)
+    assert torch.equal(torch.as_tensor(mine), inputs) and inputs.min() < 0
+
+
 def test_grey_images_may_have_no_channel(images):
     raw = load("digits").inputs[:9]
     assert torch.equal(images.predict(raw[:, 0]), images.predict(raw))

@@ -45,6 +45,11 @@ class Predictor:
         if raw.shape[1:] != shape:
             got = tuple(raw.shape[1:])
             raise InputError(f"The {self.words} was trained on examples shaped {shape}. Got {got}; give inputs like those.")
-        scaled = torch.Tensor.float if self.normalise is None else augmentations.get(self.normalise)
+        scaled = _copied if self.normalise is None else augmentations.get(self.normalise)
         device = next(self.model.parameters(), raw).device
         return torch.cat([self.model(scaled(batch.to(device))).float() for batch in torch.split(raw, EVALUATION_BATCH)])
+
+
+def _copied(batch: torch.Tensor) -> torch.Tensor:
+    """Inputs that nothing scales, in memory of their own: a model may work in place, and these may be the caller's."""
+    return batch.to(torch.float32, copy=True)
