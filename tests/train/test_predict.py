@@ -9,7 +9,7 @@ from test_fit import QUICK, clusters
 from test_surroundings import default_dtype
 from torch import nn
 
-from noisewise import InputError, fit
+from noisewise import InputError, Recorder, fit
 from noisewise.data import augmentations, load
 from noisewise.models import MLP
 from noisewise.train._predictor import EVALUATION_BATCH
@@ -187,3 +187,87 @@ def test_a_buffer_that_is_not_saved_is_made_anew(tmp_path):
         assert run.model().shift.item() == 1
     finally:
         del Shifted.registry._factories["shifted_mlp"]
+
+
+def recorded(folder, model):
+    """A loop of one's own whose model is kept."""
+    recorder = Recorder(folder, [0, 1, 0, 1], loss="ce")
+    recorder.log(range(4), torch.zeros(4, 2))
+    return recorder.finish(model)
+
+
+class Watched(nn.Module):
+    """Gives two scores to whatever comes, and keeps it."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias, self.seen = nn.Parameter(torch.zeros(2)), []
+
+    def forward(self, inputs):
+        self.seen.append(inputs)
+        return self.bias.expand(len(inputs), 2)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        torch.randint(100, (5, 7)),
+        torch.arange(5),
+        torch.rand(5, 8, 8, 3),
+        torch.rand(5, 8, 8, 3).permute(0, 3, 1, 2),
+        torch.rand(5, 3).bfloat16(),
+        torch.rand(5, 3).double(),
+        torch.randint(256, (5, 8, 8), dtype=torch.uint8),
+        np.arange(10).reshape(5, 2),
+        np.ones((5, 8, 8, 3), np.uint8),
+        np.ones((5, 2), np.float16),
+        np.ones((5, 2), ">i4"),
+    ],
+    ids=lambda given: f"{given.dtype} {tuple(given.shape)}",
+)
+def test_a_recorded_model_is_given_its_inputs_as_they_are(tmp_path, given):
+    """A recorder never saw inputs: what they are like is the model's to say."""
+    model = Watched()
+    assert recorded(tmp_path / "run", model).predict(given, into=model).shape == (5, 2)
+    (seen,) = model.seen
+    expected = given if isinstance(given, torch.Tensor) else torch.from_numpy(given.astype(given.dtype.newbyteorder("=")))
+    assert seen.dtype == expected.dtype and torch.equal(seen, expected) and seen.stride() == expected.stride()
+    assert seen.data_ptr() != expected.data_ptr()
+
+
+def test_a_recorded_model_is_given_fractions_of_numpy_in_the_type_of_its_weights_and_batches(tmp_path):
+    for kind in (torch.float32, torch.float64):
+        model = nn.Linear(3, 2).to(kind)
+        run = recorded(tmp_path / str(kind), model)
+        inputs = np.random.default_rng(0).normal(size=(EVALUATION_BATCH + 1, 3))
+        expected = model(torch.from_numpy(inputs).to(kind)).float().softmax(1)
+        for given in (inputs, inputs.tolist(), inputs.astype(np.longdouble)):
+            torch.testing.assert_close(run.predict(given, into=nn.Linear(3, 2).to(kind)), expected)
+
+
+def test_a_recorded_model_of_words_predicts(tmp_path):
+    words = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 2))
+    tokens = torch.randint(9, (6, 3))
+    run = recorded(tmp_path / "run", words)
+    for given in (tokens, tokens.numpy(), tokens.tolist(), list(tokens)):
+        assert torch.equal(run.predict(given, into=words), words(tokens).softmax(1))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            torch.zeros(4, 7),
+            r"The model of the run in '.*run' cannot score inputs shaped \(4, 7\): mat1 and mat2 .*\. Give inputs that it takes\.",
+        ),
+        (torch.zeros(4, 3).double(), r"cannot score inputs shaped \(4, 3\): mat1 and mat2 must have the same dtype.*\. Give inputs"),
+        (torch.zeros(0, 3), r"'inputs' parameter of predict must be shaped \(N, …\) with at least one example\. Got \(0, 3\)"),
+        (torch.tensor(1.0), r"must be shaped \(N, …\) with at least one example\. Got \(\)"),
+        ([["a"]], "must be numbers"),
+    ],
+)
+def test_inputs_that_a_recorded_model_cannot_score_are_one_sentence(tmp_path, given, sentence):
+    run = recorded(tmp_path / "run", nn.Linear(3, 2))
+    with pytest.raises(InputError, match=sentence) as caught:
+        run.predict(given, into=nn.Linear(3, 2))
+    assert "\n" not in str(caught.value)

@@ -74,6 +74,21 @@ def as_inputs(inputs: Any) -> Tensor:
     return tensor.permute(0, 3, 1, 2).contiguous() if tensor.dim() == 4 and _channels_are_last(tensor) else tensor
 
 
+def as_they_are(inputs: Any, fractions: torch.dtype) -> Tensor:
+    """Inputs as a tensor of the type and in the layout they have.
+
+    Args:
+        inputs: a tensor, an array or a list.
+        fractions: the type that fractions of an array or a list get, where numpy's own is all they have: float64.
+    """
+    given = _dense(inputs)
+    if isinstance(given, Tensor):
+        return given
+    widest = given.dtype.kind == "f" and given.dtype.itemsize >= 8
+    tensor = _shared(given.astype(np.float64 if widest else given.dtype.newbyteorder("="), copy=False))
+    return tensor.to(fractions) if widest else tensor
+
+
 def _channels_are_last(images: Tensor) -> bool:
     """Whether the last dimension is that of one or three channels; of bytes, which are images for sure, also of two or four."""
     rows, columns, last = images.shape[1:]
@@ -116,6 +131,19 @@ def _check_finite(tensor: Tensor) -> None:
 
 
 def _tensor(inputs: Any) -> Tensor:
+    given = _dense(inputs)
+    if isinstance(given, Tensor):
+        return given
+    return _shared(given if given.dtype == np.uint8 else given.astype(np.float32))
+
+
+def _shared(array: np.ndarray) -> Tensor:
+    """A tensor in the memory of an array, where it can be."""
+    return torch.from_numpy(array if array.flags.writeable and array.flags.c_contiguous else array.copy())
+
+
+def _dense(inputs: Any) -> Tensor | np.ndarray:
+    """Inputs as a tensor or an array of numbers."""
     if isinstance(inputs, list | tuple) and len(inputs) and all(isinstance(one, Tensor) for one in inputs):
         inputs = _stacked(inputs)
     if isinstance(inputs, Tensor) and inputs.layout == torch.strided:
@@ -135,8 +163,7 @@ def _tensor(inputs: Any) -> Tensor:
             array = array.astype(np.float64)
     if array.dtype.kind not in "biuf":
         raise must("inputs", "from_arrays", "numbers", f"{array.dtype} such as {array.flat[0] if array.size else None!r}")
-    array = array if array.dtype == np.uint8 else array.astype(np.float32)
-    return torch.from_numpy(array if array.flags.writeable and array.flags.c_contiguous else array.copy())
+    return array
 
 
 def _stacked(inputs: Sequence[Tensor]) -> Tensor:

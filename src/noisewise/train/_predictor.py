@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from noisewise.data import augmentations
-from noisewise.data._arrays import as_inputs, like_those
-from noisewise.errors import InputError
+from noisewise.data._arrays import as_inputs, as_they_are, like_those
+from noisewise.errors import InputError, must
 
 EVALUATION_BATCH = 1024
 
@@ -23,7 +23,8 @@ class Predictor:
         model: gives scores, in eval mode.
         normalise: the spec of what scaled its inputs, or None.
         shape: of one input; None where nobody knows, as of the oldest runs.
-        kind: the type the inputs had, as torch calls it.
+        kind: the type the inputs had, as torch calls it; "" where nobody knows. Inputs of which nothing is known at all, as of a loop
+            that was recorded, go to the model as they are.
         words: what was trained, in a sentence.
     """
 
@@ -38,18 +39,45 @@ class Predictor:
         """Scores of raw inputs: (N, classes), on the model's device.
 
         Args:
-            inputs: as they were given to `fit`.
+            inputs: as they were given to `fit`; of a loop that was recorded, as the model takes them.
         """
+        raw = self._raw(inputs)
+        device = next(self.model.parameters(), raw).device
+        normalise = None if self.normalise is None else augmentations.get(self.normalise)
+        kind = torch.float32 if self._known else raw.dtype
+        found = []
+        for batch in torch.split(raw, EVALUATION_BATCH):
+            # What nothing scales is copied: a model may work in place, and these may be the caller's.
+            found.append(self._scored(batch.to(device, kind, copy=True) if normalise is None else normalise(batch.to(device))))
+        return torch.cat(found)
+
+    @property
+    def _known(self) -> bool:
+        """Whether anything is known of the inputs; not so of a loop that was recorded, which never showed them."""
+        return self.normalise is not None or self.shape is not None or bool(self.kind)
+
+    def _raw(self, inputs: Any) -> torch.Tensor:
+        if not self._known:
+            weights = (weight.dtype for weight in self.model.parameters() if weight.is_floating_point())
+            raw = as_they_are(inputs, next(weights, torch.float32))
+            if not raw.dim() or not len(raw):
+                raise must("inputs", "predict", "shaped (N, …) with at least one example", tuple(raw.shape))
+            return raw
         raw = like_those(as_inputs(inputs), self.kind, "The inputs given to predict", scaled=self.normalise is not None)
         shape = raw.shape[1:] if self.shape is None else tuple(self.shape)
         if raw.shape[1:] != shape:
             got = tuple(raw.shape[1:])
             raise InputError(f"The {self.words} was trained on examples shaped {shape}. Got {got}; give inputs like those.")
-        scaled = _copied if self.normalise is None else augmentations.get(self.normalise)
-        device = next(self.model.parameters(), raw).device
-        return torch.cat([self.model(scaled(batch.to(device))).float() for batch in torch.split(raw, EVALUATION_BATCH)])
+        return raw
 
-
-def _copied(batch: torch.Tensor) -> torch.Tensor:
-    """Inputs that nothing scales, in memory of their own: a model may work in place, and these may be the caller's."""
-    return batch.to(torch.float32, copy=True)
+    def _scored(self, inputs: torch.Tensor) -> torch.Tensor:
+        shape = tuple(inputs.shape)
+        try:
+            return self.model(inputs).float()  # type: ignore[no-any-return]
+        except InputError:
+            raise
+        except Exception as error:  # a module of the user's own may raise anything
+            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+            raise InputError(
+                f"The model of the {self.words} cannot score inputs shaped {shape}: {reason}. Give inputs that it takes."
+            ) from error
