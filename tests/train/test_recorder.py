@@ -113,6 +113,18 @@ def test_an_example_pulls_as_hard_as_its_class_weighs(tmp_path, given, reduction
     assert line["emphasis"]["all"]["pull"] == pytest.approx(float(pulled), rel=1e-5)
 
 
+def test_the_loss_of_the_loop_stays_where_it_is(tmp_path, monkeypatch):
+    loss = noisewise.get("scheduled(gce, 'q', 0.3, 0.9)", weight=torch.tensor([1.0, 2.0]))
+    monkeypatch.setattr(loss, "to", lambda *device, **how: pytest.fail("it is moved"))
+    recorder = Recorder(tmp_path / "run", [0, 1], loss=loss)
+    recorder.log([0, 1], torch.eye(2))
+    monkeypatch.undo()
+    noisewise.curriculum.advance(loss, 1.0)
+    elsewhere = recorder._loss_on(torch.device("meta"))
+    assert elsewhere.weight.is_meta and elsewhere.loss.q == loss.loss.q > 0.8
+    assert loss.weight.tolist() == [1.0, 2.0] and recorder._loss_on(torch.device("cpu")) is loss
+
+
 @pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
 def test_scores_and_positions_may_have_any_type(tmp_path, kind):
     recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")

@@ -5,6 +5,7 @@ This module must not train anything.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Sequence
@@ -166,7 +167,7 @@ class Recorder:
         index = index.to(scores.device, torch.int64, non_blocking=True)
         labels = self._data.labels[index]
         with self._drawing_apart(scores.device), by_itself(self._loss):
-            found = loss_and_gradient(self._loss, scores, labels)
+            found = loss_and_gradient(self._loss_on(scores.device), scores, labels)
         counted = self._groups[:, index]
         total = (found.value.double() * len(index) if self._loss.reduction == "mean" else found.value.double().sum()).view(1)
         tally.note(index, scores, found.margin, torch.full((), self._step, device=scores.device))
@@ -214,8 +215,13 @@ class Recorder:
         if self._tally is None or self._tally.margins.device != device:
             self._data = self._data.to(device)
             self._tally, self._groups = Tally.of(len(self._data), device), right_and_wrong(self._data)
-            self._loss = self._loss.to(device)
         return self._tally
+
+    def _loss_on(self, device: torch.device) -> Loss:
+        """The loss as it is now, which a schedule may move; where it lies elsewhere a copy, because the loop trains with it there."""
+        if all(held.device == device for held in (*self._loss.parameters(), *self._loss.buffers())):
+            return self._loss
+        return copy.deepcopy(self._loss).to(device, non_blocking=device.type == "cuda")
 
     def _under_way(self) -> Tally | None:
         """What the epoch shows so far; None before anything of it was logged."""
