@@ -125,6 +125,16 @@ def test_the_loss_of_the_loop_stays_where_it_is(tmp_path, monkeypatch):
     assert loss.weight.tolist() == [1.0, 2.0] and recorder._loss_on(torch.device("cpu")) is loss
 
 
+def test_scores_stay_on_one_device_until_an_epoch_ends(tmp_path):
+    """What was logged before would be lost."""
+    recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
+    recorder.log([0], torch.tensor([[2.0, 0.0]]))
+    with pytest.raises(InputError, match=r"must stay on one device until the epoch ends\. Got meta after cpu; move them there, or call"):
+        recorder.log([1], torch.zeros(1, 2, device="meta"))
+    recorder.log([1], torch.tensor([[0.0, 3.0]]))
+    assert recorder.finish().dynamics.record.margins(1).tolist() == [2.0, 3.0]
+
+
 @pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
 def test_scores_and_positions_may_have_any_type(tmp_path, kind):
     recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")

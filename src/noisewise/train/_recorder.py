@@ -213,6 +213,11 @@ class Recorder:
 
     def _on(self, device: torch.device) -> Tally:
         if self._tally is None or self._tally.margins.device != device:
+            if (tally := self._under_way()) is not None:
+                raise InputError(
+                    f"The scores given to Recorder.log must stay on one device until the epoch ends. Got {device} after "
+                    f"{tally.margins.device}; move them there, or call Recorder.end_epoch first."
+                )
             self._data = self._data.to(device)
             self._tally, self._groups = Tally.of(len(self._data), device), right_and_wrong(self._data)
         return self._tally
