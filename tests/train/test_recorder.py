@@ -428,6 +428,19 @@ def test_names_of_labels_need_those_of_the_columns_of_scores(tmp_path):
     assert recorder.finish().dynamics.fitting == {1: 1.0}
 
 
+def test_columns_of_classes_that_do_not_occur_need_names(tmp_path):
+    labels = [0, 2] * 60
+    recorder = Recorder(tmp_path / "none", labels, loss="ce")
+    sentence = (
+        "'classes' parameter of Recorder must be given where scores have 3 columns and only 2 classes occur among the labels: the name"
+    )
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        recorder.log(range(120), torch.zeros(120, 3))
+    recorder = Recorder(tmp_path / "run", labels, loss="ce", classes=["0", "1", "2"])
+    recorder.log(range(120), torch.eye(3)[labels])
+    assert recorder.finish().dynamics.fitting == {1: 1.0}
+
+
 @pytest.mark.parametrize("labels", [[], 3, None, torch.tensor(3)], ids=str)
 def test_labels_that_are_no_list_are_one_sentence_before_a_folder_is_made(tmp_path, labels):
     with pytest.raises(InputError, match="'labels' parameter of Recorder must be those you train on, one for every example"):

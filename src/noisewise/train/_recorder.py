@@ -93,6 +93,7 @@ class Recorder:
         self._check_ignored(labels)
         if classes is None and not isinstance(labels, Tensor) and any(isinstance(label, str) for label in labels):
             raise must("classes", "Recorder", "given where labels are names: the name of every column of scores, in order", None)
+        self._named = classes is not None
         self._data = from_arrays(torch.zeros(number, 1), labels, classes=classes, true_labels=true_labels, ids=ids, name=data)
         self._settings = Settings(data=data, model=model, loss=repr(self._loss), epochs=1)
         self._folder = RunFolder(folder)
@@ -199,6 +200,9 @@ class Recorder:
         wanted = f"a tensor shaped (N, {len(self._data.classes)}), one row for each of the {index.numel()} examples"
         if not isinstance(scores, Tensor):
             raise must("scores", "Recorder.log", wanted, type(scores).__name__)
+        if not self._named and scores.dim() == 2 and scores.shape[1] > len(self._data.classes):
+            found = f"given where scores have {scores.shape[1]} columns and only {len(self._data.classes)} classes occur among the labels"
+            raise must("classes", "Recorder", f"{found}: the name of every column, in order", None)
         if scores.shape != (len(index), len(self._data.classes)) or len(index) == 0:
             raise must("scores", "Recorder.log", wanted, tuple(scores.shape))
         if index.device.type == "cpu":  # elsewhere the device says it
