@@ -143,6 +143,17 @@ def test_scores_and_positions_may_have_any_type(tmp_path, kind):
     assert recorder.finish().dynamics.record.margins(1).tolist() == [-4.0, 2.0]
 
 
+@pytest.mark.parametrize("kind", ["uint8", "int16", "uint16", "uint32", "uint64"])
+def test_positions_may_be_of_any_whole_type(tmp_path, kind):
+    recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
+    scores = torch.tensor([[0.0, 2.0], [-3.0, 1.0]])
+    for index in (np.array([1, 0], kind), torch.tensor([1, 0], dtype=getattr(torch, kind))):
+        recorder.log(index, scores)
+    with pytest.raises(InputError, match=r"must be in \[0, 2\)\. Got 2"):
+        recorder.log(np.array([1, 2], kind), scores)
+    assert recorder.finish().dynamics.record.margins(1).tolist() == [-4.0, 2.0]
+
+
 def test_a_finished_record_takes_nothing_more(tmp_path):
     recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
     recorder.log([0, 1], torch.eye(2))
@@ -236,6 +247,7 @@ def logged(recorder):
 MISTAKES = {
     "position": (lambda recorder: recorder.log([0, 3], torch.zeros(2, 2)), "'index' parameter of Recorder.log must be in [0, 3). Got 3"),
     "negative": (lambda recorder: recorder.log([-1, 1], torch.zeros(2, 2)), "must be in [0, 3). Got -1"),
+    "complex": (lambda recorder: recorder.log([1j, 0], torch.zeros(2, 2)), "must be a list of whole numbers"),
     "mask": (lambda recorder: recorder.log([True, False], torch.zeros(2, 2)), "must be a list of whole numbers"),
     "classes": (
         lambda recorder: recorder.log([0, 1], torch.zeros(2, 5)),

@@ -165,7 +165,7 @@ class Recorder:
 
     def _note(self, index: Tensor, scores: Tensor, lr: float | Tensor) -> None:
         tally = self._on(scores.device)
-        index = index.to(scores.device, torch.int64, non_blocking=True)
+        index = index.to(scores.device, non_blocking=True)
         labels = self._data.labels[index]
         with self._drawing_apart(scores.device), by_itself(self._loss):
             found = loss_and_gradient(self._loss_on(scores.device), scores, labels)
@@ -195,8 +195,9 @@ class Recorder:
             index = torch.as_tensor(given)
         except (TypeError, ValueError, RuntimeError):
             index = torch.empty(())
-        if index.dim() != 1 or index.is_floating_point() or index.dtype == torch.bool:
+        if index.dim() != 1 or index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
             raise must("index", "Recorder.log", "a list of whole numbers, the examples' positions among the labels", given)
+        index = index.long()  # of wide unsigned types torch finds no minimum
         wanted = f"a tensor shaped (N, {len(self._data.classes)}), one row for each of the {index.numel()} examples"
         if not isinstance(scores, Tensor):
             raise must("scores", "Recorder.log", wanted, type(scores).__name__)
