@@ -43,6 +43,16 @@ def shown(got: Any) -> str:
     return f"{text[: _LONGEST // 3]}… (a {type(got).__name__}{entries})"
 
 
+def reason(error: Exception) -> str:
+    """What an error of somebody else's says, to stand inside a sentence.
+
+    Example:
+        >>> reason(ValueError("no such\n  thing.")), reason(KeyError())
+        ('no such thing', 'KeyError')
+    """
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
 def listed(names: Iterable[str]) -> str:
     """Names with commas between them; of more than a few, the first and how many there are.
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 from short_runs import QUICK, SETTINGS
+from torch import nn
 
 from costs import Compared
-from noisewise import InputError, Run, fit
+from noisewise import InputError, Recorder, Run, fit
 from noisewise.audit import audit, find_label_issues
 from noisewise.audit._examples import examples_as_given
 from noisewise.correct import Correction, correct, read_decisions, retrain, review
@@ -458,3 +459,32 @@ def test_a_list_replaces_its_like_and_nothing_else(found, tmp_path, ending):
     if ending == "csv":
         with pytest.raises(InputError, match="is no list of ours"):
             correct(found).write(file)
+
+
+class mlp(nn.Module):  # noqa: N801 - called as a model of ours is
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, inputs):
+        return self.layer(inputs.flatten(1))
+
+
+def test_a_model_or_a_loop_of_ones_own_is_not_replaced_by_one_of_ours(tmp_path):
+    run = fit(mlp(), "digits", epochs=1, noise="symmetric(0.2)", folder=tmp_path / "own", device="cpu")
+    with pytest.raises(InputError, match=r"has a model of your own\. Give one to train anew with model="):
+        retrain(run, correct(run.find_label_issues()))
+    with pytest.raises(InputError, match=r"has a model of your own\. Give one with the same layers as into"):
+        run.model()
+    with pytest.raises(InputError, match="The 'into' parameter of a run must be a module with the layers of its model"):
+        run.predict(load("digits", "test").inputs, into="mlp")
+    again = retrain(run, correct(run.find_label_issues()), model=mlp())
+    assert again.settings.model == "mlp" and set(again.model(into=mlp()).state_dict()) == {"layer.weight", "layer.bias"}
+    labels = torch.arange(40) % 2
+    with Recorder(tmp_path / "loop", labels, loss="ce", model="linear") as recorder:
+        for _ in range(2):
+            recorder.log(torch.arange(40), torch.eye(2)[labels])
+            recorder.end_epoch()
+        recorded = recorder.finish(nn.Linear(2, 2))
+    with pytest.raises(InputError, match=r"was recorded in a loop of your own\. Train there on the corrected labels, or give model="):
+        retrain(recorded, correct(recorded.find_label_issues()), data=(torch.rand(40, 2), labels))

@@ -369,7 +369,10 @@ def test_a_run_that_keeps_its_best_model_says_which(tmp_path: Path) -> None:
     kept = fit("mlp", "digits", keep="best", folder=tmp_path / "kept", **asked)
     last = fit("mlp", "digits", folder=tmp_path / "last", **asked)
     notes = [gather([run.path], title="t")["runs"][0]["notes"] for run in (kept, last)]
-    assert notes == [[f"Its model is that of epoch {kept.kept_epoch}, the best on the validation share."], []]
+    assert notes == [
+        [f"Its model is that of epoch {kept.kept_epoch}, the best on the validation share, and what it learned is told of that one."],
+        [],
+    ]
 
 
 def test_a_run_from_before_there_was_a_choice_of_models_is_a_seed_of_others(tmp_path: Path) -> None:

@@ -14,9 +14,13 @@ def standing(
     starved: str | None = None,
     failed: tuple[str, ...] = (),
     corrected: bool = False,
+    finished: bool = True,
     **measures: tuple[float, float | None],
 ):
-    return Standing(loss, seeds, {name: Spread(*values) for name, values in measures.items()}, starved, failed, corrected)
+    found = {name: Spread(*values) for name, values in measures.items()}
+    model = next((found[name] for name in ("kept", "final") if name in found), None)
+    found |= {} if model is None else {"accuracy": model}
+    return Standing(loss, seeds, found, starved, failed, corrected, finished)
 
 
 def sentences(*standings: Standing) -> list[str]:
@@ -58,10 +62,47 @@ def test_one_seed_is_no_proof() -> None:
 def test_without_a_test_set_held_out_examples_decide_and_without_these_nobody() -> None:
     one, two = standing("ce", held_out=(0.5, 0.01)), standing("mae", held_out=(0.4, 0.01))
     assert winner([one, two]) is one and "held-out" in sentences(one, two)[0]
-    assert winner([standing("ce"), standing("mae")]) is None
-    assert sentences(standing("ce"), standing("mae"))[0].startswith("On digits, nothing was tested")
-    assert "to know which loss won" in sentences(standing("ce"), standing("mae"))[0]
-    assert "won" not in sentences(standing("ce"))[0]
+    ce, mae = (standing(loss, fitting=(0.5, 0.01)) for loss in ("ce", "mae"))
+    assert winner([ce, mae]) is None
+    assert sentences(ce, mae)[0].startswith("On digits, nothing was tested")
+    assert "to know which loss won" in sentences(ce, mae)[0]
+    assert "won" not in sentences(ce)[0]
+
+
+def test_runs_that_ended_before_their_first_epoch_are_not_asked_for_a_test_set() -> None:
+    assert sentences(standing("ce", failed=("blown up",)), standing("mae"))[0] == "On digits, no run has finished an epoch."
+
+
+def test_each_loss_is_judged_by_the_model_it_has() -> None:
+    kept = standing("ce", final=(0.71, None), kept=(0.88, None), seeds=1)
+    last, third = standing("mae", final=(0.85, None), seeds=1), standing("gce", final=(0.74, None), seeds=1)
+    assert winner([third, last, kept]) is kept
+    assert sentences(third, last, kept)[0].startswith(
+        "On digits, ce won: 88.0 % test accuracy of the model kept, 3.0 points above mae (85.0 %)."
+    )
+
+
+def test_an_unfinished_loss_wins_nothing_where_others_finished() -> None:
+    begun = standing("ce", final=(0.9, None), best=(0.99, None), clean_subset=(0.3, None), finished=False)
+    one, two = (standing(loss, final=(tested, None), clean_subset=(0.9, None)) for loss, tested in (("mae", 0.8), ("gce", 0.7)))
+    said = sentences(begun, one, two)
+    assert winner([begun, one, two]) is one and "above gce" in said[0] and not any(text.startswith("ce ") for text in said)
+    assert winner([begun]) is begun
+
+
+def test_less_than_the_page_shows_is_no_lead() -> None:
+    one, two = standing("ce", seeds=1, final=(0.87451, None)), standing("mae", seeds=1, final=(0.87449, None))
+    assert is_tie([one, two]) and sentences(one, two)[0].endswith("are level.")
+
+
+def test_a_loss_alone_does_not_memorise_most() -> None:
+    assert "mae memorised 4.1 % of the wrong labels." in sentences(standing("mae", seeds=1, noisy_subset=(0.041, None)))
+
+
+def test_all_that_won_most_often_are_named() -> None:
+    ce, mae = standing("ce", final=(0.8, 0.0)), standing("mae", final=(0.9, 0.0))
+    (sentence,) = _overall([[ce, standing("mae", final=(0.7, 0.0))], [standing("ce", final=(0.6, 0.0)), mae]])
+    assert sentence["text"] == "ce and mae won 1 each of 2 comparisons."
 
 
 def test_a_loss_alone_is_not_said_to_win() -> None:

@@ -11,6 +11,7 @@ import noisewise
 from noisewise import fit
 from noisewise.correct import correct, retrain
 from noisewise.correct._origin import read_origin
+from noisewise.report._gather import gather
 from noisewise.train import Run
 from two_processes import in_two_processes
 
@@ -93,6 +94,13 @@ def test_what_is_told_of_a_run_is_of_the_model_it_keeps(tmp_path):
     assert tested != run.metrics[-1]["test_accuracy"], "else this shows nothing"
     assert run.dynamics.kept == run.dynamics.summary()["kept"] == tested
     assert f"test accuracy {100 * tested:.2f} %" in repr(run)
+    learned, epoch = run.dynamics.summary(), run.kept_epoch
+    for name in ("noisy_subset", "clean_subset", "fitting", "held_out"):
+        curve = getattr(run.dynamics, name)
+        assert learned[name] == curve[epoch] == run.dynamics.of_the_model(curve), name
+    assert learned["noisy_subset"] < run.dynamics.noisy_subset[40] - 0.2, "by the end it memorised"
+    shown = gather([run.path], title="t")["runs"][0]["measures"]
+    assert shown["noisy_subset"] == learned["noisy_subset"] and shown["held_out"] == learned["held_out"]
     told = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert f"{100 * tested:.1f} % test accuracy of the model kept" in told and "below its own best epoch" not in told
     again = retrain(run, correct(run.find_label_issues()), data=DATA, test=clusters(100, seed=5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def retrain(
     """
     correction.check_one_label_each()
     run = run if isinstance(run, Run) else Run(run)
+    _check_model(run, settings)
     old = run.path if run.path.name.strip(".") else run.path.resolve()  # "." and ".." are no names
     target = Path(f"{old}-corrected" if folder is None else folder)
     _check_free(target, correction)
@@ -81,6 +83,20 @@ def retrain(
     changed = [name for name in ("data", *otherwise) if name not in settings]
     Origin.of(run.dynamics, correction, again.dynamics, changed).write(first, correction, again.dynamics.record)
     return again
+
+
+def _check_model(run: Run, settings: Mapping[str, Any]) -> None:
+    """Refuse to train what is not known: a loop or a module of the user's own."""
+    origin = run.provenance
+    if "model" in settings:
+        return
+    if origin.get("recorded"):
+        raise InputError(
+            f"The run in {str(run.path)!r} was recorded in a loop of your own. Train there on the corrected labels, or give model=… and "
+            "how to train it."
+        )
+    if origin.get("model") is not None:
+        raise InputError(f"The run in {str(run.path)!r} has a model of your own. Give one to train anew with model=….")
 
 
 def _as_long(run: Run) -> dict[str, int]:

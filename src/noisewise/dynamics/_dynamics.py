@@ -118,6 +118,14 @@ class Dynamics:
         """The test accuracy of the run's model: of the one it keeps, else of the last."""
         return self.final if self.kept is None else self.kept
 
+    def of_the_model(self, curve: Curve) -> float | None:
+        """What a curve says of the run's model: of the one it keeps, else of the last.
+
+        Args:
+            curve: one of this run's, such as `noisy_subset`.
+        """
+        return curve.get(self.record.status.get("kept", 0), _last(curve))
+
     @cached_property
     def measured_on(self) -> str:
         """Which record training accuracies come from: "clean" (no augmentation) where there is one, else "training"."""
@@ -302,9 +310,12 @@ class Dynamics:
         return split_estimate(self.area_under_margin) if len(finite) and np.ptp(finite) > 0 else None
 
     def summary(self) -> dict[str, Any]:
-        """The run in one row: plain numbers and words that JSON can hold, None for what the run does not have."""
+        """The run in one row: plain numbers and words that JSON can hold, None for what the run does not have.
+
+        What was learned is what its model learned: the one it keeps, else the last.
+        """
         settings, wrong, seen = self.record.settings, self.record.wrong, np.isfinite(self.area_under_margin)
-        final = ("clean_subset", "noisy_subset", "fitting", "validation", "hybrid", "alpha", "snr", "focus", "spread")
+        learned = ("held_out", "clean_subset", "noisy_subset", "fitting", "validation", "hybrid")
         return {
             **{name: settings.get(name) for name in ("data", "model", "loss", "noise", "seed")},
             "state": self.record.status["state"],
@@ -313,9 +324,9 @@ class Dynamics:
             "best_epoch": self.best_epoch,
             "final": self.final,
             "kept": self.kept,
-            "held_out": _last(self.held_out),
             "measured_on": self.measured_on,
-            **{name: _last(getattr(self, name)) for name in final},
+            **{name: self.of_the_model(getattr(self, name)) for name in learned},
+            **{name: _last(getattr(self, name)) for name in ("alpha", "snr", "focus", "spread")},
             "first_mean_emphasis": next(iter(self.mean_emphasis.values()), None),
             "mean_emphasis": _last(self.mean_emphasis),
             "mean_forgetting": float(self.forgetting[seen].mean()) if seen.any() else None,

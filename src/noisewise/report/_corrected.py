@@ -67,14 +67,9 @@ def _facts(label: str, runs: Sequence[Reading], by_label: Mapping[str, Sequence[
 
 def _measures(runs: Sequence[Reading]) -> Iterator[BeforeAfter]:
     before = [_origin(run).before for run in runs]
-    yield _compared("Test accuracy of the model", [one.final for one in before], list(map(_tested, runs)))
+    yield _compared("Test accuracy of the model", [one.final for one in before], [run.accuracy for run in runs])
     yield _compared("Test accuracy, best", [one.best for one in before], [run.measures["best"] for run in runs])
     yield _compared("Wrong labels", [_share(one.wrong, one.examples) for one in before], [_wrong_now(run) for run in runs])
-
-
-def _tested(run: Reading) -> float | None:
-    """The test accuracy of the model a run has: of the one it keeps, else of the last."""
-    return run.measures["final"] if run.measures["kept"] is None else run.measures["kept"]
 
 
 def _compared(title: str, before: Sequence[float | None], after: Sequence[float | None]) -> BeforeAfter:
@@ -118,7 +113,7 @@ def _label_of_origin(run: Reading, by_label: Mapping[str, Sequence[Reading]]) ->
 
 def _judgement(runs: Sequence[Reading]) -> tuple[str, str]:
     """The tone and the words: whether the correction gained, and what became of the wrong labels."""
-    tested = [(_origin(run).before.final, _tested(run)) for run in runs]
+    tested = [(_origin(run).before.final, run.accuracy) for run in runs]
     pairs = [(before, after) for before, after in tested if before is not None and after is not None]
     gain = over_seeds(after - before for before, after in pairs)
     done, loss, wrong = _changes(runs), runs[0].loss, _wrong_words(runs)

@@ -167,8 +167,10 @@ def _by_label(runs: Sequence[Reading]) -> dict[str, list[Reading]]:
 def _standing(label: str, runs: Sequence[Reading]) -> Standing:
     averaged = counted(runs)
     measures = {name: over_seeds(run.measures[name] for run in averaged) for name, *_ in MEASURES}
+    measures["accuracy"] = over_seeds(run.accuracy for run in averaged)
     failed = tuple(run.notes[0] for run in runs if run.state == "failed")
-    return Standing(label, len(averaged), measures, runs[0].starved, failed, corrected=runs[0].origin is not None)
+    ended = all(run.state == "finished" for run in averaged)
+    return Standing(label, len(averaged), measures, runs[0].starved, failed, corrected=runs[0].origin is not None, finished=ended)
 
 
 def _groups(number: int, by_loss: Mapping[str, Sequence[Reading]], standings: Sequence[Standing]) -> Iterator[Group]:
@@ -273,10 +275,12 @@ def _overall(standings: Sequence[Sequence[Standing]]) -> Iterator[Sentence]:
         if best is not None and not is_tie(one):
             won[best.loss] = won.get(best.loss, 0) + 1
     if len(compared) > 1 and won:
-        loss = max(won, key=lambda name: won[name])
+        most = max(won.values())
+        losses = [loss for loss, times in won.items() if times == most]
         ties = sum(map(is_tie, compared))
         level = f"; {ties} {'is a tie' if ties == 1 else 'are ties'}" if ties else ""
-        yield {"tone": "good", "text": f"{loss} won {won[loss]} of {len(compared)} comparisons{level}.", "task": None}
+        text = f"{' and '.join(losses)} won {most}{' each' if len(losses) > 1 else ''} of {len(compared)} comparisons{level}."
+        yield {"tone": "good", "text": text, "task": None}
 
 
 def _left_out(runs: Sequence[Reading], broken: Sequence[Any]) -> Iterator[Sentence]:

@@ -125,17 +125,25 @@ class Reading:
         if state in _STOPPED:
             self.note(_STOPPED[state].format(epoch=status.get("epoch", 0), reason=status.get("reason")))
         elif "kept" in status:
-            self.note(f"Its model is that of epoch {status['kept']}, the best on the validation share.")
+            self.note(
+                f"Its model is that of epoch {status['kept']}, the best on the validation share, and what it learned is told of that one."
+            )
         return state
 
     @cached_property
     def measures(self) -> dict[str, float | None]:
         return {name: self._measure(name) for name, *_ in MEASURES}
 
+    @cached_property
+    def accuracy(self) -> float | None:
+        """The test accuracy of its model: of the one it keeps, else of the last."""
+        return self.measures["final"] if self.measures["kept"] is None else self.measures["kept"]
+
     def _measure(self, name: str) -> float | None:
         found = self.attempt(lambda: getattr(self.dynamics, name))
-        value = next(reversed(found.values()), None) if isinstance(found, dict) else found
-        return value if value is not None and math.isfinite(value) else None
+        if isinstance(found, dict):  # what was learned is what its model learned; how hard a loss pulled is told of all of training
+            found = next(reversed(found.values()), None) if name in ("snr", "alpha") else self.dynamics.of_the_model(found)
+        return found if found is not None and math.isfinite(found) else None
 
     @cached_property
     def classes(self) -> tuple[str, ...]:

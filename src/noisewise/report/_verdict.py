@@ -15,14 +15,8 @@ from noisewise.report._facts import Sentence
 
 _UNDERFITS = 0.9  # a loss that learns less than this share of the right labels another loss learned underfits
 _CLEARLY = 0.05  # more of the wrong labels than the winner: worth a word
+_LEVEL = 0.0005  # of test accuracy: less than the pages show
 _FORGETS = 0.03  # so far below its own best epoch a loss ends when it memorised after it had generalised
-
-
-_MEASURED = {
-    "final": "test accuracy",
-    "kept": "test accuracy of the model kept",
-    "held_out": "accuracy on held-out examples, by their given labels",
-}
 
 
 @dataclass(frozen=True)
@@ -36,6 +30,7 @@ class Standing:
         starved: the alarm that the loss hardly starts, or None.
         failed: why the runs failed that did.
         corrected: whether the runs were trained on corrected labels, so that the wrong ones among them are others.
+        finished: whether they were trained to their end; one that was not wins nothing where others were.
     """
 
     loss: str
@@ -44,6 +39,7 @@ class Standing:
     starved: str | None = None
     failed: tuple[str, ...] = ()
     corrected: bool = False
+    finished: bool = True
 
     def mean(self, name: str) -> float | None:
         spread = self.measures.get(name)
@@ -51,32 +47,35 @@ class Standing:
 
 
 def judged_by(standings: Sequence[Standing]) -> str | None:
-    """What decides who won: test accuracy, of the models kept if all say so, else accuracy on the held-out share; None without either."""
-    if standings and all(one.mean("kept") is not None for one in standings):
-        return "kept"
-    return next((name for name in ("final", "held_out") if any(one.mean(name) is not None for one in standings)), None)
+    """What decides who won: test accuracy of the models, else their accuracy on the held-out share; None without either."""
+    return next((name for name in ("accuracy", "held_out") if any(one.mean(name) is not None for one in standings)), None)
 
 
 def winner(standings: Sequence[Standing]) -> Standing | None:
     """The loss with the highest accuracy."""
-    judge = judged_by(standings)
-    if judge is None:
-        return None
-    return max(standings, key=lambda one: -math.inf if (mean := one.mean(judge)) is None else mean)
+    return next(iter(_ranked(standings)), None)
 
 
 def is_tie(standings: Sequence[Standing]) -> bool:
     """Whether the best two losses are the same, or lie within the spread of their seeds."""
-    judge, best = judged_by(standings), winner(standings)
-    second = winner([one for one in standings if one is not best])
-    if judge is None or best is None or second is None:
+    judge, ranked = judged_by(standings), _ranked(standings)
+    if judge is None or len(ranked) < 2:
         return False
-    top, below = best.measures[judge], second.measures[judge]
+    top, below = ranked[0].measures[judge], ranked[1].measures[judge]
     if top is None or below is None:
         return False
-    if top.mean == below.mean or top.deviation is None or below.deviation is None:
-        return top.mean == below.mean
+    if top.mean - below.mean < _LEVEL or top.deviation is None or below.deviation is None:
+        return top.mean - below.mean < _LEVEL
     return top.mean - below.mean < math.hypot(top.deviation, below.deviation)
+
+
+def _ranked(standings: Sequence[Standing]) -> list[Standing]:
+    """Best first, by what decides for all of them; those that were not trained to their end only where none was."""
+    judge = judged_by(standings)
+    if judge is None:
+        return []
+    ended = [one for one in standings if one.finished] or standings
+    return sorted(ended, key=lambda one: -math.inf if (mean := one.mean(judge)) is None else mean, reverse=True)
 
 
 def verdict(task: int, name: str, standings: Sequence[Standing]) -> Iterator[Sentence]:
@@ -86,7 +85,9 @@ def verdict(task: int, name: str, standings: Sequence[Standing]) -> Iterator[Sen
         return {"tone": tone, "text": text, "task": task}
 
     best = winner(standings)
-    if best is None:
+    if best is None and not any(spread for one in standings for spread in one.measures.values()):
+        yield say("plain", f"On {name}, no run has finished an epoch.")
+    elif best is None:
         unknown = "which loss won" if len(standings) > 1 else "how well it predicts"
         yield say("plain", f"On {name}, nothing was tested: give a test set, or hold a share out with validation, to know {unknown}.")
     else:
@@ -96,17 +97,18 @@ def verdict(task: int, name: str, standings: Sequence[Standing]) -> Iterator[Sen
 
 
 def _won(best: Standing, standings: Sequence[Standing], name: str) -> str:
-    judge = judged_by(standings)
+    judge, second = judged_by(standings), next(iter(_ranked(standings)[1:]), None)
     assert judge is not None
-    measured = _MEASURED[judge]
-    second = winner([one for one in standings if one is not best])
+    measured = "accuracy on held-out examples, by their given labels"
+    if judge == "accuracy":
+        measured = "test accuracy" + (" of the model kept" if any(one.mean("kept") is not None for one in standings) else "")
     top, below = best.measures[judge], None if second is None else second.measures[judge]
     over = f" over {best.seeds} seeds" if best.seeds > 1 else ""
     if top is None or second is None or below is None:
         return f"On {name}, {best.loss} reached {_percent(top)} {measured}{over}."
     if is_tie(standings):
         level = f"{best.loss} ({_percent(top)} {measured}{over}) and {second.loss} ({_percent(below)})"
-        why = "" if top.mean == below.mean else ": they lie within the spread of the seeds"
+        why = "" if top.mean - below.mean < _LEVEL else ": they lie within the spread of the seeds"
         return f"On {name}, {level} are level{why}."
     points = round(100 * top.mean, 1) - round(100 * below.mean, 1)  # of the numbers as they are shown
     lead = f"{points:.1f} points above {second.loss} ({_percent(below)})"
@@ -128,12 +130,15 @@ def _memorised(best: Standing | None, standings: Sequence[Standing]) -> Iterator
         wrong, right = _percent(best.measures["noisy_subset"]), _percent(best.measures["clean_subset"])
         yield f"{best.loss} learned {wrong} of the wrong labels and {right} of the right ones."
     if worst is not best and (worst.mean("noisy_subset") or 0) >= least:
-        yield f"{worst.loss} memorised most: {_percent(worst.measures['noisy_subset'])} of the wrong labels."
+        most = " most:" if len(known) > 1 else ""
+        yield f"{worst.loss} memorised{most} {_percent(worst.measures['noisy_subset'])} of the wrong labels."
 
 
 def _troubles(one: Standing, standings: Sequence[Standing]) -> Iterator[str]:
     for reason in one.failed:
         yield f"{one.loss} did not finish: {reason}"
+    if not one.finished and any(other.finished for other in standings):
+        return
     mine, most = one.mean("clean_subset"), max((other.mean("clean_subset") or 0 for other in standings), default=0)
     if mine is not None and mine < _UNDERFITS * most:
         learned = f"it learned {_percent(one.measures['clean_subset'])} of the right labels, another loss {100 * most:.1f} %"

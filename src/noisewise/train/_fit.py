@@ -27,7 +27,7 @@ from noisewise import curriculum, losses, models
 from noisewise.batching import cut, number_of_batches
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
 from noisewise.dynamics import underfitting
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, must, reason
 from noisewise.spec import name_of
 from noisewise.train._folder import RunFolder, ending, in_a_name
 from noisewise.train._given import mark_trained, told_of, warn_of_another_start, was_trained
@@ -205,11 +205,6 @@ def _check_whole(folder: RunFolder, settings: Settings) -> None:
     folder.check_whole(epoch, range(settings.evaluate_every, epoch + 1, settings.evaluate_every) if settings.clean_pass else ())
 
 
-def _reason(error: Exception) -> str:
-    """What an error of somebody else's says, to stand inside a sentence."""
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
-
-
 def _check_shape(scores: Any, examples: int, classes: int) -> None:
     """Refuse what are no scores."""
     if not isinstance(scores, Tensor) or scores.shape != (examples, classes):
@@ -310,7 +305,7 @@ class _Training:
                 raise
             except Exception as error:  # a module of the user's own may raise anything
                 raise InputError(
-                    f"The model {self.settings.model} cannot score inputs shaped {tuple(inputs.shape)}: {_reason(error)}. "
+                    f"The model {self.settings.model} cannot score inputs shaped {tuple(inputs.shape)}: {reason(error)}. "
                     "Give a model that takes such inputs."
                 ) from error
             _check_shape(scores, len(inputs), classes)
@@ -333,7 +328,7 @@ class _Training:
             what, do = f"inputs shaped {tuple(inputs.shape)}", "Give a model that can"
             if len(inputs) == 1:
                 what, do = "batches of one example", "Give larger batches, or accumulate fewer parts of them"
-            raise InputError(f"The model {self.settings.model} cannot be trained on {what}: {_reason(error)}. {do}.") from error
+            raise InputError(f"The model {self.settings.model} cannot be trained on {what}: {reason(error)}. {do}.") from error
         finally:
             with torch.no_grad():
                 for name, buffer in self.model.named_buffers():

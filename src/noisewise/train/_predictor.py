@@ -10,7 +10,7 @@ import torch
 
 from noisewise.data import augmentations
 from noisewise.data._arrays import as_inputs, as_they_are, like_those
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, must, reason
 
 EVALUATION_BATCH = 1024
 
@@ -77,7 +77,6 @@ class Predictor:
         except InputError:
             raise
         except Exception as error:  # a module of the user's own may raise anything
-            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             raise InputError(
-                f"The model of the {self.words} cannot score inputs shaped {shape}: {reason}. Give inputs that it takes."
+                f"The model of the {self.words} cannot score inputs shaped {shape}: {reason(error)}. Give inputs that it takes."
             ) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from noisewise.dynamics._record import FORMAT, read_settings
-from noisewise.errors import InputError
+from noisewise.errors import InputError, must
 from noisewise.models import Classifier
 from noisewise.models._undrawn import filled
 from noisewise.spec import in_short
@@ -110,10 +110,12 @@ class Run:
         if into is None:
             try:
                 return filled(notes["model"], tensors).eval()
-            except InputError:
+            except (InputError, RuntimeError):  # the name of a module may be that of a model of ours
                 raise InputError(
                     f"The run in {str(self.path)!r} has a model of your own. Give one with the same layers as into=…."
                 ) from None
+        if not isinstance(into, torch.nn.Module):
+            raise must("into", "a run", "a module with the layers of its model", into)
         try:
             into.load_state_dict(tensors)
         except RuntimeError as error:
@@ -125,7 +127,8 @@ class Run:
         """Class probabilities for raw inputs, scaled as the training inputs were: (N, classes), on the model's device.
 
         Args:
-            inputs: as they were given to `fit`: numpy arrays, torch tensors or lists, images in any layout that it takes.
+            inputs: as they were given to `fit`: numpy arrays, torch tensors or lists, images in any layout that it takes; of a loop that
+                was recorded, as the model takes them.
             into: see `model`.
 
         Example:
