@@ -184,10 +184,11 @@ def _named(spread: Spread | None) -> dict[str, float | None] | None:
 
 
 def _show(results: list[dict[str, Any]]) -> None:
-    console, columns = Console(), worth_telling(_MEASURES, lambda name: any(row[name] is not None for row in results))
-    between = " ± " if len(columns) <= _ABREAST else "\n± "
+    console, all_columns = Console(), worth_telling(_MEASURES, results)
     for noise in dict.fromkeys(row["noise"] for row in results):
         rows = [row for row in results if row["noise"] == noise]
+        columns = worth_telling(_MEASURES, rows)
+        between = " ± " if len(columns) <= _ABREAST else "\n± "
         seeds = rows[0]["seeds"]
         console.print(Text(f"noise {in_short(noise)}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}", style="italic"))
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -197,7 +198,7 @@ def _show(results: list[dict[str, Any]]) -> None:
         for row in rows:
             table.add_row(Text(in_short(row["loss"])), *(_cell(row[name], 1 if name == "snr" else 100, between) for name in columns))
         console.print(table, highlight=False)
-    told = ("Accuracies in %, ± the standard deviation over seeds.", *(_MEASURES[name][1] for name in columns))
+    told = ("Accuracies in %, ± the standard deviation over seeds.", *(_MEASURES[name][1] for name in all_columns))
     console.print(Text(" ".join(told), style="dim italic"))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 
 class Spread(NamedTuple):
@@ -29,12 +29,13 @@ def over_seeds(values: Iterable[float | None]) -> Spread | None:
     return Spread(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
 
 
-def worth_telling(measures: Iterable[str], known: Callable[[str], bool]) -> list[str]:
-    """The measures that are known of some run; labels learned, right or wrong, are left out where right and wrong are told apart.
+def worth_telling(measures: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The measures that some row has; labels learned, right or wrong, are left out where all rows tell right and wrong apart.
 
     Example:
-        >>> worth_telling(["final", "fitting", "clean_subset"], lambda name: name != "final")
-        ['clean_subset']
+        >>> known, unknown = {"final": None, "fitting": 0.6, "clean_subset": 0.9}, {"final": None, "fitting": 0.8, "clean_subset": None}
+        >>> worth_telling(known, [known]), worth_telling(known, [known, unknown])
+        (['clean_subset'], ['fitting', 'clean_subset'])
     """
-    found = list(filter(known, measures))
-    return [name for name in found if name != "fitting" or "clean_subset" not in found]
+    needed = any(row["fitting"] is not None and row["clean_subset"] is None for row in rows)
+    return [name for name in measures if any(row[name] is not None for row in rows) and (name != "fitting" or needed)]

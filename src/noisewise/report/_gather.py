@@ -127,7 +127,7 @@ def _alike(run: Reading, other: Reading) -> bool:
 
 def _shown(runs: Sequence[Reading]) -> list[Measure]:
     """The columns of the page."""
-    kept = worth_telling((key for key, *_ in MEASURES), lambda key: any(run.measures[key] is not None for run in runs))
+    kept = worth_telling([key for key, *_ in MEASURES], [run.measures for run in runs])
     return [{"key": key, "title": name, "help": meaning, "unit": unit} for key, name, meaning, unit in MEASURES if key in kept]
 
 
