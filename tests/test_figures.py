@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from dataclasses import fields
 from pathlib import Path
@@ -24,6 +25,7 @@ from noisewise.audit import audit
 from noisewise.cli import app
 from noisewise.correct import correct, retrain
 from noisewise.draw import _telling
+from noisewise.draw._apart import namesakes
 from noisewise.draw._film import _edges, film
 from noisewise.draw._history import MEASURES, history, labels
 from noisewise.dynamics import Dynamics, _dynamics, find_runs
@@ -271,6 +273,26 @@ def test_runs_on_labels_corrected_in_other_ways_are_no_seeds_of_one_another(tmp_
         retrain(run, correct(audit(run), policy), folder=tmp_path / "runs" / policy)
     words = _words(figure(tmp_path / "runs", tmp_path / "x.svg"))
     assert "digits, mlp, symmetric(0.4)" in words and "ce, relabelled" in words and "ce, pruned" in words and "seed" not in words
+
+
+@pytest.mark.parametrize("figure", [draw.dynamics, draw.margins])
+def test_runs_on_other_data_of_one_name_are_no_seeds_of_one_another(tmp_path: Path, figure: Any) -> None:
+    inputs, labels = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    for seed, sign in enumerate((1, 1, -1)):
+        where = tmp_path / f"runs/{seed}"
+        noisewise.fit("linear", (inputs, labels), test=(sign * inputs, labels), seed=seed, epochs=2, folder=where, device="cpu")
+    apart = _words(figure(tmp_path / "runs", tmp_path / "x.svg"))
+    assert "ce, arrays (2)" in apart and "3 seeds" not in apart and "arrays, linear" not in apart
+    together = _words(figure([tmp_path / "runs/0", tmp_path / "runs/1"], tmp_path / "y.svg"))
+    assert "arrays, linear" in together and "arrays (2)" not in together
+
+
+def test_a_run_whose_data_are_not_told_is_told_apart_from_none(tmp_path: Path) -> None:
+    runs = [_run(tmp_path / name, {5: 0.5}) for name in ("a", "b")]
+    told = {"data": {"train": {"examples": 4}, "test": {"inputs": "1f", "labels": "2e"}}}
+    (tmp_path / "a/provenance.json").write_text(json.dumps(told))
+    (tmp_path / "b/provenance.json").unlink()
+    assert namesakes(runs) == [1, 1]
 
 
 def test_the_figure_of_margins_names_what_it_shows(trained: Path, tmp_path: Path) -> None:

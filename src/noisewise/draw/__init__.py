@@ -1,8 +1,8 @@
 """Pictures of losses and of runs.
 
 ``draw.curves(["ce", "imae(T=8)"], "curves.html")`` writes a page that opens offline; everything else is a figure for a paper, by
-matplotlib. What is drawn is worked out in `_sample`, `_history` and `_film`; `_page` and `_figure` only draw it. Nothing here knows
-any particular loss.
+matplotlib. What is drawn is worked out in `_sample`, `_history` and `_film`, of runs that `_apart` tells apart; `_page` and `_figure`
+only draw it. Nothing here knows any particular loss.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from noisewise.correct._origin import as_compared
+from noisewise.draw._apart import told_apart
 from noisewise.draw._film import film
 from noisewise.draw._history import by_label, history, task_of
 from noisewise.draw._sample import sample
@@ -76,7 +77,7 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
     from noisewise.draw._figure import write_dynamics
 
     file = check_figure(output)
-    found = history([as_compared(run) for run in _read(runs)])
+    found = history(_read(runs))
     if not found.lines:
         raise InputError("There is nothing to draw: none of the runs has finished an epoch that all its seeds have. Wait, or give others.")
     write_dynamics(found, file)
@@ -102,7 +103,7 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
     file = check_figure(output)
     if epochs is not None and not 1 <= len(epochs) <= _MOST_COLUMNS:
         raise must("epochs", "margins", f"1 to {_MOST_COLUMNS} epochs", epochs)
-    given = [as_compared(run) for run in _read(runs)]
+    given = _read(runs)
     rows = []
     for label, seeds in by_label(given).items():
         run = Dynamics(seeds[0].folder)  # under its own settings, which say how its loss pulls
@@ -129,11 +130,12 @@ def check_figure(output: str | PathLike[str], endings: Sequence[str] = _FIGURES)
 
 
 def _read(runs: Runs | Iterable[Runs]) -> list[Dynamics]:
-    """Every run once, whatever it was given as."""
+    """Every run once, whatever it was given as, under the settings it is compared by and the name its data have among others."""
     several = [runs] if isinstance(runs, str | PathLike | Run | Dynamics) else list(runs)
     if not several:
         raise InputError("There is nothing to draw. Give at least one run, or a folder of runs.")
-    return [Dynamics(folder) for folder in find_runs([one.folder if isinstance(one, Dynamics) else one for one in several])]
+    folders = find_runs([one.folder if isinstance(one, Dynamics) else one for one in several])
+    return told_apart([as_compared(Dynamics(folder)) for folder in folders])
 
 
 def _telling(epochs: Sequence[int]) -> tuple[int, ...]:

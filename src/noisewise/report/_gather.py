@@ -14,6 +14,7 @@ from typing import Any
 
 import noisewise
 from noisewise.data._own import is_official
+from noisewise.draw._apart import namesakes
 from noisewise.draw._film import Film
 from noisewise.draw._history import History, by_label, lines
 from noisewise.draw._page import figure as curves_figure
@@ -57,8 +58,8 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell 
         except (InputError, OSError, TypeError) as error:
             broken.append({"folder": str(folder), "reason": str(error)})
     tasks: dict[tuple[str, str, str], list[Reading]] = {}
-    _tell_apart(runs)
-    for run in runs:
+    for run, number in zip(runs, namesakes([run.dynamics for run in runs]), strict=True):
+        run.namesake = number
         tasks.setdefault(run.task, []).append(run)
     names, today = _names(list(tasks)), date.today()
     groups = [_by_label(members) for members in tasks.values()]
@@ -100,29 +101,6 @@ def _read(folder: Path) -> Reading:
             raise InputError(f"The settings of the run in {str(folder)!r} name no {name}. Copy the run folder again.")
     _ = run.state, run.measures, run.knows_truth, run.origin
     return run
-
-
-def _tell_apart(runs: Sequence[Reading]) -> None:
-    """Number data sets that have one name and are not the same, as all that are given as arrays have."""
-    seen: dict[Any, list[Reading]] = {}
-    for run in sorted(runs, key=lambda run: 0 if run.origin is None else len(run.origin.steps)):
-        known = seen.setdefault(run.setting("data"), [])
-        alike = next((one for one in known if _came_from(run, one)), None) or next((one for one in known if _alike(run, one)), None)
-        run.namesake = alike.namesake if alike is not None else 1 + max((one.namesake for one in known), default=0)
-        known.append(run)
-
-
-def _came_from(run: Reading, other: Reading) -> bool:
-    return run.origin is not None and run.origin.before.labels == other.labels
-
-
-def _alike(run: Reading, other: Reading) -> bool:
-    """Whether two runs may be on the same data: they were tested on the same, or have as many examples, where both say so."""
-    if run.classes != other.classes:
-        return False
-    if run.test_set is not None and other.test_set is not None:
-        return bool(run.test_set == other.test_set)
-    return run.examples is None or other.examples is None or run.examples == other.examples
 
 
 def _shown(runs: Sequence[Reading]) -> list[Measure]:
