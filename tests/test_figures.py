@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from dataclasses import fields
 from pathlib import Path
@@ -58,15 +59,41 @@ def _run(folder: Path, tests: dict[int, float], **asked: Any) -> Dynamics:
 
 def test_lines_are_means_over_seeds_at_the_iterations_they_share(tmp_path: Path) -> None:
     whole = _run(tmp_path / "0", {10: 0.5, 20: 0.7, 30: 0.8}, seed=0)
-    stopped = _run(tmp_path / "1", {10: 0.6, 20: 0.6}, seed=1, state="interrupted")
+    short = _run(tmp_path / "1", {10: 0.6, 20: 0.6}, seed=1)
     sparse = _run(tmp_path / "2", {10: 0.1, 15: 0.9, 20: 0.2, 30: 0.9}, seed=2)
-    (line,) = history([whole, stopped, sparse]).lines
+    (line,) = history([whole, short, sparse]).lines
     course = line.courses["test"]
     assert line.runs == 3 and course.steps.tolist() == [10, 20]
     for place, values in enumerate([(0.5, 0.6, 0.1), (0.7, 0.6, 0.2)]):
         mean, deviation = statistics.mean(values), statistics.stdev(values)
         assert course.low is not None and course.high is not None
         assert (course.low[place], course.mean[place], course.high[place]) == pytest.approx((mean - deviation, mean, mean + deviation))
+
+
+def test_a_seed_that_is_not_finished_is_left_out_where_others_are(tmp_path: Path) -> None:
+    stopped = [_run(tmp_path / f"{seed}", {10: 0.6}, seed=seed, state="interrupted") for seed in (0, 1)]
+    whole = _run(tmp_path / "2", {10: 0.5, 20: 0.7}, seed=2)
+    lost = _run(tmp_path / "3", {10: 0.1}, seed=3)
+    (tmp_path / "3/status.json").unlink()
+    found = history([*stopped, whole, lost])
+    assert found.left_out == tuple(str(tmp_path / name) for name in "013")
+    assert found.lines[0].runs == 1 and found.lines[0].courses["test"].mean.tolist() == [0.5, 0.7]
+    unfinished = history(stopped)
+    assert unfinished.left_out == () and unfinished.lines[0].runs == 2
+
+
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_the_figure_of_dynamics_says_in_one_line_which_runs_it_leaves_out(tmp_path: Path) -> None:
+    for seed, state in enumerate(("interrupted", "finished", "finished")):
+        _run(tmp_path / f"runs/{seed}", {10: 0.5, 20: 0.7}, seed=seed, state=state)
+    told = f"1 of 3 runs is not finished and is left out, because other seeds are finished: {str(tmp_path / 'runs/0')!r}."
+    with pytest.warns(UserWarning, match=f"^{re.escape(told)}$") as warned:
+        assert "over 2 seeds" in _words(draw.dynamics(tmp_path / "runs", tmp_path / "x.svg"))
+    assert [one.filename for one in warned] == [__file__]
+    done = CliRunner().invoke(app, ["figure", "dynamics", str(tmp_path / "runs"), "-o", str(tmp_path / "y.svg")])
+    assert done.exit_code == 0 and done.stderr == f"noisewise: {told}\n"
+    words = _words(draw.margins(tmp_path / "runs", tmp_path / "z.svg"))
+    assert "seed 1" in words and "seed 0" not in words, "a finished run stands for its seeds"
 
 
 def test_one_seed_has_no_deviation(tmp_path: Path) -> None:

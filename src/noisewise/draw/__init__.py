@@ -8,6 +8,7 @@ only draw it. Nothing here knows any particular loss.
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -16,10 +17,10 @@ from typing import TypeAlias
 from noisewise.correct._origin import as_compared
 from noisewise.draw._apart import told_apart
 from noisewise.draw._film import film
-from noisewise.draw._history import by_label, history, task_of
+from noisewise.draw._history import by_label, counted, history, task_of
 from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, find_runs
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, listed, must
 from noisewise.losses import Loss
 from noisewise.output import check_output
 from noisewise.train import Run
@@ -65,7 +66,8 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
     """Draw what happened in training: accuracy on test data and on the clean and the noisy subset, α_t, and mean emphasis.
 
     Args:
-        runs: runs, or folders of runs. Runs that differ in nothing but the seed become one line, ± one standard deviation shaded.
+        runs: runs, or folders of runs. Runs that differ in nothing but the seed become one line, ± one standard deviation shaded;
+            those that are not finished are left out where others are, and a warning names them.
         output: a file that ends in .svg, .pdf or .png.
 
     Returns:
@@ -77,9 +79,14 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
     from noisewise.draw._figure import write_dynamics
 
     file = check_figure(output)
-    found = history(_read(runs))
+    given = _read(runs)
+    found = history(given)
     if not found.lines:
         raise InputError("There is nothing to draw: none of the runs has finished an epoch that all its seeds have. Wait, or give others.")
+    if found.left_out:
+        number, out = len(found.left_out), listed(map(repr, found.left_out))
+        left_out = "is not finished and is left out" if number == 1 else "are not finished and are left out"
+        warnings.warn(f"{number} of {len(given)} runs {left_out}, because other seeds are finished: {out}.", stacklevel=2)
     write_dynamics(found, file)
     return file
 
@@ -88,7 +95,8 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
     """Draw how the margins of clean and noisy examples are distributed as training goes on, and how hard the loss pulls there.
 
     Args:
-        runs: runs, or folders of runs. Of runs that differ in nothing but the seed the first is drawn.
+        runs: runs, or folders of runs. Of runs that differ in nothing but the seed the first is drawn, the first finished one
+            where there is any.
         output: a file that ends in .svg, .pdf or .png.
         epochs: which, eight at most; by default the first, those after a quarter and a half, and the last.
 
@@ -106,7 +114,7 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
     given = _read(runs)
     rows = []
     for label, seeds in by_label(given).items():
-        run = Dynamics(seeds[0].folder)  # under its own settings, which say how its loss pulls
+        run = Dynamics(counted(seeds)[0].folder)  # under its own settings, which say how its loss pulls
         if run.record.epochs():
             seed = f", seed {run.record.settings.get('seed')}" if len(seeds) > 1 else ""
             rows.append((f"{label}{seed}", film(run, frames=_telling(run.record.epochs()) if epochs is None else epochs)))

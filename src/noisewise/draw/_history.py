@@ -82,10 +82,12 @@ class History:
     Args:
         task: the data, the model and the noise, where they are the same in all runs.
         lines: one for every loss of which an epoch is finished, in the order in which the runs name them.
+        left_out: the folders of runs that no line is over, because they are not finished and other seeds are.
     """
 
     task: str
     lines: tuple[Trained, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -94,8 +96,11 @@ class History:
 
 
 def history(runs: Sequence[Dynamics]) -> History:
-    """Put runs together: those that differ in nothing but the seed become one line."""
-    return History(task_of([run.record.settings for run in runs]), lines(by_label(runs)))
+    """Put runs together: those that differ in nothing but the seed become one line, without the unfinished where others finished."""
+    labelled = by_label(runs)
+    averaged = {label: counted(seeds) for label, seeds in labelled.items()}
+    left_out = tuple(str(run.folder) for label, seeds in labelled.items() for run in seeds if run not in averaged[label])
+    return History(task_of([run.record.settings for run in runs]), lines(averaged), left_out)
 
 
 def lines(labelled: Mapping[str, Sequence[Dynamics]]) -> tuple[Trained, ...]:
@@ -124,6 +129,17 @@ def by_label(runs: Sequence[Dynamics]) -> dict[str, list[Dynamics]]:
         seed, names = _seed(run), (label, *(f"{label}, run {number}" for number in range(2, len(runs) + 1)))
         found.setdefault(next(name for name in names if seed not in found.get(name, ())), {})[seed] = run
     return {label: list(seeds.values()) for label, seeds in found.items()}
+
+
+def counted(seeds: Sequence[Dynamics]) -> list[Dynamics]:
+    """The runs a line is the mean over: the finished ones, or all if none is."""
+    return [run for run in seeds if _is_finished(run)] or list(seeds)
+
+
+def _is_finished(run: Dynamics) -> bool:
+    with suppress(InputError):  # a run that has lost the file does not say that it is
+        return bool(run.record.status.get("state") == "finished")
+    return False
 
 
 def _seed(run: Dynamics) -> Any:
