@@ -13,6 +13,7 @@ from noisewise.curriculum import expected_margin
 from noisewise.draw._figure import _emphasis
 from noisewise.draw._sample import sample
 from noisewise.errors import InputError
+from noisewise.report import check_page
 
 
 def test_curves_follow_their_closed_forms() -> None:
@@ -98,6 +99,19 @@ def test_what_cannot_be_drawn_is_refused_before_work(tmp_path: Path, specs: list
     with pytest.raises(InputError, match=sentence):
         draw.curves(specs, tmp_path / output)
     assert not list(tmp_path.glob("a.*"))
+
+
+def test_a_page_of_somebody_elses_is_not_replaced_but_one_of_ours_and_a_picture_are(tmp_path: Path) -> None:
+    theirs, ours, picture = tmp_path / "theirs.html", tmp_path / "ours.html", tmp_path / "a.svg"
+    theirs.write_text("<h1>My page</h1>")
+    with pytest.raises(InputError, match=r"theirs.html' exists and is no page of ours. Give another output file."):
+        draw.curves(["ce"], theirs)
+    assert theirs.read_text() == "<h1>My page</h1>"
+    draw.curves(["ce"], ours)
+    assert check_page(ours) == ours, "a report may take its place"
+    assert "imae(T=8)" in draw.curves(["imae(T=8)"], ours).read_text(encoding="utf-8")
+    picture.write_text("<svg/>")
+    assert "imae(T=8)" in draw.curves(["imae(T=8)"], picture).read_text(encoding="utf-8")
 
 
 def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, find_runs
 from noisewise.errors import InputError, listed, must
 from noisewise.losses import Loss
-from noisewise.output import check_output
+from noisewise.output import check_output, check_replacing
 from noisewise.train import Run
 
 __all__ = ["check_figure", "curves", "dynamics", "margins"]
@@ -125,7 +125,7 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
 
 
 def check_figure(output: str | PathLike[str], endings: Sequence[str] = _FIGURES) -> Path:
-    """Refuse a picture file that cannot be written, before anything is worked out.
+    """Refuse a picture file that cannot be written, or a page that somebody else wrote, before anything is worked out.
 
     Args:
         output: the file.
@@ -134,6 +134,10 @@ def check_figure(output: str | PathLike[str], endings: Sequence[str] = _FIGURES)
     file = check_output(output, "a picture", endings)
     if file.suffix.lower() in _FIGURES and importlib.util.find_spec("matplotlib") is None:
         raise InputError(f"Writing {file.name!r} needs matplotlib. Run pip install 'noisewise[figures]'.")
+    if file.suffix.lower() == ".html":
+        from noisewise.report import is_page  # which draws with what is here
+
+        check_replacing(file, None, is_page, "page")
     return file
 
 

@@ -21,6 +21,7 @@ _ROWS = ((0.59, 1.0), (0.0, 0.41))
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
+<meta name="generator" content="noisewise">
 <meta name="viewport" content="width=device-width">
 <title>{title}</title>
 <style>#figure {{ min-width: 820px; }}</style>
