@@ -116,11 +116,27 @@ def test_every_chart_is_on_paper_as_on_white_though_none_was_scrolled_to(visit):
     assert all(fits and contrast(ink, "rgb(255, 255, 255)") < 2 for fits, ink in on_screen)
 
 
-def test_no_column_of_the_results_is_cut_off_by_the_edge_of_the_paper(visit):
-    page = visit(render(sample(tasks=1, losses=4, seeds=3, examples=1, frames=2)), width=718).page  # A4 within the usual margins
+def test_the_picked_task_is_named_on_paper(visit):
+    page = visit(written()).page
+    page.select_option("#task", "1")
+    name = page.locator("#task option").nth(1).inner_text()
+    assert page.locator(".task-name:visible").count() == 0 and not heading(page, "Task").is_visible()
+    page.emulate_media(media="print")
+    assert not page.locator("#task").is_visible()
+    assert heading(page, "Task").is_visible()
+    assert set(page.locator(f"{VISIBLE_ROWS} .task").all_inner_texts()) == {name}
+    for section in ("correction", "emphasis", "dynamics", "film", "doubt"):
+        assert page.locator(f"#{section} .task-name:visible").all_inner_texts() == [name]
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("view", ["Averages over seeds", "Every run"])
+def test_no_column_of_the_results_is_cut_off_by_the_edge_of_the_paper(visit, view, tasks):
+    page = visit(render(sample(tasks=tasks, losses=4, seeds=3, examples=1, frames=2)), width=718).page  # A4 within the usual margins
+    page.get_by_text(view, exact=True).first.click()
     page.emulate_media(media="print")
     reach = "[...document.querySelectorAll('.results:not([hidden] *) th')].map((head) => head.getBoundingClientRect().right)"
-    assert 0 < max(page.evaluate(reach)) <= 718
+    assert 0 < max(page.evaluate(reach)) <= page.evaluate("document.querySelector('#results').getBoundingClientRect().right")
 
 
 def test_numbers_are_sorted_as_numbers_with_missing_ones_last(visit):
