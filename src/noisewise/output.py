@@ -19,6 +19,9 @@ PART = ".part"
 _NOBODY_WRITES_SO_LONG = 24 * 60 * 60
 
 
+_OURS = b'<meta name="generator" content="noisewise">'
+
+
 def check_output(output: str | os.PathLike[str], owner: str, endings: Sequence[str]) -> Path:
     """The file, after a check that it can be written.
 
@@ -46,6 +49,16 @@ def check_place(file: Path) -> None:
         if file.is_dir() or (file.exists() and not os.access(file, os.W_OK)):
             raise InputError(f"The file {str(file)!r} cannot be written. Give another output file.")
         _try(file)
+
+
+def is_page(file: Path) -> bool:
+    """Whether a file is a page of ours, a report or a review: it says so at its beginning.
+
+    Args:
+        file: which there is.
+    """
+    with file.open("rb") as opened:
+        return _OURS in opened.read(512)
 
 
 def check_replacing(file: Path, source: str | os.PathLike[str] | None, ours: Callable[[Path], bool], kind: str) -> None:

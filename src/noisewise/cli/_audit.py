@@ -96,7 +96,7 @@ def _check_targets(target: Path | None, page: Path | None, source: str) -> None:
     """Refuse a list and a page that cannot be written, or that would replace what is not ours, before anything is trained."""
     from noisewise.audit._audit import COLUMNS
     from noisewise.audit._table import check_writable, has_columns
-    from noisewise.report import is_page
+    from noisewise.output import is_page
 
     if target is not None:
         check_writable(target)
@@ -244,7 +244,7 @@ def _check_replacing(target: Path, review: Path | None, source: str) -> None:
     """Refuse a file that is not ours to replace, before anything is read."""
     from noisewise.audit._table import has_columns
     from noisewise.correct._correction import COLUMNS
-    from noisewise.report import is_page
+    from noisewise.output import is_page
 
     if review is not None:
         check_replacing(review, source, is_page, "page")

@@ -22,7 +22,7 @@ from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, find_runs
 from noisewise.errors import InputError, listed, must
 from noisewise.losses import Loss
-from noisewise.output import check_output, check_replacing
+from noisewise.output import check_output, check_replacing, is_page
 from noisewise.train import Run
 
 __all__ = ["check_figure", "curves", "dynamics", "margins"]
@@ -135,8 +135,6 @@ def check_figure(output: str | PathLike[str], endings: Sequence[str] = _FIGURES)
     if file.suffix.lower() in _FIGURES and importlib.util.find_spec("matplotlib") is None:
         raise InputError(f"Writing {file.name!r} needs matplotlib. Run pip install 'noisewise[figures]'.")
     if file.suffix.lower() == ".html":
-        from noisewise.report import is_page  # which draws with what is here
-
         check_replacing(file, None, is_page, "page")
     return file
 

@@ -14,6 +14,7 @@ from noisewise.arrays import Floats
 from noisewise.draw._look import look
 from noisewise.draw._thin import thinned
 from noisewise.dynamics import Dynamics
+from noisewise.dynamics._seeds import finished_or_all
 from noisewise.errors import InputError
 from noisewise.spec import in_short
 
@@ -133,7 +134,7 @@ def by_label(runs: Sequence[Dynamics]) -> dict[str, list[Dynamics]]:
 
 def counted(seeds: Sequence[Dynamics]) -> list[Dynamics]:
     """The runs a line is the mean over: the finished ones, or all if none is."""
-    return [run for run in seeds if _is_finished(run)] or list(seeds)
+    return finished_or_all(seeds, _is_finished)
 
 
 def _is_finished(run: Dynamics) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+Run = TypeVar("Run")
 
 
 class Spread(NamedTuple):
@@ -27,6 +29,16 @@ def over_seeds(values: Iterable[float | None]) -> Spread | None:
     if not known:
         return None
     return Spread(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
+
+
+def finished_or_all(runs: Sequence[Run], finished: Callable[[Run], bool]) -> list[Run]:
+    """The runs an average is over: the finished ones, or all if none is.
+
+    Example:
+        >>> finished_or_all([1, 2, 3], lambda run: run > 1), finished_or_all([1, 2], lambda run: False)
+        ([2, 3], [1, 2])
+    """
+    return [run for run in runs if finished(run)] or list(runs)
 
 
 def worth_telling(measures: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:

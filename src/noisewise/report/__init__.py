@@ -13,14 +13,12 @@ from typing import Any
 
 from noisewise.dynamics import find_runs
 from noisewise.errors import must
-from noisewise.output import check_output, check_replacing, written_output
+from noisewise.output import check_output, check_replacing, is_page, written_output
 from noisewise.report._gather import gather
 from noisewise.report._render import render
 from noisewise.train import Run
 
 __all__ = ["report"]
-
-_MARK = b'<meta name="generator" content="noisewise">'
 
 
 def report(
@@ -73,13 +71,3 @@ def _held_by_all(runs: Sequence[str | PathLike[str] | Run]) -> Any:
     """The data that every run holds, where that is one object; what another run was trained on would show the wrong examples."""
     held = [run.data if isinstance(run, Run) else None for run in runs]
     return held[0] if held and all(data is held[0] for data in held) else None
-
-
-def is_page(file: Path) -> bool:
-    """Whether a file is a page of ours, a report or a review: it says so at its beginning.
-
-    Args:
-        file: which there is.
-    """
-    with file.open("rb") as opened:
-        return _MARK in opened.read(512)

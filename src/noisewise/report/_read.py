@@ -6,7 +6,7 @@ A run may be unfinished, damaged, from another version or another machine. This 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from noisewise.audit import Audit, audit
 from noisewise.correct._origin import Origin, as_compared, digest, read_origin
 from noisewise.draw._film import Film, film
 from noisewise.dynamics import Dynamics, underfitting
+from noisewise.dynamics._seeds import finished_or_all
 from noisewise.errors import InputError
 from noisewise.losses import Loss, get
 from noisewise.spec import in_short
@@ -78,22 +79,6 @@ class Reading:
     def _names(self) -> tuple[str, str, str]:
         data, model, noise = (in_short(str(self.setting(name))) for name in ("data", "model", "noise"))
         return data, model, noise
-
-    @cached_property
-    def test_set(self) -> Any:
-        """What its test set is known by; None where it has none, or does not say."""
-        test = self._data.get("test") or {}
-        return (test.get("sizes", test["inputs"]), test.get("labels")) if "inputs" in test else None
-
-    @cached_property
-    def examples(self) -> int | None:
-        """How many examples its data have, those that were held out included; None where it does not say."""
-        parts = [self._data[name]["examples"] for name in ("train", "validation") if "examples" in (self._data.get(name) or {})]
-        return sum(parts) if parts and self.origin is None else None  # a correction may leave some out
-
-    @cached_property
-    def _data(self) -> Mapping[str, Any]:
-        return (self.attempt(lambda: self.dynamics.record.provenance) or {}).get("data") or {}
 
     @property
     def seed(self) -> int:
@@ -200,4 +185,4 @@ class Reading:
 
 def counted(runs: Sequence[Reading]) -> list[Reading]:
     """The runs an average is over: the finished ones, or all if none is."""
-    return [run for run in runs if run.state == "finished"] or list(runs)
+    return finished_or_all(runs, lambda run: run.state == "finished")
