@@ -47,7 +47,7 @@ def reason(error: Exception) -> str:
     """What an error of somebody else's says, to stand inside a sentence.
 
     Example:
-        >>> reason(ValueError("no such\n  thing.")), reason(KeyError())
+        >>> reason(ValueError("no  such thing.")), reason(KeyError())
         ('no such thing', 'KeyError')
     """
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
