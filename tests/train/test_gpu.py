@@ -3,6 +3,7 @@
 import pytest
 import torch
 from test_fit import same_bits
+from torch import nn
 
 from noisewise import compare, fit
 from noisewise.data import Dataset
@@ -71,3 +72,25 @@ def test_nothing_is_read_back_within_an_epoch(tmp_path, monkeypatch):
     monkeypatch.setattr(_Training, "_epoch", watched)
     fit("resnet20", images(), folder=tmp_path / "run", **SETTINGS)
     assert sum(replayed) == 1000
+
+
+class Counting(nn.Module):
+    """A model that counts in Python how often it is trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers, self.times = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)), 0
+
+    def forward(self, inputs):
+        self.times += self.training
+        return self.layers(inputs)
+
+
+def test_what_python_does_in_a_module_of_ones_own_is_done_at_every_step(tmp_path):
+    model = Counting()
+    run = fit(model, images(), folder=tmp_path / "run", **SETTINGS)
+    assert model.times == 1 + run.metrics[-1]["step"], "a rehearsal, and every step"
+    again = Counting()
+    with pytest.warns(UserWarning, match="began with other weights"):
+        fit(again, images(), folder=tmp_path / "run", **SETTINGS)
+    assert {weights.device.type for weights in again.parameters()} == {"cuda"}, "where training would have put it"
