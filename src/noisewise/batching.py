@@ -31,3 +31,17 @@ def cut(positions: Tensor, size: int) -> list[Tensor]:
     """
     starts = range(size, size * number_of_batches(len(positions), size), size)
     return list(positions.tensor_split(tuple(starts)))
+
+
+def smallest_part(size: int, parts: int) -> int:
+    """The least number of examples that a part of a batch has: two, because one has no variance, unless the batches are too small for that.
+
+    Args:
+        size: of a batch.
+        parts: into how many it is divided.
+
+    Example:
+        >>> [smallest_part(size, 2) for size in (1, 3, 4, 128)]
+        [1, 1, 2, 2]
+    """
+    return 2 if size >= 2 * parts else 1

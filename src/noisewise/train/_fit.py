@@ -21,13 +21,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.parameter import is_lazy
 
 from noisewise import curriculum, losses, models
-from noisewise.batching import cut, number_of_batches
+from noisewise.batching import cut, number_of_batches, smallest_part
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
 from noisewise.dynamics import underfitting
-from noisewise.errors import InputError, must, reason
+from noisewise.errors import InputError, must
 from noisewise.spec import name_of
 from noisewise.train._folder import RunFolder, ending, in_a_name
 from noisewise.train._given import mark_trained, told_of, warn_of_another_start, was_trained
@@ -36,11 +35,12 @@ from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._predictor import EVALUATION_BATCH
 from noisewise.train._processes import joined, wait_for_all
+from noisewise.train._rehearsal import check_scores, check_training, lay_channels_last, scored
 from noisewise.train._run import Run, is_ours, settings_of
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, check_apart, gather, provenance
-from noisewise.train._step import GraphedStep, Scorer, Scoring, Step, prepared
+from noisewise.train._step import GraphedStep, Prepare, Scorer, Scoring, Step, prepared
 from noisewise.train._surroundings import one_at_a_time, undisturbed
 
 _LOOKED_AT = 1000
@@ -205,13 +205,6 @@ def _check_whole(folder: RunFolder, settings: Settings) -> None:
     folder.check_whole(epoch, range(settings.evaluate_every, epoch + 1, settings.evaluate_every) if settings.clean_pass else ())
 
 
-def _check_shape(scores: Any, examples: int, classes: int) -> None:
-    """Refuse what are no scores."""
-    if not isinstance(scores, Tensor) or scores.shape != (examples, classes):
-        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise InputError(f"The model must give scores shaped (N, {classes}), one per class. Got {got} for {examples} examples.")
-
-
 def _seed(*parts: object) -> int:
     """A seed for one purpose, from the run's seed."""
     return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "little") >> 1
@@ -246,13 +239,7 @@ class _Training:
             model = models.get(model, num_classes=classes, shape=tuple(sources.train.inputs.shape[1:]))
         self.model = model.to(self.device)
         self.generator = torch.Generator(self.device)
-        channels_last = self._lay_channels_last()
-        self.prepare_training, self.prepare_evaluation = (
-            prepared(augmentations.get(augment), self.normalise, self.generator, channels_last) for augment in (settings.augment, "none")
-        )
-        first = self._first_inputs()
-        self._check_scores(first, classes)
-        self._rehearse(first, classes)
+        self.prepare_training, self.prepare_evaluation = self._tried(classes)
         line = underfitting(self.loss, classes)
         if line and self.rank == 0:
             warnings.warn(line, Underfitting, stacklevel=4)
@@ -265,6 +252,21 @@ class _Training:
             raise InputError(f"The model {settings.model} has no weights to train: all are frozen. Let some of them require a gradient.")
         if not self._weights_are_finite():
             raise InputError(f"The model {settings.model} has weights that are not finite. Give it finite ones.")
+
+    def _tried(self, classes: int) -> tuple[Prepare, Prepare]:
+        """What turns raw inputs into those of training and of testing, once the model has shown that it can take both."""
+        settings, first = self.settings, self._first_inputs()
+
+        def made(augment: str, channels_last: bool) -> Prepare:
+            return prepared(augmentations.get(augment), self.normalise, self.generator, channels_last)
+
+        channels_last = lay_channels_last(self.model, made("none", True)(first))
+        training, testing = (made(augment, channels_last) for augment in (settings.augment, "none"))
+        for prepare in (testing, training):
+            check_scores(self.model, settings.model, prepare(first), classes)
+        smallest = smallest_part(settings.batch_size, settings.accumulate * self.world)
+        check_training(self.model, settings.model, training(first[:smallest]), classes)
+        return training, testing
 
     def _scale(self, data: Dataset) -> Normalise:
         """What inputs are brought to mean 0 and variance 1 with: in a run that goes on, what it began with."""
@@ -279,74 +281,10 @@ class _Training:
         origin = {**self.origin, "shape": inputs.shape[1:], "type": str(inputs.dtype), "normalise": normalise}
         self.folder.begin(self.settings.as_json(), origin, self.data.train)
 
-    def _lay_channels_last(self) -> bool:
-        """Lay a convolutional model out in the memory order that is fastest for it, unless it cannot take images in that order.
-
-        One that flattens what its convolutions give with `view` cannot.
-        """
-        if not any(not is_lazy(weights) and weights.dim() == 4 for weights in self.model.parameters()):
-            return False
-        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        prepare = prepared(augmentations.get("none"), self.normalise, self.generator, True)
-        try:
-            self._scored(prepare(self._first_inputs()))
-        except Exception:  # whether it takes them in any order is checked next, with a sentence
-            self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-            return False
-        return True
-
-    def _check_scores(self, first: Tensor, classes: int) -> None:
-        """Refuse a model that does not give one score per class for whatever it is tested and trained on, before anything is written."""
-        for prepare in (self.prepare_evaluation, self.prepare_training):
-            inputs = prepare(first)
-            try:
-                scores = self._scored(inputs)
-            except InputError:
-                raise
-            except Exception as error:  # a module of the user's own may raise anything
-                raise InputError(
-                    f"The model {self.settings.model} cannot score inputs shaped {tuple(inputs.shape)}: {reason(error)}. "
-                    "Give a model that takes such inputs."
-                ) from error
-            _check_shape(scores, len(inputs), classes)
-
-    def _rehearse(self, first: Tensor, classes: int) -> None:
-        """Refuse a model that cannot be trained on the smallest part of a batch, before anything is written; it is left as it was."""
-        smallest = 2 if self.settings.batch_size >= 2 * self.settings.accumulate * self.world else 1
-        inputs = self.prepare_training(first[:smallest])
-        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        trained = [weights for weights in self.model.parameters() if weights.requires_grad]
-        self.model.train()
-        try:
-            with torch.enable_grad():
-                scores = self.model(inputs)
-                _check_shape(scores, len(inputs), classes)
-                gradients = torch.autograd.grad(scores.sum(), trained, allow_unused=True) if trained else ()
-        except InputError:
-            raise
-        except Exception as error:  # a module of the user's own may raise anything
-            what, do = f"inputs shaped {tuple(inputs.shape)}", "Give a model that can"
-            if len(inputs) == 1:
-                what, do = "batches of one example", "Give larger batches, or accumulate fewer parts of them"
-            raise InputError(f"The model {self.settings.model} cannot be trained on {what}: {reason(error)}. {do}.") from error
-        finally:
-            with torch.no_grad():
-                for name, buffer in self.model.named_buffers():
-                    buffer.copy_(buffers[name])
-        if any(one is not None and (one.layout != torch.strided or one.is_complex()) for one in gradients):
-            raise InputError(
-                f"The model {self.settings.model} must have gradients of real numbers, and none that are sparse. Give such a one."
-            )
-
     def _first_inputs(self) -> Tensor:
         """The first two examples; of a stream, no others are decoded."""
         first = self.data.train.take(torch.arange(min(2, len(self.data.train))))
         return next(iter(batches(first, 2, shuffle=False))).inputs
-
-    def _scored(self, inputs: Tensor) -> Any:
-        self.model.eval()
-        with torch.no_grad():
-            return self.model(inputs)
 
     def _build(self) -> None:
         settings = self.settings
@@ -369,8 +307,8 @@ class _Training:
             settings.accumulate,
             settings.batch_size,
         )
-        # Not of a module of the caller's: what Python does in its forward would be done once, and never again.
-        self.graphs = self.device.type == "cuda" and self.world == 1 and self.from_seed and not isinstance(self.data.train, Stream)
+        # Not of a module of one's own: what Python does in its forward would be done once, and never again.
+        self.graphs = self.device.type == "cuda" and self.world == 1 and is_ours(self.model) and not isinstance(self.data.train, Stream)
         self.update: Callable[..., None] = self._graphed() if self.graphs else self.step
         self._scorings: dict[str, tuple[Scoring, Callable[..., None]]] = {}
 
@@ -586,7 +524,7 @@ class _Training:
         self.folder.write_checkpoint(epoch, tensors, notes)
 
     def _finish(self, stopped_early: bool, **kept: int) -> None:
-        if not self._scored(self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
+        if not scored(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
             raise self._blown_up(f"The scores were not finite after step {int(self.step.number)}")
         notes = {"model": repr(self.model) if is_ours(self.model) else type(self.model).__name__}
         self.folder.write_tensors("model.safetensors", self.model.state_dict(), notes)

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from noisewise.batching import smallest_part
 from noisewise.data import Augmentation, Dataset
 from noisewise.exact import margin_of
 from noisewise.kernels import loss_and_gradient
@@ -28,6 +29,9 @@ from noisewise.margin import margin
 from noisewise.models import Classifier
 from noisewise.train._optimisers import Updater
 from noisewise.train._tally import Tally, right_and_wrong
+
+Prepare = Callable[[Tensor], Tensor]
+"""Turns raw inputs into what a model takes."""
 
 
 class Scorer(nn.Module):
@@ -70,7 +74,7 @@ class Step:
         loss: Loss,
         updater: Updater,
         data: Dataset,
-        prepare: Callable[[Tensor], Tensor],
+        prepare: Prepare,
         clip: float | None,
         accumulate: int,
         batch_size: int,
@@ -90,7 +94,7 @@ class Step:
         self.accumulation = Accumulation(loss) if accumulate > 1 and loss.couples else None
         self.weights = self._weights()
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        self.least = 2 if batch_size >= 2 * accumulate * self.world else 1
+        self.least = smallest_part(batch_size, accumulate * self.world)
 
     def _weights(self) -> Tensor | None:
         """What every example weighs in a mean, where they do not all weigh the same."""
@@ -209,7 +213,7 @@ class Scoring:
         predictions: the class with the highest score.
     """
 
-    def __init__(self, scorer: nn.Module, data: Dataset, prepare: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, scorer: nn.Module, data: Dataset, prepare: Prepare) -> None:
         self.scorer, self.data, self.prepare = scorer, data, prepare
         self.margins = torch.full((len(data),), torch.nan, device=data.labels.device)
         self.predictions = torch.full_like(data.labels, -1)
@@ -269,7 +273,7 @@ class GraphedStep:
         return held, graph
 
 
-def prepared(augment: Augmentation, normalise: Augmentation | None, generator: torch.Generator, last: bool) -> Callable[[Tensor], Tensor]:
+def prepared(augment: Augmentation, normalise: Augmentation | None, generator: torch.Generator, last: bool) -> Prepare:
     """Raw inputs to what the model takes: augmented, normalised, in the memory order its convolutions like."""
 
     def prepare(inputs: Tensor) -> Tensor:

@@ -1,0 +1,92 @@
+"""A model tried with a few examples before anything is written: what it cannot do is one sentence, and it is left as it was.
+
+A module of the user's own may raise anything. This module must not know runs, nor how a model is trained on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from noisewise.errors import InputError, reason
+
+
+def scored(model: nn.Module, inputs: Tensor) -> Any:
+    """What a model gives when it is tested."""
+    model.eval()
+    with torch.no_grad():
+        return model(inputs)
+
+
+def lay_channels_last(model: nn.Module, inputs: Tensor) -> bool:
+    """Lay a convolutional model out in the memory order that is fastest for it, unless it cannot take images in that order.
+
+    One that flattens what its convolutions give with `view` cannot.
+
+    Args:
+        model: any; others are left as they are.
+        inputs: in that order.
+
+    Returns:
+        Whether it is laid out so.
+    """
+    if not any(not is_lazy(weights) and weights.dim() == 4 for weights in model.parameters()):
+        return False
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    try:
+        scored(model, inputs)
+    except Exception:  # whether it takes them in any order is for `check_scores` to say
+        model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        return False
+    return True
+
+
+def check_scores(model: nn.Module, name: str, inputs: Tensor, classes: int) -> None:
+    """Refuse a model that does not give one score per class when it is tested."""
+    try:
+        scores = scored(model, inputs)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"The model {name} cannot score inputs shaped {tuple(inputs.shape)}: {reason(error)}. Give a model that takes such inputs."
+        ) from error
+    _check_shape(scores, len(inputs), classes)
+
+
+def check_training(model: nn.Module, name: str, inputs: Tensor, classes: int) -> None:
+    """Refuse a model that cannot be trained on such inputs; what it counts and averages in its buffers does not count them."""
+    before = {place: buffer.clone() for place, buffer in model.named_buffers()}
+    try:
+        gradients = _gradients(model.train(), inputs, classes)
+    except InputError:
+        raise
+    except Exception as error:
+        what, do = f"inputs shaped {tuple(inputs.shape)}", "Give a model that can"
+        if len(inputs) == 1:
+            what, do = "batches of one example", "Give larger batches, or accumulate fewer parts of them"
+        raise InputError(f"The model {name} cannot be trained on {what}: {reason(error)}. {do}.") from error
+    finally:
+        with torch.no_grad():
+            for place, buffer in model.named_buffers():
+                buffer.copy_(before.get(place, buffer))
+    if any(one is not None and (one.layout != torch.strided or one.is_complex()) for one in gradients):
+        raise InputError(f"The model {name} must have gradients of real numbers, and none that are sparse. Give such a one.")
+
+
+def _gradients(model: nn.Module, inputs: Tensor, classes: int) -> tuple[Tensor | None, ...]:
+    with torch.enable_grad():
+        scores = model(inputs)
+        _check_shape(scores, len(inputs), classes)
+        trained = [weights for weights in model.parameters() if weights.requires_grad]
+        return torch.autograd.grad(scores.sum(), trained, allow_unused=True) if trained else ()
+
+
+def _check_shape(scores: Any, examples: int, classes: int) -> None:
+    """Refuse what are no scores."""
+    if not isinstance(scores, Tensor) or scores.shape != (examples, classes):
+        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise InputError(f"The model must give scores shaped (N, {classes}), one per class. Got {got} for {examples} examples.")
