@@ -5,7 +5,7 @@ import torch
 from test_fit import same_bits
 from torch import nn
 
-from noisewise import compare, fit
+from noisewise import compare, fit, models
 from noisewise.data import Dataset
 from noisewise.train import Run, _fit
 from noisewise.train._fit import _Training
@@ -94,3 +94,11 @@ def test_what_python_does_in_a_module_of_ones_own_is_done_at_every_step(tmp_path
     with pytest.warns(UserWarning, match="began with other weights"):
         fit(again, images(), folder=tmp_path / "run", **SETTINGS)
     assert {weights.device.type for weights in again.parameters()} == {"cuda"}, "where training would have put it"
+
+
+def test_one_of_our_models_is_captured_also_when_it_is_given_as_a_module(tmp_path, monkeypatch):
+    captured = []
+    monkeypatch.setattr(_fit, "GraphedStep", lambda *asked: captured.append(asked) or GraphedStep(*asked))
+    torch.manual_seed(0)
+    fit(models.get("resnet20", num_classes=10), images(), folder=tmp_path / "run", **SETTINGS)
+    assert captured
