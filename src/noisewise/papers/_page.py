@@ -122,8 +122,8 @@ def _table(cells: Sequence[Compared]) -> Iterator[str]:
 
 
 def _number(one: Compared) -> str:
-    """Ours and theirs, which no line breaks apart."""
-    return _parted(one).replace(" ", "\N{NO-BREAK SPACE}")
+    """Ours and theirs: a line may end between them, where a table is too wide for its page, and nowhere else."""
+    return _parted(one).replace(" ", "\N{NO-BREAK SPACE}").replace("/\N{NO-BREAK SPACE}", "/ ")
 
 
 def _parted(one: Compared) -> str:
