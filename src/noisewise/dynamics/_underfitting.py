@@ -22,7 +22,7 @@ from noisewise.spec import whole
 
 _SAMPLES = 4096
 _LARGEST = 1 << 20  # scores drawn at once: examples times classes
-_TAU = 2.0  # the curriculum paper's for MAE on clean labels (table 9) and on WebVision (table 4); more noise wants more
+_TAU = 2.0  # the curriculum paper's for MAE on clean labels (table 9) and on WebVision with 50 classes (table 4); more noise wants more
 
 # Share of its own largest emphasis a loss must start at, beside cross-entropy's. In the curriculum paper (all emphases brought
 # to a maximum of 1) those that start below fit nothing: AGCE† 3.0 %, AUL† 3.7 %, MAE 4.0 % with 100 classes

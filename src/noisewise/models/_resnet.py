@@ -130,7 +130,7 @@ class CifarResNet(ResidualNetwork):
     Shortcuts are option A, identity with zero padding, and have no parameters.
 
     Args:
-        dropout: 0.2 in tables 8 to 10 of the GR paper. The paper does not say where it acts; here, as everywhere in this
+        dropout: 0.2 in table 8 of the GR paper. The paper does not say where it acts; here, as everywhere in this
             package, on the pooled embedding, before the last layer.
 
     Reference:
