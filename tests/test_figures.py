@@ -28,7 +28,7 @@ from noisewise.correct import correct, retrain
 from noisewise.draw import _telling
 from noisewise.draw._apart import namesakes
 from noisewise.draw._film import _edges, film
-from noisewise.draw._history import MEASURES, history, labels
+from noisewise.draw._history import MEASURES, histories, history, labels
 from noisewise.dynamics import Dynamics, _dynamics, find_runs
 from noisewise.train import Settings
 from test_dynamics import write_run
@@ -309,7 +309,7 @@ def test_runs_on_other_data_of_one_name_are_no_seeds_of_one_another(tmp_path: Pa
         where = tmp_path / f"runs/{seed}"
         noisewise.fit("linear", (inputs, labels), test=(sign * inputs, labels), seed=seed, epochs=2, folder=where, device="cpu")
     apart = _words(figure(tmp_path / "runs", tmp_path / "x.svg"))
-    assert "ce, arrays (2)" in apart and "3 seeds" not in apart and "arrays, linear" not in apart
+    assert "arrays (2)" in apart and "3 seeds" not in apart and "arrays, linear" not in apart
     together = _words(figure([tmp_path / "runs/0", tmp_path / "runs/1"], tmp_path / "y.svg"))
     assert "arrays, linear" in together and "arrays (2)" not in together
 
@@ -372,6 +372,7 @@ def test_no_word_stands_on_another_or_outside(tmp_path: Path, monkeypatch: pytes
     draw.curves(specs, tmp_path / "a.svg")
     draw.dynamics(runs, tmp_path / "b.svg")
     draw.margins(runs, tmp_path / "c.svg")
+    draw.dynamics([*runs, _run(tmp_path / "other", {1000: 0.1}, noise="none")], tmp_path / "d.svg")
     for figure in kept:
         page, above = figure.bbox, figure.legends[0].get_window_extent()
         assert page.x0 <= above.x0 and above.x1 <= page.x1 and above.y1 <= page.y1 and figure.get_figheight() < 11
@@ -380,6 +381,23 @@ def test_no_word_stands_on_another_or_outside(tmp_path: Path, monkeypatch: pytes
             assert box is not None and box.y1 <= above.y0 + touching, "the legend stands above every panel and its title"
             assert page.x0 <= box.x0 and box.x1 <= page.x1 + touching and page.y0 <= box.y0
             assert axes.get_window_extent().height > 0.3 * figure.dpi, "no panel is squeezed flat"
+
+
+def test_every_task_has_panels_of_its_own_in_which_a_loss_looks_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [("symmetric(0.2)", "mae"), ("symmetric(0.2)", "ce"), ("symmetric(0.4)", "ce"), ("symmetric(0.4)", "gce(q=0.7)")]
+    runs = [_run(tmp_path / f"{place}", {10: 0.5, 20: 0.6}, noise=noise, loss=loss) for place, (noise, loss) in enumerate(asked)]
+    found, kept = histories(runs), _drawn(monkeypatch)
+    words = _words(draw.dynamics(runs, tmp_path / "x.svg"))
+    assert {words: [line.label for line in one.lines] for words, one in found.items()} == {
+        "symmetric(0.2)": ["mae", "ce"],
+        "symmetric(0.4)": ["ce", "gce(q=0.7)"],
+    }
+    looks = {(line.label, line.colour, line.dash) for one in found.values() for line in one.lines}
+    assert len(looks) == len({colour for _, colour, _ in looks}) == 3, "one look for every loss, and no two alike"
+    tested = [axes for axes in kept[0].axes if axes.get_title("left").strip() == "(a) test accuracy (%)"]
+    assert [len(axes.get_lines()) for axes in tested] == [2, 2]
+    assert [text.get_text() for text in kept[0].legends[0].get_texts()] == ["mae", "ce", "gce(q=0.7)"]
+    assert "digits, mlp" in words and words.index("symmetric(0.2)") < words.index("symmetric(0.4)")
 
 
 def test_signs_in_names_stay_what_they_are(tmp_path: Path) -> None:

@@ -13,15 +13,14 @@ from noisewise import papers
 from noisewise.draw._history import history
 from noisewise.papers import Results, available, can_draw, get, page, picture, picture_file, results
 from noisewise.papers._pictures import _history
-from noisewise.papers._results import Portion
 
 
 def test_results_draw_the_lines_that_the_folders_do(small_data: None, tmp_path: Path) -> None:
     recipe = get("imae/figure4")
     plan = papers.plan(recipe, only="model=resnet20", quick=True, output=tmp_path)
     done = papers.reproduce(plan, jobs=1)
-    asked = [run.settings.as_json() for run in done.runs]
-    from_results = _history(_with_runs(recipe, asked), results(done.files["results"]))
+    kept = results(done.files["results"])
+    from_results = _history([kept.of(run.settings.as_json()) for run in done.runs])
     from_folders = history([run.dynamics for run in done.runs])
     assert from_results.task == from_folders.task and [one.label for one in from_results.lines] == [one.label for one in from_folders.lines]
     for ours, theirs in zip(from_results.lines, from_folders.lines, strict=True):
@@ -31,17 +30,11 @@ def test_results_draw_the_lines_that_the_folders_do(small_data: None, tmp_path: 
             np.testing.assert_allclose(course.mean, theirs.courses[name].mean, rtol=1e-3)
 
 
-def _with_runs(recipe: papers.Recipe, settings: list[dict[str, object]]) -> papers.Recipe:
-    """A recipe whose runs are these: quick ones differ from the paper's."""
-    return papers.Recipe(recipe.id, recipe.paper, recipe.words, recipe.caption, (), tuple(settings), picture=recipe.picture)
-
-
 def test_seeds_are_a_mean_with_its_spread() -> None:
     recipe = get("imae/figure4")
     (run, *_) = (outcome for settings in recipe.runs for outcome in results().of(settings))
     shifted = type(run)(**{**vars(run), "seed": 7, "curves": {**run.curves, "test": [(value or 0) + 0.02 for value in run.curves["test"]]}})
-    found = Results([Portion(recipe.id, "2031-01-02T03:04:00+00:00", runs=(run, shifted))])
-    (line,) = _history(recipe, found).lines
+    (line,) = _history([[run, shifted]]).lines
     np.testing.assert_allclose(line.courses["test"].mean, np.array(run.curves["test"], float) + 0.01)
     assert line.courses["test"].high is not None and line.courses["test"].low is not None
     np.testing.assert_allclose(line.courses["test"].high - line.courses["test"].low, 2 * 0.02 / np.sqrt(2))
@@ -53,7 +46,7 @@ def test_the_committed_figure_is_drawn_without_training(tmp_path: Path, monkeypa
     plan = papers.plan(get("imae/figure4"), held=results(), output=tmp_path)
     assert not plan.tasks
     drawn = papers.reproduce(plan).files["picture"].read_text()
-    assert all(f">{words}</text>" in drawn for words in ("ce, resnet20", "0.5*mae, resnet56"))
+    assert all(f">{words}</text>" in drawn for words in ("ce", "0.5*mae", "resnet20", "resnet56"))
 
 
 def test_what_has_no_results_is_not_drawn(tmp_path: Path) -> None:

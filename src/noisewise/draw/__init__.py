@@ -17,7 +17,7 @@ from typing import TypeAlias
 from noisewise.correct._origin import as_compared
 from noisewise.draw._apart import told_apart
 from noisewise.draw._film import film
-from noisewise.draw._history import by_label, counted, history, task_of
+from noisewise.draw._history import by_label, counted, histories, task_of
 from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, find_runs
 from noisewise.errors import InputError, listed, must
@@ -67,7 +67,8 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
 
     Args:
         runs: runs, or folders of runs. Runs that differ in nothing but the seed become one line, ± one standard deviation shaded;
-            those that are not finished are left out where others are, and a warning names them.
+            those that are not finished are left out where others are, and a warning names them. Runs on other data, of other
+            models or with other noise have panels of their own.
         output: a file that ends in .svg, .pdf or .png.
 
     Returns:
@@ -80,14 +81,16 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
 
     file = check_figure(output)
     given = _read(runs)
-    found = history(given)
-    if not found.lines:
+    found = histories(given)
+    drawn = [(words, one) for words, one in found.items() if one.lines]
+    if not drawn:
         raise InputError("There is nothing to draw: none of the runs has finished an epoch that all its seeds have. Wait, or give others.")
-    if found.left_out:
-        number, out = len(found.left_out), listed(map(repr, found.left_out))
-        left_out = "is not finished and is left out" if number == 1 else "are not finished and are left out"
-        warnings.warn(f"{number} of {len(given)} runs {left_out}, because other seeds are finished: {out}.", stacklevel=2)
-    write_dynamics(found, file)
+    left_out = [folder for one in found.values() for folder in one.left_out]
+    if left_out:
+        are = "is not finished and is left out" if len(left_out) == 1 else "are not finished and are left out"
+        out = listed(map(repr, left_out))
+        warnings.warn(f"{len(left_out)} of {len(given)} runs {are}, because other seeds are finished: {out}.", stacklevel=2)
+    write_dynamics(task_of([run.record.settings for run in given]), drawn, file)
     return file
 
 

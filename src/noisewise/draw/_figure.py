@@ -79,25 +79,50 @@ def _emphasis(axes: Any, picture: Picture, where: Floats) -> None:
     norm.set_ylabel("gradient norm ‖∂L/∂s‖₁ = 2w")
 
 
-def write_dynamics(history: History, output: Path) -> None:
-    """Draw what happened in training: a panel for every measure, a line for every loss, ± one standard deviation shaded."""
+def write_dynamics(task: str, histories: Sequence[tuple[str, History]], output: Path) -> None:
+    """Draw what happened in training: panels for every history under its label, one per measure, with a line for every loss and ± one
+    standard deviation shaded."""
     from matplotlib.lines import Line2D
 
-    number = len(history.measures)
-    across = 2 if number in (2, 4) else min(3, number)
-    down = -(-number // across)
+    measures = [name for name in MEASURES if any(name in history.measures for _, history in histories)]
+    across = 2 if len(measures) in (2, 4) else min(3, len(measures))
+    down = -(-len(measures) // across)
+    trained = [line for _, history in histories for line in history.lines]
     with figure_in(output) as figure:
-        panels = figure.subplots(down, across, squeeze=False).ravel()
-        for axes in panels[number:]:
-            axes.remove()
-        for place, name in enumerate(history.measures):
-            _measure(panels[place], history, name, f"({'abcdefgh'[place]}) ")
-            if place + across >= number:
-                panels[place].set_xlabel("iterations")
-        several = sorted({line.runs for line in history.lines if line.runs > 1})
+        panels = figure.subplots(down * len(histories), across, squeeze=False)
+        for number, (label, history) in enumerate(histories):
+            block = panels[number * down : (number + 1) * down]
+            _block(block.ravel(), history, measures)
+            _head(block[0], label)
+        for axes in block.ravel()[len(measures) - across : len(measures)]:  # the lowest of every column
+            axes.set_xlabel("iterations")
+        several = sorted({line.runs for line in trained if line.runs > 1})
         seeds = f"mean ± s.d. over {' or '.join(map(str, several))} seeds" if several else ""
-        entries = {line.label: Line2D([], [], **_stroke(line)) for line in history.lines}
-        figure.set_figheight(0.1 + 1.75 * down + add_legend(figure, entries, "; ".join(filter(None, (history.task, seeds)))))
+        entries = {line.label: Line2D([], [], **_stroke(line)) for line in trained}
+        figure.set_figheight(0.1 + 1.75 * len(panels) + add_legend(figure, entries, "; ".join(filter(None, (task, seeds)))))
+
+
+def _block(panels: Sequence[Any], history: History, measures: Sequence[str]) -> None:
+    """The panels of one history; where it lacks a measure that others have, the place stays empty."""
+    for place, axes in enumerate(panels):
+        if place >= len(measures):
+            axes.remove()
+        elif measures[place] not in history.measures:
+            axes.set_axis_off()
+        else:
+            _measure(axes, history, measures[place], f"({'abcdefgh'[place]}) ")
+
+
+def _head(row: Sequence[Any], label: str, titles: str = "left") -> None:
+    """Put a label above the titles of a row of panels, which stand at their left or in their center."""
+    if not label:
+        return
+    lines = wrapped(label, weight="bold")
+    for axes in row:
+        axes.set_title("\n" * len(lines) + axes.get_title(titles), loc=titles)
+    # Room for it is made by the empty lines above the titles; as a title, its width would push the panels apart.
+    above = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (0, 13), "va": "bottom"}
+    row[0].annotate("\n".join(lines), (0, 1), fontweight="bold", **above).set_in_layout(False)
 
 
 def _measure(axes: Any, history: History, name: str, letter: str) -> None:
@@ -135,13 +160,10 @@ def write_margins(task: str, films: Sequence[tuple[str, Film]], output: Path) ->
         for row, (label, film) in zip(panels, films, strict=True):
             for axes in row[len(film.epochs) :]:
                 axes.remove()
-            lines = wrapped(label, weight="bold")
             for frame, axes in enumerate(row[: len(film.epochs)]):
                 entries |= _frame(axes, film, frame)
-                axes.set_title("\n" * len(lines) + f"epoch {film.epochs[frame]}", loc="center")
-            # Room for it is made by the empty lines above the epochs; as a title, its width would push the panels apart.
-            above = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (0, 13), "va": "bottom"}
-            row[0].annotate("\n".join(lines), (0, 1), fontweight="bold", **above).set_in_layout(False)
+                axes.set_title(f"epoch {film.epochs[frame]}", loc="center")
+            _head(row[: len(film.epochs)], label, "center")
         for axes in panels[-1]:
             axes.set_xlabel("margin Δ")
         figure.set_figheight(0.2 + max(0.95, min(1.4, 8.2 / down)) * down + add_legend(figure, entries, task))

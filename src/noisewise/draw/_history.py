@@ -1,11 +1,14 @@
-"""What happened in some runs, as lines over iterations: one per loss, the mean over its seeds. It must not know how they are drawn."""
+"""What happened in some runs, as lines over iterations: one per loss of a task, the mean over its seeds.
+
+It must not know how they are drawn.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +20,8 @@ from noisewise.dynamics import Dynamics
 from noisewise.dynamics._seeds import finished_or_all
 from noisewise.errors import InputError
 from noisewise.spec import in_short
+
+Value = TypeVar("Value")
 
 _MOST_POINTS = 200
 _TASK = ("data", "model", "noise")
@@ -96,6 +101,22 @@ class History:
         return tuple(name for name in MEASURES if any(name in line.courses for line in self.lines))
 
 
+def histories(runs: Sequence[Dynamics]) -> dict[str, History]:
+    """The history of every task, by what tells it from the others."""
+    return alike({words: history(part) for words, part in by_task(runs, lambda run: run.record.settings).items()})
+
+
+def alike(found: dict[str, History]) -> dict[str, History]:
+    """The same histories, in all of which what has the same label looks the same."""
+    if len(found) == 1:
+        return found
+    order = list(dict.fromkeys(line.label for one in found.values() for line in one.lines))
+    looks = {label: look(place) for place, label in enumerate(order)}
+    return {
+        words: replace(one, lines=tuple(replace(line, **looks[line.label]._asdict()) for line in one.lines)) for words, one in found.items()
+    }
+
+
 def history(runs: Sequence[Dynamics]) -> History:
     """Put runs together: those that differ in nothing but the seed become one line, without the unfinished where others finished."""
     labelled = by_label(runs)
@@ -160,6 +181,15 @@ def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def task_of(settings: Sequence[Mapping[str, Any]]) -> str:
     """The data, the model and the noise, where they are the same in all settings."""
     return ", ".join(_words(name, settings[0].get(name)) for name in _TASK if settings and not _differs(settings, name))
+
+
+def by_task(runs: Sequence[Value], settings_of: Callable[[Value], Mapping[str, Any]]) -> dict[str, list[Value]]:
+    """The runs of every task, by its data, model and noise, as far as they are not the same in all runs."""
+    settings = list(map(settings_of, runs))
+    told, found = [name for name in _TASK if _differs(settings, name)], dict[str, list[Value]]()
+    for run, one in zip(runs, settings, strict=True):
+        found.setdefault(", ".join(_words(name, one.get(name)) for name in told), []).append(run)
+    return found
 
 
 def _differs(settings: Sequence[Mapping[str, Any]], name: str) -> bool:

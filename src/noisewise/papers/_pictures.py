@@ -6,11 +6,12 @@ must not train, nor know how lines are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from noisewise import draw, train
-from noisewise.draw._history import MEASURES, History, labels, line, task_of
+from noisewise.draw._history import MEASURES, History, alike, by_task, labels, line, task_of
 from noisewise.papers._recipes import Recipe
 from noisewise.papers._results import Outcome, Results
 
@@ -45,20 +46,23 @@ def picture(recipe: Recipe, found: Results, output: Path, runs: Sequence[train.R
         return draw.dynamics(runs, output)
     from noisewise.draw._figure import write_dynamics
 
-    file = draw.check_figure(output)
-    write_dynamics(_history(recipe, found), file)
+    file, came = draw.check_figure(output), [outcomes for settings in recipe.runs if (outcomes := found.of(settings))]
+    parts = alike({words: _history(part) for words, part in by_task(came, _settings_of).items()})
+    write_dynamics(task_of(list(map(_settings_of, came))), list(parts.items()), file)
     return file
 
 
-def _history(recipe: Recipe, found: Results) -> History:
-    """A line for every run of the recipe that has results, the mean over its seeds."""
-    came = [outcomes for settings in recipe.runs if (outcomes := found.of(settings))]
-    settings = [outcomes[0].settings for outcomes in came]
-    lines = []
+def _history(came: Sequence[Sequence[Outcome]]) -> History:
+    """A line for what came of every run, the mean over its seeds."""
+    settings, lines = list(map(_settings_of, came)), []
     for place, (label, outcomes) in enumerate(zip(labels(settings), came, strict=True)):
         curves = {name: [_over_steps(one, name) for one in outcomes] for name in _shown(outcomes[0])}
         lines.append(line(place, label, len(outcomes), curves))
     return History(task_of(settings), tuple(lines))
+
+
+def _settings_of(outcomes: Sequence[Outcome]) -> Mapping[str, Any]:
+    return outcomes[0].settings
 
 
 def _shown(run: Outcome) -> list[str]:
