@@ -385,7 +385,8 @@ def test_no_word_stands_on_another_or_outside(tmp_path: Path, monkeypatch: pytes
 
 def test_every_task_has_panels_of_its_own_in_which_a_loss_looks_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [("symmetric(0.2)", "mae"), ("symmetric(0.2)", "ce"), ("symmetric(0.4)", "ce"), ("symmetric(0.4)", "gce(q=0.7)")]
-    runs = [_run(tmp_path / f"{place}", {10: 0.5, 20: 0.6}, noise=noise, loss=loss) for place, (noise, loss) in enumerate(asked)]
+    steps = {10: 0.5, 20: 0.6}
+    runs = [_run(tmp_path / f"{place}", steps, noise=noise, loss=loss, data="digits") for place, (noise, loss) in enumerate(asked)]
     found, kept = histories(runs), _drawn(monkeypatch)
     words = _words(draw.dynamics(runs, tmp_path / "x.svg"))
     assert {words: [line.label for line in one.lines] for words, one in found.items()} == {

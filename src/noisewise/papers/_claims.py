@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from noisewise.papers._compared import Compared, compared
-from noisewise.papers._layout import anchor, as_printed, in_words, laid_out, number, reasons
+from noisewise.papers._layout import anchor, in_words, laid_out, ours, reasons, theirs
 from noisewise.papers._recipes import Recipe, available, get
 from noisewise.papers._results import Results, results
 
@@ -117,8 +117,7 @@ def _unexplained(recipe: Recipe, found: Results) -> list[str]:
 
 def _numbers(cells: Sequence[Compared]) -> str:
     differing = laid_out(cells).differing
-    both = ((number(one.ours, one.cell.metric), as_printed(one.cell.value), in_words(one, differing)) for one in cells)
-    return "<br>".join(f"{ours} / {theirs}: {words}" for ours, theirs, words in both)
+    return "<br>".join(f"{ours(one)} / {theirs(one)}: {in_words(one, differing)}" for one in cells)
 
 
 def _cell(recipe: str, row: str, column: str, **settings: Any) -> Where:
