@@ -99,6 +99,20 @@ def test_quoted_text_may_hold_separators_and_lines(tmp_path: Path) -> None:
     assert from_table(path).classes == ("a;b;c", "d;e;f"), "the line of names says what separates"
 
 
+def test_true_and_false_are_numbers_in_a_file_as_in_a_data_frame(frame: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noisewise.data._table._CELLS", 6)  # two rows at a time
+    frame["tame"] = [True, False, False, True]
+    frame.to_csv(tmp_path / "tame.csv", index=False)
+    read_back = read(tmp_path / "tame.csv", **COLUMNS)
+    assert read_back.features == ("width", "height", "tame") and read_back.inputs[:, 2].tolist() == [1.0, 0.0, 0.0, 1.0]
+    assert torch.equal(read_back.inputs, read(frame, **COLUMNS).inputs)
+    text = (tmp_path / "tame.csv").read_text().replace("True", " TRUE").replace("False", "false")
+    (tmp_path / "tame.csv").write_text(text)
+    assert torch.equal(read_back.inputs, read(tmp_path / "tame.csv", **COLUMNS).inputs)
+    (tmp_path / "tame.csv").write_text(text.replace("dog,false", "dog,rather").replace("cat,false", "cat,rather"))
+    refused("column 'tame' of tame.csv, is 'rather', not a number", read, tmp_path / "tame.csv", label="kind", id="name", true_label="truth")
+
+
 def test_numbers_as_labels_are_sorted_as_numbers(tmp_path: Path) -> None:
     path = tmp_path / "numbers.csv"
     path.write_text("x,label\n1,10\n2,9\n3,-1\n")

@@ -20,6 +20,8 @@ from torch import Tensor
 from noisewise.arrays import NO_CLASS
 from noisewise.errors import FEW, InputError, must
 
+_YES_AND_NO = {"true": 1.0, "false": 0.0}
+
 
 @dataclass(frozen=True)
 class Column:
@@ -78,7 +80,7 @@ class Column:
         try:
             array = np.asarray(self.values, dtype=np.float64)
         except (TypeError, ValueError):
-            raise self._first_without_number() from None
+            array = self._yes_and_no()
         with np.errstate(over="ignore"):
             narrow = array.astype(np.float32)
         if not np.isfinite(narrow).all():
@@ -88,9 +90,16 @@ class Column:
             raise self.wrong(number, f"is {self.values[number]!s}, not a finite number", "fill it in or leave the row out")
         return narrow
 
+    def _yes_and_no(self) -> np.ndarray:
+        """The values as numbers, where those that are none are True and False, as a table is written that has them."""
+        try:
+            return np.array([_YES_AND_NO.get(str(value).strip().lower(), value) for value in self.values], dtype=np.float64)
+        except (TypeError, ValueError):
+            raise self._first_without_number() from None
+
     def _first_without_number(self) -> InputError:
         found = self.objects()
-        words = [number for number, value in enumerate(found) if not _is_number(value)]
+        words = [number for number, value in enumerate(found) if not _is_number(value) and str(value).strip().lower() not in _YES_AND_NO]
         naming = "give it as id=… if it names the examples, or " if len(words) == len(found) == len(set(map(str, found))) else ""
         advice = f"{naming}name the columns of numbers with features=[…] and leave this one out, or put numbers in it"
         return self.wrong(words[0], f"is {found[words[0]]!r}, not a number", advice)
