@@ -110,7 +110,7 @@ def test_true_and_false_are_numbers_in_a_file_as_in_a_data_frame(frame: Any, tmp
     (tmp_path / "tame.csv").write_text(text)
     assert torch.equal(read_back.inputs, read(tmp_path / "tame.csv", **COLUMNS).inputs)
     (tmp_path / "tame.csv").write_text(text.replace("dog,false", "dog,rather").replace("cat,false", "cat,rather"))
-    refused("column 'tame' of tame.csv, is 'rather', not a number", read, tmp_path / "tame.csv", label="kind", id="name", true_label="truth")
+    refused("column 'tame' of tame.csv, is 'rather', not a number", read, tmp_path / "tame.csv", **COLUMNS)
 
 
 def test_numbers_as_labels_are_sorted_as_numbers(tmp_path: Path) -> None:
@@ -746,7 +746,11 @@ def test_a_hugging_face_data_set_of_numbers_is_read() -> None:
     vectors = datasets.Dataset.from_dict({"v": [[1.0, 2.0], [3.0, 4.0]], "x": [5.0, 6.0], "label": [0, 1]})
     assert read(vectors, features=["v", "x"]).inputs.tolist() == [[1, 2, 5], [3, 4, 6]]
     refused("Row 0, column 'word' of the data set, is 'a', not a number", read, source, features=["word"])
-    refused("'features' parameter of from_hf must be given", read, source)
+    assert torch.equal(read(vectors, features="v").inputs, read(vectors, features=["v"]).inputs)
+    refused("must be given, or else image, as not exactly one of the columns x, y, word, label holds images", read, source)
+    tokens = datasets.Dataset.from_dict({"input_ids": [[1, 2], [3, 4], [5]], "label": [0, 1, 0]})
+    message = "Row 2, column 'input_ids' of the data set, has 1 values and row 0 has 2; pad them or cut them to one length."
+    refused(message, read, tokens, features="input_ids")
 
 
 @pytest.fixture

@@ -73,6 +73,7 @@ class Column:
 
     def numbers(self) -> np.ndarray:
         """The values as finite numbers, float32."""
+        self._check_one_length()
         if getattr(getattr(self.values, "dtype", None), "kind", "") in ("M", "m"):
             raise self.wrong(0, f"is {self.values[0]!s}, a time and not a number", "leave the column out, or count from a day of your own")
         if np.iscomplexobj(self.values):
@@ -89,6 +90,15 @@ class Column:
                 raise self.wrong(number, f"is {self.values[number]!s}, too large for a float32", "scale the column, or leave the row out")
             raise self.wrong(number, f"is {self.values[number]!s}, not a finite number", "fill it in or leave the row out")
         return narrow
+
+    def _check_one_length(self) -> None:
+        """Refuse vectors of several lengths, such as texts as the tokens they are made of."""
+        if not isinstance(self.values, list) or not self.values or not isinstance(self.values[0], list):
+            return
+        length = len(self.values[0])
+        for number, value in enumerate(self.values):
+            if isinstance(value, list) and len(value) != length:
+                raise self.wrong(number, f"has {len(value)} values and row 0 has {length}", "pad them or cut them to one length")
 
     def _yes_and_no(self) -> np.ndarray:
         """The values as numbers, where those that are none are True and False, as a table is written that has them."""

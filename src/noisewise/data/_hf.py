@@ -13,7 +13,7 @@ from noisewise.data._column import Column, encode
 from noisewise.data._dataset import Dataset
 from noisewise.data._decoder import to_rgb
 from noisewise.data._folder import one_size
-from noisewise.errors import InputError, must, unknown
+from noisewise.errors import InputError, listed, must, unknown
 
 
 def from_hf(
@@ -32,7 +32,7 @@ def from_hf(
     Args:
         dataset: one split, as `datasets.load_dataset(…, split="train")` gives it.
         label: the column of labels.
-        features: the columns of numbers to learn from.
+        features: the columns of numbers to learn from, or of vectors of one length.
         image: the column of images to learn from; by default the column of images there is, unless features are named.
         id: a column that names every example, each once.
         true_label: a column of labels known to be right.
@@ -47,6 +47,7 @@ def from_hf(
     if not len(dataset):
         raise must("dataset", "from_hf", "a data set with at least one row", dataset)
     source = dataset.with_format(None)
+    features = [features] if isinstance(features, str) else features
     for name in (label, image, id, true_label, *(features or ())):
         if name is not None and name not in source.column_names:
             raise unknown("column of the data set", name, source.column_names)
@@ -63,7 +64,8 @@ def from_hf(
         columns = (_column(source, name).numbers() for name in features)  # of numbers, or of vectors
         inputs = torch.from_numpy(np.concatenate([values.reshape(len(values), -1) for values in columns], 1))
     else:
-        raise must("features", "from_hf", "given, or else image, as there is not exactly one column of images", features)
+        wanted = f"given, or else image, as not exactly one of the columns {listed(source.column_names)} holds images"
+        raise must("features", "from_hf", wanted, features)
     return Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=str(getattr(source, "builder_name", None) or "hf"))
 
 
