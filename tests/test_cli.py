@@ -1,5 +1,6 @@
 """The command line as a user meets it: what it prints, what it writes, and the one sentence when something is wrong."""
 
+import errno
 import json
 import os
 import subprocess
@@ -177,6 +178,34 @@ def test_a_name_too_long_for_a_file_is_answered_in_short(command: list[str], tmp
     failed = run(app, [*command, 300 * "a"])
     assert failed.exit_code == 2 and failed.stderr.startswith("noisewise: The file 'aaa") and len(failed.stderr) < 200
     assert failed.stderr.endswith("cannot be used (File name too long).\n") and not list(tmp_path.iterdir())
+
+
+def test_a_file_one_may_not_read_is_answered_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Denied by hand, because an administrator may read every file."""
+    (tmp_path / "pets.csv").write_text("width,label\n1,cat\n2,dog\n")
+    opened = Path.open
+
+    def denied(path: Path, *args: object, **options: object) -> object:
+        if path.name in ("pets.csv", "settings.json"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *args, **options)  # type: ignore[call-overload]
+
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "settings.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Path, "open", denied)
+    failed = run(app, ["audit", "pets.csv"])
+    assert (failed.exit_code, failed.stderr) == (
+        2,
+        "noisewise: The file 'pets.csv' cannot be read (Permission denied); see that you may read it.\n",
+    )
+
+    def read() -> None:
+        (tmp_path / "run" / "settings.json").open()
+
+    monkeypatch.setattr("noisewise.describe.table", read)
+    failed = run(app, ["losses"])
+    assert failed.exit_code == 2 and failed.stderr.endswith("settings.json' cannot be used (Permission denied).\n")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which only Linux has")

@@ -27,7 +27,7 @@ _FLAGS["features"] = "--feature"
 AsJson = Annotated[bool, typer.Option("--json", help="Print plain data for machines.")]
 
 
-_NOT_OURS = (errno.ENAMETOOLONG, errno.ENOSPC)
+_NOT_OURS = (errno.ENAMETOOLONG, errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS)
 """What a file system refuses wherever it is asked, and no check can know beforehand."""
 
 

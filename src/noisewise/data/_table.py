@@ -160,7 +160,11 @@ def _from_file(path: Path, parts: Collection[str]) -> dict[str, Column]:
 
 
 def _csv(path: Path, parts: Collection[str]) -> dict[str, Column]:
-    with path.open("rb") as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
+    try:
+        opened = path.open("rb")
+    except OSError as error:
+        raise InputError(f"The file {path.name!r} cannot be read ({error.strerror}); see that you may read it.") from None
+    with opened as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
         try:
             return _from_lines(text, path.name, parts)
         except UnicodeDecodeError as error:
