@@ -97,6 +97,14 @@ def test_averages_are_over_the_seeds_of_one_loss_and_the_best_mean_wins(facts) -
         )
 
 
+def test_of_runs_that_are_level_none_is_best(tmp_path: Path) -> None:
+    run = fit("linear", "digits", loss="ce", epochs=1, folder=tmp_path / "ce", device="cpu")
+    again = retrain(run, correct(audit(run), decisions={}), folder=tmp_path / "again")
+    facts = gather([run.path, again.path], title="t")
+    assert "are level" in facts["verdict"][0]["text"]
+    assert [group["winner"] for group in facts["groups"]] == [False, False]
+
+
 def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(tmp_path: Path) -> None:
     for rate in (0.1, 0.01):
         fit("linear", "digits", epochs=1, optimiser=f"sgd(lr={rate})", folder=tmp_path / str(rate), device="cpu")

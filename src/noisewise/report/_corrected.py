@@ -59,7 +59,7 @@ def _facts(label: str, runs: Sequence[Reading], by_label: Mapping[str, Sequence[
         "label": label,
         "text": _judgement(runs)[1],
         "notes": list(_notes(runs, [run for run in runs if found[run.folder] is None])),
-        "measures": list(_measures(runs)),
+        "measures": [one for one in _measures(runs) if one["before"] is not None or one["after"] is not None],
         "classes_title": title,
         "classes": classes,
     }

@@ -152,7 +152,7 @@ def _standing(label: str, runs: Sequence[Reading]) -> Standing:
 
 
 def _groups(number: int, by_loss: Mapping[str, Sequence[Reading]], standings: Sequence[Standing]) -> Iterator[Group]:
-    best = winner(standings)
+    best = None if is_tie(standings) else winner(standings)
     for standing, same in zip(standings, by_loss.values(), strict=True):
         yield {
             "task": number,
