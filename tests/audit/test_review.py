@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from noisewise import InputError
+from noisewise import InputError, fit
 from noisewise.audit import audit
 from noisewise.audit._examples import picture
 from noisewise.correct import correct, read_decisions, review
@@ -121,6 +121,18 @@ def test_names_are_shown_letter_by_letter(browser, tmp_path):
     page.goto(review(audit(folder), tmp_path / "review.html").as_uri())
     assert page.text_content("#given") == bad and page.title() == "Review of run"
     page.close()
+
+
+def test_the_values_of_a_table_stand_beside_the_names_of_its_columns(browser, tmp_path):
+    rng = np.random.default_rng(0)
+    kinds = [("cat", "dog")[row % 2] for row in range(200)]
+    rows = [f"{rng.normal(6 * (kind == 'dog')):.3f},7,{kinds[row + 1] if row % 10 == 0 else kind}" for row, kind in enumerate(kinds)]
+    (tmp_path / "pets.csv").write_text("\n".join(["width,day,label", *rows]))
+    fit("mlp", tmp_path / "pets.csv", epochs=15, folder=tmp_path / "run", device="cpu")
+    page = browser.new_page()
+    page.goto(review(tmp_path / "run", tmp_path / "review.html").as_uri())
+    width, day = page.inner_text("#values").split("\n")
+    assert width.startswith("width: ") and day == "day: 7"
 
 
 def test_a_run_without_doubtful_labels_has_nothing_to_review(tmp_path):

@@ -10,6 +10,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,9 @@ from torch.nn import functional
 from costs import with_peak
 from noisewise import Recorder, compare, fit
 from noisewise.audit import audit
+from noisewise.audit._examples import features
 from noisewise.correct import correct, retrain
-from noisewise.data import Dataset, load
+from noisewise.data import Dataset, load, read
 from noisewise.errors import InputError
 from noisewise.report import _gather, report
 from noisewise.report._doubtful import _matrices
@@ -420,6 +422,18 @@ def test_without_true_labels_the_page_says_so_and_shows_the_rest(tmp_path: Path)
     assert facts["tasks"][0]["doubt"]["examples"][0]["fields"][0][0] == "features"
     values = facts["tasks"][0]["doubt"]["examples"][0]["fields"][0][1]
     assert values in run.report(tmp_path / "page.html").read_text(), "fit(…).report() shows the arrays it was given"
+
+
+def test_the_values_of_a_table_stand_under_the_names_of_its_columns(tmp_path: Path) -> None:
+    rows = [f"{row % 2 + row / 100},{row},{'dog' if row % 2 else 'cat'}" for row in range(40)]
+    (tmp_path / "pets.csv").write_text("\n".join(["width,day,label", *rows]))
+    pets = read(tmp_path / "pets.csv")
+    run = fit("linear", pets, epochs=2, folder=tmp_path / "run", device="cpu")
+    first, *_ = gather([run.path], title="t")["tasks"][0]["doubt"]["examples"]
+    row = int(first["id"].removeprefix("example "))
+    assert first["fields"] == [["width", f"{pets.inputs[row, 0]:.4g}"], ["day", str(row)]]
+    wide = replace(pets, inputs=pets.inputs[:, :1].expand(-1, 30), features=tuple(f"column {place}" for place in range(30)))
+    assert features(wide, 0)[-2:] == [["column 19", "0"], ["…", ""]]
 
 
 def test_runs_are_reported_on_as_objects_with_the_data_all_of_them_hold(tmp_path: Path) -> None:

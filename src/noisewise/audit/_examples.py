@@ -27,7 +27,8 @@ from noisewise.train._sources import as_before, recorded_sources
 
 Names = TypeVar("Names", Whole, list[str])
 
-_VALUES = 8  # of a row of features
+_VALUES = 8  # of a row of features that have no names
+_NAMED = 20  # of one whose features have
 
 
 def numbers_of(record: Record) -> Whole:
@@ -139,9 +140,17 @@ def _as_bytes(pixels: Tensor) -> Tensor:
     return (255 * (pixels - low) / (high - low).clamp_min(1e-12)).round().to(torch.uint8)
 
 
-def features(examples: Dataset, row: int) -> list[str]:
-    """The first values of an example that is a row of features, and "…" for the rest; nothing if it is none."""
+def features(examples: Dataset, row: int) -> list[list[str]]:
+    """The first values of an example that is a row of features, as pairs of name and value; nothing if it is none.
+
+    Those without names are one pair together. Where there are more, the last is "…".
+    """
     if isinstance(examples, Stream) or examples.inputs.ndim != 2:
         return []
-    values = [f"{value:.4g}" for value in examples.inputs[row, :_VALUES].tolist()]
-    return values if examples.inputs.shape[1] <= _VALUES else [*values, "…"]
+    shown = _VALUES if examples.features is None else _NAMED
+    values = [f"{value:.4g}" for value in examples.inputs[row, :shown].tolist()]
+    more = examples.inputs.shape[1] > shown
+    if examples.features is None:
+        return [["features", ", ".join([*values, "…"] if more else values)]]
+    pairs = [[name, value] for name, value in zip(examples.features, values, strict=False)]
+    return [*pairs, ["…", ""]] if more else pairs

@@ -68,7 +68,7 @@ function show() {
   if (card.image) at("image").src = card.image;
   at("image").alt = `Example ${card.id}`;
   at("values").hidden = !card.values.length;
-  at("values").textContent = card.values.join(", ");
+  at("values").textContent = card.values.map(([name, value]) => (value ? `${name}: ${value}` : name)).join("\n");
   draw(card.margins);
 }
 

@@ -89,15 +89,10 @@ def _cards(run: Reading, found: Audit, worst: NDArray[Any], examples: Dataset | 
             "chance": float(1 - found.quality[place]),
             "margins": histories[row].tolist(),
             "image": None if examples is None else picture(examples, row, side=_SIDE),
-            "fields": [] if examples is None else _fields(examples, row),
+            "fields": [] if examples is None else features(examples, row),
         }
         for row, place in enumerate(worst.tolist())
     ]
-
-
-def _fields(examples: Dataset, row: int) -> list[list[str]]:
-    values = features(examples, row)
-    return [["features", ", ".join(values)]] if values else []
 
 
 def _matrices(run: Reading, found: Audit) -> list[Matrix]:
