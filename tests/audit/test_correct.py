@@ -381,6 +381,20 @@ def test_a_run_that_stopped_early_is_trained_again_as_long_as_it_was(tmp_path, l
     assert len(longer.metrics) == 30
 
 
+def test_a_test_set_in_memory_is_that_of_the_new_run_and_one_that_is_gone_is_missed_before_training(tmp_path):
+    inputs, labels = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    run = fit("linear", (inputs, labels), test=(inputs[:20], labels[:20]), epochs=2, folder=tmp_path / "run", device="cpu")
+    unchanged = correct(audit(run), decisions={})
+    assert retrain(run, unchanged).dynamics.accuracy == run.dynamics.accuracy is not None
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    said = "does not say where its test set came from, so the new one is not tested"
+    with pytest.warns(UserWarning, match=said), pytest.raises(KeyboardInterrupt):
+        retrain(run.path, unchanged, data=(inputs, labels), folder=tmp_path / "again", watch=stop)
+
+
 def test_a_correction_says_which_classes_it_leaves_empty(tmp_path):
     training = [(epoch, [2.0, -2.0, 1.0], [0, 0, 0]) for epoch in range(1, 9)]
     found = audit(write_run(tmp_path / "run", [0, 1, 0], training=training, classes=3, loss="ce"))

@@ -277,7 +277,5 @@ def _retrain(folder: Path, correction: Any, into: Path | None, data: Any, test: 
     with trained("training again on the corrected labels") as bar:
         again = retrain(run, correction, data=data, test=test, folder=into, watch=bar)
     before, after = run.dynamics.accuracy, again.dynamics.accuracy
-    if before is not None and after is None:
-        say("the run does not say where its test set came from, so the new one was not tested; give --test to test it.")
     compared = "" if before is None else f"{percent(before)} before, "
     return [*([] if after is None else [f"test accuracy {compared}{percent(after)} after correction"]), str(again.path)]

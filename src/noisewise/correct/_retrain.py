@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def retrain(
         run: the run whose labels were corrected, or its folder.
         correction: the labels.
         data: what it was trained on; by default where it says it read them.
-        test: what to test on; by default where the run says it read its test set. An official data set brings its own.
+        test: what to test on; by default what the run was tested on, where it is at hand or the run says it read it. An official data
+            set brings its own.
         folder: of the new run; by default the old one's with "-corrected" behind it. The labels are kept in it, and where they
             came from, so that a report sets the two runs side by side.
         watch: called after every step, as by `fit`.
@@ -73,8 +75,13 @@ def retrain(
     sources = recorded_sources(run.provenance, before if earlier is None else earlier.settings)
     if test is None and sources["test"] is not None:
         test = read(**sources["test"])
+    elif test is None and run.test is not None:
+        test = run.test
     elif test is None and sources["train"] is not None and is_official(sources["train"]["source"]):
         test = read(**{**sources["train"], "split": "test"})
+    elif test is None and "test" in run.provenance["data"]:
+        why = f"The run in {str(run.path)!r} does not say where its test set came from, so the new one is not tested"
+        warnings.warn(f"{why}; give it with test=… or --test.", stacklevel=2)
     otherwise = {**_OTHERWISE, **({} if "loss" in settings else _without_forward(before["loss"]))}
     asked = {**before, **otherwise, **_as_long(run), **settings}
     model, _ = asked.pop("model"), asked.pop("data")

@@ -141,14 +141,14 @@ def train_all(
     """Train any tasks on the same data, each with the model its settings name; see `compare`."""
     failures = train_each(tasks, data, test=test, jobs=jobs, watch=watch)
     if failures:
-        raise RunsFailedError(*told_of(tasks, failures, data))
-    return Runs(Run(task.folder, data=data) for task in tasks)
+        raise RunsFailedError(*told_of(tasks, failures, data, test))
+    return Runs(Run(task.folder, data=data, test=test) for task in tasks)
 
 
-def told_of(tasks: Sequence[Task], failures: Mapping[int, str], data: Any = None) -> tuple[str, Runs]:
+def told_of(tasks: Sequence[Task], failures: Mapping[int, str], data: Any = None, test: Any = None) -> tuple[str, Runs]:
     """What to say of tasks some of which failed, and the runs of the others."""
     place, why = next(iter(failures.items()))
-    finished = Runs(Run(task.folder, data=data) for other, task in enumerate(tasks) if other not in failures)
+    finished = Runs(Run(task.folder, data=data, test=test) for other, task in enumerate(tasks) if other not in failures)
     return f"{len(failures)} of {len(tasks)} runs failed; the first, {in_short(tasks[place].settings.loss)}: {why}", finished
 
 

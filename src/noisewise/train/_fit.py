@@ -128,7 +128,7 @@ def train(
         if isinstance(model, nn.Module):
             warn_of_another_start(target, model, origin["start"])
         if target.status()["state"] == "finished":
-            return _finished(Run(target.path, data=data), model, place)
+            return _finished(Run(target.path, data=data, test=test), model, place)
     target.check_free()
     check_apart(target.path, sources)
     if isinstance(model, nn.Module) and not target.exists() and was_trained(model):
@@ -142,7 +142,7 @@ def train(
             if isinstance(model, nn.Module):
                 mark_trained(model)
         wait_for_all()
-    return Run(target.path, data=data)
+    return Run(target.path, data=data, test=test)
 
 
 def _finished(run: Run, model: str | nn.Module, place: torch.device) -> Run:

@@ -29,11 +29,12 @@ class Run:
     Args:
         folder: the run folder; it may come from another machine.
         data: what it was trained on, where that is at hand; `report` shows examples from it.
+        test: what it was tested on, where that is at hand; a run on corrected labels is tested on it too.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, data: Any = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, data: Any = None, test: Any = None) -> None:
         self._folder = RunFolder(folder)
-        self.data = data
+        self.data, self.test = data, test
         self.settings = settings_of(self._folder)
 
     @property
