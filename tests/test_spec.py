@@ -1,6 +1,7 @@
 """Spec strings: what they can say, what they refuse, and that they run nothing."""
 
 import pytest
+import torch
 
 import noisewise
 from noisewise import InputError
@@ -99,6 +100,8 @@ def test_something_that_is_no_spec_is_refused():
     for wrong in (None, 3, ["ce"], noisewise.losses.CE):
         with pytest.raises(InputError, match="spec string or a Loss"):
             noisewise.get(wrong)
+    with pytest.raises(InputError, match=r"Got CrossEntropyLoss instead; torch's own is 'ce'\."):
+        noisewise.get(torch.nn.CrossEntropyLoss())
 
 
 def test_a_setting_given_twice_is_refused():

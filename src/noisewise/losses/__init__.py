@@ -11,6 +11,8 @@ import importlib
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
+from torch.nn import CrossEntropyLoss
+
 from noisewise.errors import InputError
 from noisewise.losses._base import CONTRACT, Loss, MarginLoss, registry
 from noisewise.losses._normalising import Accumulation
@@ -31,6 +33,7 @@ if TYPE_CHECKING:  # the classes are found at run time, one file each
 
 
 available = registry.available
+_THEIRS: dict[type, str] = {CrossEntropyLoss: "; torch's own is 'ce'"}
 
 
 def get(spec: str | Loss, **settings: Any) -> Loss:
@@ -45,7 +48,7 @@ def get(spec: str | Loss, **settings: Any) -> Loss:
         0.3*nce(reduction='sum') + 0.7*mae(reduction='sum')
     """
     if not isinstance(spec, str | Loss):
-        raise InputError(f"A loss is given as a spec string or a Loss. Got {type(spec).__name__} instead.")
+        raise InputError(f"A loss is given as a spec string or a Loss. Got {type(spec).__name__} instead{_THEIRS.get(type(spec), '')}.")
     contract = {key: settings.pop(key) for key in CONTRACT if key in settings and isinstance(spec, str)}
     loss: Loss = registry.get(spec, **settings)
     for key, value in contract.items():

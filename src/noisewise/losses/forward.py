@@ -8,13 +8,15 @@ from torch import Tensor
 from noisewise.arrays import Floats
 from noisewise.errors import InputError, must
 from noisewise.exact import seen_finite
-from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss
+from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss, registry
 from noisewise.noise import ClassNoise, Matrix, Noise, NoNoise, matrix_of
 from noisewise.noise import registry as noises
 from noisewise.spec import setting
 
 
 def _of_the_class(value: Any) -> Noise:
+    if isinstance(value, Loss) or (isinstance(value, str) and value.partition("(")[0].strip() in registry.available()):
+        raise must("noise", "Forward", "the noise, which stands before the loss, as in forward('symmetric(0.4)', loss=ce)", value)
     matrix: Any = value.detach().cpu() if isinstance(value, Tensor) else value
     noise = noises.get(value) if isinstance(value, str | Noise) else Matrix(matrix)
     if not all(isinstance(part, ClassNoise | NoNoise) for part in noise.parts):
