@@ -547,7 +547,22 @@ def test_a_model_that_cannot_be_is_refused_before_anything_is_written(tmp_path):
     reason = r"shaped \(2, 8\): mat1 and mat2 shapes cannot be multiplied \(2x8 and 5x3\)\. Give a model that takes such inputs"
     with pytest.raises(InputError, match=f"The model Linear cannot score inputs {reason}"):
         fit(nn.Linear(5, 3), clusters(), folder=tmp_path / "run", **QUICK)
+    words = (torch.arange(240).reshape(30, 8) % 9, torch.arange(30) % 3)
+    with pytest.raises(InputError, match="where they are numbers of words or the like, normalise=False leaves them unscaled"):
+        fit(Words(), words, folder=tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()
+    assert fit(Words(), words, folder=tmp_path / "run", normalise=False, **QUICK).state == "finished"
+
+
+class Words(nn.Module):
+    """Takes examples of whole numbers, as every data set holds them: as float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vectors = nn.Embedding(9, 3)
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        return self.vectors(numbers.long()).mean(1)
 
 
 def normalising():

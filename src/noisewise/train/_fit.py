@@ -263,7 +263,7 @@ class _Training:
         channels_last = lay_channels_last(self.model, made("none", True)(first))
         training, testing = (made(augment, channels_last) for augment in (settings.augment, "none"))
         for prepare in (testing, training):
-            check_scores(self.model, settings.model, prepare(first), classes)
+            check_scores(self.model, settings.model, prepare(first), classes, scaled=settings.normalise)
         smallest = smallest_part(settings.batch_size, settings.accumulate * self.world)
         check_training(self.model, settings.model, training(first[:smallest]), classes)
         return training, testing

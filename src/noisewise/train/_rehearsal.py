@@ -44,16 +44,16 @@ def lay_channels_last(model: nn.Module, inputs: Tensor) -> bool:
     return True
 
 
-def check_scores(model: nn.Module, name: str, inputs: Tensor, classes: int) -> None:
-    """Refuse a model that does not give one score per class when it is tested."""
+def check_scores(model: nn.Module, name: str, inputs: Tensor, classes: int, *, scaled: bool) -> None:
+    """Refuse a model that does not give one score per class when it is tested, on inputs that may have been scaled."""
     try:
         scores = scored(model, inputs)
     except InputError:
         raise
     except Exception as error:
-        raise InputError(
-            f"The model {name} cannot score inputs shaped {tuple(inputs.shape)}: {reason(error)}. Give a model that takes such inputs."
-        ) from error
+        words = "; where they are numbers of words or the like, normalise=False leaves them unscaled"
+        advice = f"Give a model that takes such inputs{words if scaled and isinstance(error, IndexError) else ''}"
+        raise InputError(f"The model {name} cannot score inputs shaped {tuple(inputs.shape)}: {reason(error)}. {advice}.") from error
     _check_shape(scores, len(inputs), classes)
 
 
