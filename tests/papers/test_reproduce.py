@@ -21,7 +21,7 @@ from noisewise import papers
 from noisewise.cli import app
 from noisewise.cli._reproduce import _status
 from noisewise.errors import InputError
-from noisewise.papers import Cell, Compared, Portion, Recipe, Results, available, compared, get
+from noisewise.papers import Cell, Compared, Portion, Recipe, Results, _reproduce, available, compared, get
 from noisewise.papers._again import Again
 from noisewise.papers._identity import key
 from noisewise.papers._plan import QUICK
@@ -455,6 +455,45 @@ def test_a_run_that_another_call_trained_meanwhile_did_not_fail(tmp_path: Path) 
 
         done = papers.reproduce(plan, watch=watch)
     assert len(failed) == 1 and {one.cell.words for one in done.cells if one.ours is not None} == {"CCE", "MAE", "IMAE"}
+
+
+def _while_held(plan: papers.Plan, place: int, then: Callable[[], Any]) -> papers.Reproduction:
+    """Reproduce while another call trains one of the runs, which ends, and does what is given, before the last run is trained."""
+    with ExitStack() as in_use:
+        in_use.enter_context(RunFolder(plan.tasks[place].folder).held())
+
+        def watch(progress: Any) -> None:
+            if progress.place == len(plan.tasks) - 1 and progress.step == 1:
+                in_use.close()
+                then()
+
+        return papers.reproduce(plan, watch=watch)
+
+
+def _words(done: papers.Reproduction) -> set[str]:
+    return {one.cell.words for one in done.cells if one.ours is not None}
+
+
+def test_a_run_that_another_call_trained_and_has_not_written_down_yet_is_among_the_numbers(tmp_path: Path) -> None:
+    plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path)
+    done = _while_held(plan, 1, lambda: plan.tasks[1].train(*_data("cifar10", plan), watch=lambda step, steps: None))
+    assert _words(done) == {"CCE", "MAE", "IMAE"} and len(done.runs) == 3
+
+
+def test_a_run_that_is_missing_in_what_came_out_failed_even_if_another_call_trains_it_by_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path)
+    report = _reproduce.report
+
+    def after_another(*arguments: Any, **options: Any) -> Path:
+        plan.tasks[1].train(*_data("cifar10", plan), watch=lambda step, steps: None)
+        return report(*arguments, **options)
+
+    monkeypatch.setattr(_reproduce, "report", after_another)
+    with pytest.raises(papers.RecipeFailedError, match=r"1 of 3 runs failed; the first, 0\.5\*mae: .* is in use") as failed:
+        _while_held(plan, 1, lambda: None)
+    assert _words(failed.value.done) == {"CCE", "IMAE"} and _words(papers.reproduce(plan)) == {"CCE", "MAE", "IMAE"}
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

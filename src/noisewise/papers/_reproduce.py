@@ -94,14 +94,15 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
     _check_files(plan)
     sets = {name: _data(name, plan) for name in dict.fromkeys(task.settings.data for task in plan.tasks)}
     _check_tasks(plan, sets)
-    book, known = _Book(plan), Results(Portion.all_in(plan.folder))
-    book.enter(*(run for run in plan.finished() if not known.holds(run.settings.as_json(), run.settings.seed, retrained=is_done(run.path))))
+    book = _Book(plan)
+    book.enter_what_nobody_did()
     try:
         failures = _train(plan, sets, jobs or (1 if plan.quick else None), watch, book)
     finally:
         book.write()
+    # Another call may have trained it. What comes out is read after this: nothing that is taken to be there is missing in it.
+    failures = {place: why for place, why in failures.items() if not _is_there(plan.tasks[place])}
     done = _came_out(plan, book)
-    failures = {place: why for place, why in failures.items() if not _is_there(plan.tasks[place])}  # another call may have trained it
     if failures:
         raise RecipeFailedError(*told_of(plan.tasks, failures), done)
     return done
@@ -151,8 +152,8 @@ def _is_there(task: Task) -> bool:
 
 
 def _came_out(plan: Plan, book: _Book) -> Reproduction:
-    """Ours beside theirs, from all results there are now: other calls may have written some."""
-    runs = plan.finished()
+    """Ours beside theirs, from all results there are now: other calls may have written some, and not yet all of their runs."""
+    runs = book.enter_what_nobody_did()
     found = Results((*plan.held.portions, *Portion.all_in(plan.folder)))
     cells = tuple(compared(plan.recipe, found, quick=plan.quick))
     return Reproduction(plan.recipe, cells, tuple(runs), found, _write(plan, runs, book, found))
@@ -184,6 +185,13 @@ class _Book:
             self._runs[key(run.settings.as_json()), run.settings.seed] = Outcome.of(run)
         self.portion = replace(self.portion, runs=tuple(self._runs.values()), seconds=self._seconds())
         self.write()
+
+    def enter_what_nobody_did(self) -> list[train.Run]:
+        """Write down the finished runs of the folder that no portion in it has; return all of them."""
+        runs, known = self._plan.finished(), Results(Portion.all_in(self._plan.folder))
+        held = (known.holds(run.settings.as_json(), run.settings.seed, retrained=is_done(run.path)) for run in runs)
+        self.enter(*(run for run, is_held in zip(runs, held, strict=True) if not is_held))
+        return runs
 
     def _seconds(self) -> float:
         """The time so far; a call that trains nothing takes none."""
