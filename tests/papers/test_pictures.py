@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,16 @@ def test_results_draw_the_lines_that_the_folders_do(small_data: None, tmp_path: 
         for name, course in ours.courses.items():
             np.testing.assert_array_equal(course.steps, theirs.courses[name].steps)
             np.testing.assert_allclose(course.mean, theirs.courses[name].mean, rtol=1e-3)
+
+
+def test_a_quick_try_is_drawn_from_quick_runs_alone(small_data: None, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"only": "model=resnet20,loss=ce", "quick": True}
+    done = papers.reproduce(papers.plan(get("imae/figure4"), held=results(), output=tmp_path / "here", **asked))
+    drawn = done.files["picture"].read_text()
+    assert "cifar10, resnet20" in drawn and "resnet56" not in drawn, "and not from results of full size"
+    held = results(done.files["results"])
+    elsewhere = papers.reproduce(papers.plan(get("imae/figure4"), held=held, output=tmp_path / "elsewhere", **asked))
+    assert not elsewhere.runs and "cifar10, resnet20" in elsewhere.files["picture"].read_text()
 
 
 def test_seeds_are_a_mean_with_its_spread() -> None:

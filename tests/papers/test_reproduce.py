@@ -315,6 +315,7 @@ def test_results_from_elsewhere_fill_the_table_and_train_nothing(tmp_path: Path)
     done = _run(*asked, "-o", tmp_path / "here", "--with", tmp_path / "there")
     assert not list((tmp_path / "here").iterdir())
     assert "| 63.3" in done.stdout and "6 of the paper's numbers have none of ours" in done.stdout and "time: " in done.stdout
+    assert "Its numbers say nothing about the paper's." in done.stderr, "whoever trained them"
     refused = _run(*asked, "--with", tmp_path / "here", code=2).stderr
     assert refused.startswith("noisewise: There are no results in ")
 

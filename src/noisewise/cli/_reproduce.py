@@ -122,7 +122,7 @@ def _tell(done: Reproduction, quick: bool, as_json: bool) -> None:
         print_json(_as_json(done, quick))
         return
     _show(done, quick)
-    if quick and done.runs:
+    if quick and done.recipe.runs:
         say("this was a quick try: a few examples and steps. Its numbers say nothing about the paper's.")
 
 

@@ -12,13 +12,14 @@ from typing import Any
 
 from noisewise import draw, train
 from noisewise.draw._history import MEASURES, History, alike, by_task, labels, line, task_of
+from noisewise.papers._plan import as_trained
 from noisewise.papers._recipes import Recipe
 from noisewise.papers._results import Outcome, Results
 
 
-def can_draw(recipe: Recipe, found: Results) -> bool:
+def can_draw(recipe: Recipe, found: Results, *, quick: bool = False) -> bool:
     """Whether results are enough for the picture of a recipe."""
-    return recipe.losses is not None or (recipe.picture == "dynamics" and any(map(found.of, recipe.runs)))
+    return recipe.losses is not None or (recipe.picture == "dynamics" and any(_came(recipe, found, quick)))
 
 
 def picture_file(recipe: Recipe) -> str:
@@ -26,7 +27,7 @@ def picture_file(recipe: Recipe) -> str:
     return f"figures/{recipe.id.replace('/', '-')}.svg"
 
 
-def picture(recipe: Recipe, found: Results, output: Path, runs: Sequence[train.Run] = ()) -> Path:
+def picture(recipe: Recipe, found: Results, output: Path, runs: Sequence[train.Run] = (), *, quick: bool = False) -> Path:
     """Draw the figure that a recipe is.
 
     Args:
@@ -34,6 +35,7 @@ def picture(recipe: Recipe, found: Results, output: Path, runs: Sequence[train.R
         found: results.
         output: the file.
         runs: those whose folders are there. They are drawn unless results have more of them.
+        quick: whether to draw runs of the size that only shows that all works.
 
     Returns:
         The file that was written.
@@ -42,14 +44,19 @@ def picture(recipe: Recipe, found: Results, output: Path, runs: Sequence[train.R
         return draw.curves(list(recipe.losses.values()), output, classes=recipe.classes)
     if recipe.picture == "margins":
         return draw.margins(runs, output)
-    if len(runs) >= sum(len(found.of(settings)) for settings in recipe.runs):
+    if len(runs) >= sum(map(len, _came(recipe, found, quick))):
         return draw.dynamics(runs, output)
     from noisewise.draw._figure import write_dynamics
 
-    file, came = draw.check_figure(output), [outcomes for settings in recipe.runs if (outcomes := found.of(settings))]
+    file, came = draw.check_figure(output), _came(recipe, found, quick)
     parts = alike({words: _history(part) for words, part in by_task(came, _settings_of).items()})
     write_dynamics(task_of(list(map(_settings_of, came))), list(parts.items()), file)
     return file
+
+
+def _came(recipe: Recipe, found: Results, quick: bool) -> list[list[Outcome]]:
+    """What the runs of a recipe that have results came to, for every seed."""
+    return [outcomes for settings in recipe.runs if (outcomes := found.of(as_trained(settings, quick)))]
 
 
 def _history(came: Sequence[Sequence[Outcome]]) -> History:

@@ -282,8 +282,8 @@ def _write(plan: Plan, runs: Sequence[train.Run], book: _Book, found: Results) -
     results = book.write()
     if results is not None:
         written["results"] = results
-    if can_draw(plan.recipe, found) or (plan.recipe.picture is not None and runs):
-        written["picture"] = picture(plan.recipe, found, _picture_file(plan.recipe, plan.folder), runs)
+    if can_draw(plan.recipe, found, quick=plan.quick) or (plan.recipe.picture is not None and runs):
+        written["picture"] = picture(plan.recipe, found, _picture_file(plan.recipe, plan.folder), runs, quick=plan.quick)
     if runs:
         title = f"{plan.recipe.words}: {plan.recipe.caption}" + (" (a quick try, not the paper's size)" if plan.quick else "")
         again = [second(run.path) for run in runs if is_done(run.path)]
