@@ -14,10 +14,12 @@ import torch
 from made import outcome
 
 from noisewise import fit, papers
+from noisewise.cli._reproduce import _as_json
 from noisewise.errors import InputError
 from noisewise.papers import Outcome, Portion, Results, available, compared, get, results
 from noisewise.papers._identity import key
-from noisewise.papers._layout import spent, took
+from noisewise.papers._layout import spent, took, trained_for
+from noisewise.papers._plan import QUICK
 from noisewise.train import Settings
 
 RUN = {"data": "digits", "model": "mlp", "loss": "ce", "epochs": 3}
@@ -41,6 +43,8 @@ def test_of_the_same_run_the_newest_counts(tmp_path: Path) -> None:
 def test_a_portion_that_is_found_twice_takes_its_time_once(tmp_path: Path) -> None:
     first, then = (_portion("2031-01-05T00:00:00+00:00", outcome(RUN, final=0.5), seconds=seconds) for seconds in (60.0, 90.0))
     assert Results([then, first]).portions == (then,)
+    begun = replace(then, runs=())  # a copy from the same tenth of a second, before the run was entered
+    assert Results([then, begun]).portions == Results([begun, then]).portions == (then,)
     then.write(tmp_path)
     assert results(tmp_path, tmp_path / then.name).portions == (then,)
 
@@ -197,6 +201,26 @@ def test_commands_that_ran_at_once_take_their_time_once() -> None:
     assert spent(found.portions) == "25.0 minutes in 3 portions, 1,200 images/s"
     assert took(get("imae/table1"), found).startswith("20.0 minutes in 2 portions, 1,000 images/s, at the same time as gr/table3")
     assert took(get("imae/table1"), Results([one, later])) == "20.0 minutes in 2 portions, 1,000 images/s"
+
+
+def test_the_time_of_a_command_that_was_cut_short_before_any_run_was_finished_counts() -> None:
+    recipe = get("imae/table1")
+    cut = Portion(recipe.id, "2031-01-05T00:00:00+00:00", 1200.0, 1_200_000)
+    rest = Portion(recipe.id, "2031-01-06T00:00:00+00:00", 600.0, 600_000, (outcome(dict(recipe.runs[0])),))
+    found = Results([cut, rest, replace(cut, recipe="imae/table3")])
+    assert took(recipe, found).startswith("30.0 minutes in 2 portions, 1,000 images/s")
+    assert trained_for(recipe, found) == [cut, rest]
+
+
+def test_times_are_of_full_size_or_of_a_quick_try_for_machines_too() -> None:
+    recipe, started = get("imae/table1"), "2031-01-05T00:00:00+00:00"
+    full, quick = (
+        Portion(recipe.id, started.replace("05", day), seconds, 1000, (outcome({**recipe.runs[0], **change}),))
+        for day, seconds, change in (("05", 600.0, {}), ("06", 6.0, QUICK))
+    )
+    done = papers.Reproduction(recipe, (), (), Results([full, quick]), {})
+    assert (_as_json(done, quick=False)["seconds"], _as_json(done, quick=True)["seconds"]) == (600.0, 6.0)
+    assert took(recipe, done.found, quick=True) == "6 seconds, 167 images/s"
 
 
 @pytest.mark.usefixtures("small_data")

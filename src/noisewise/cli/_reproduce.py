@@ -161,9 +161,9 @@ def _status(recipe: Recipe, found: Results) -> str:
 
 
 def _as_json(done: Reproduction, quick: bool) -> dict[str, Any]:
-    from noisewise.papers._layout import elapsed
+    from noisewise.papers._layout import elapsed, trained_for
 
-    own = [portion for portion in done.found.portions if portion.recipe == done.recipe.id]
+    own = trained_for(done.recipe, done.found, quick=quick)
     seconds, images = elapsed(own), sum(portion.images for portion in own)
     return {
         "recipe": done.recipe.id,

@@ -12,7 +12,7 @@ from noisewise.papers._identity import key
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._plan import as_trained
 from noisewise.papers._recipes import Recipe
-from noisewise.papers._results import Outcome, Portion, Results
+from noisewise.papers._results import Portion, Results
 
 _SHOWN = ("data", "model", "noise", "optimiser", "weight_decay")
 
@@ -125,12 +125,24 @@ def anchor(heading: str) -> str:
 
 def took(recipe: Recipe, found: Results, *, quick: bool = False) -> str:
     """How long the runs of a recipe took, and which of them were trained for other recipes; nothing where there are none."""
-    keys = {key(as_trained(run, quick)) for run in recipe.runs}
-    own, others = list[Portion](), dict[str, list[Portion]]()
-    for portion in (portion for portion in found.portions if portion.seconds and not keys.isdisjoint(map(_key_of, portion.runs))):
-        (own if portion.recipe == recipe.id else others.setdefault(portion.recipe, [])).append(portion)
+    own, others = trained_for(recipe, found, quick=quick), dict[str, list[Portion]]()
+    for portion in _with_runs_of(recipe, found, quick):
+        if portion.recipe != recipe.id:
+            others.setdefault(portion.recipe, []).append(portion)
     said = [spent(own) + _beside(own, found)] if own else []
     return "; ".join([*said, *(f"runs shared with {name}, {spent(portions)}" for name, portions in others.items())])
+
+
+def trained_for(recipe: Recipe, found: Results, *, quick: bool = False) -> list[Portion]:
+    """The portions that were trained for a recipe, at full size or to try it; one in which no run was finished took its time too."""
+    own, with_runs = [one for one in found.portions if one.recipe == recipe.id], _with_runs_of(recipe, found, quick)
+    return [portion for portion in own if portion in with_runs or (portion.seconds and not portion.runs)]
+
+
+def _with_runs_of(recipe: Recipe, found: Results, quick: bool) -> list[Portion]:
+    """The portions that took time for runs of a recipe, whichever they were trained for."""
+    keys = {key(as_trained(run, quick)) for run in recipe.runs}
+    return [portion for portion in found.portions if portion.seconds and any(key(run.settings) in keys for run in portion.runs)]
 
 
 def _beside(own: Sequence[Portion], found: Results) -> str:
@@ -143,21 +155,19 @@ def _overlap(one: Portion, other: Portion) -> bool:
     return max(one.interval[0], other.interval[0]) < min(one.interval[1], other.interval[1])
 
 
-def _key_of(run: Outcome) -> str:
-    return key(run.settings)
-
-
 def spent(portions: Sequence[Portion]) -> str:
     """How long some portions took together, and how fast they were.
 
     Example:
         >>> spent([Portion("imae/table6", "2031-01-02", 600.0, 6_000_000), Portion("imae/table6", "2031-01-03", 30.0, 300_000)])
         '10.5 minutes in 2 portions, 10,000 images/s'
+        >>> spent([Portion("imae/table6", "2031-01-02", 1.4, 1400)])
+        '1 second, 1,000 images/s'
         >>> spent([Portion("imae/table6", "2031-01-02T00:00", 600.0, 600_000), Portion("gr/table3", "2031-01-02T00:05", 600.0, 300_000)])
         '15.0 minutes in 2 portions, 1,000 images/s'
     """
     seconds, images = elapsed(portions), sum(portion.images for portion in portions)
-    time = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
+    time = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{round(seconds)} second{'' if round(seconds) == 1 else 's'}"
     parts = f" in {len(portions)} portions" if len(portions) > 1 else ""
     return f"{time}{parts}" + (f", {images / seconds:,.0f} images/s" if seconds else "")
 

@@ -191,7 +191,7 @@ class Results:
     """
 
     def __init__(self, portions: Iterable[Portion] = ()) -> None:
-        once = {portion.name: portion for portion in sorted(portions, key=lambda portion: portion.seconds)}
+        once = {portion.name: portion for portion in sorted(portions, key=lambda portion: (portion.seconds, len(portion.runs)))}
         self.portions = tuple(sorted(once.values(), key=lambda portion: portion.started))
         self._runs: dict[str, dict[int, Outcome]] = {}
         for run in sorted((run for portion in self.portions for run in portion.runs), key=lambda run: run.finished):
