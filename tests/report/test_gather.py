@@ -323,6 +323,16 @@ def test_a_run_without_a_finished_epoch_is_listed(copied: Path) -> None:
     assert "still training" in " ".join(the_run(facts, folder)["notes"])
 
 
+def test_a_run_that_has_lost_its_status_shows_what_it_has(copied: Path) -> None:
+    folder = copied / "none-ce-seed0"
+    before = the_run(facts_of(copied), folder)["measures"]
+    (folder / "status.json").unlink()
+    facts = facts_of(copied)
+    run = the_run(facts, folder)
+    assert not facts["broken"] and (run["state"], run["measures"]) == ("unknown", before)
+    assert "status.json" in " ".join(run["notes"])
+
+
 def test_a_run_that_failed_is_in_the_verdict(copied: Path) -> None:
     folder = copied / "none-mae-seed0"
     reason = "the loss mae was not finite at step 7"

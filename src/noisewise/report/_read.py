@@ -105,7 +105,7 @@ class Reading:
 
     @cached_property
     def state(self) -> str:
-        status = self.attempt(lambda: self.dynamics.record.status) or {}
+        status = self._status
         state = str(status.get("state", "unknown"))
         if state in _STOPPED:
             self.note(_STOPPED[state].format(epoch=status.get("epoch", 0), reason=status.get("reason")))
@@ -114,6 +114,10 @@ class Reading:
                 f"Its model is that of epoch {status['kept']}, the best on the validation share, and what it learned is told of that one."
             )
         return state
+
+    @cached_property
+    def _status(self) -> dict[str, Any]:
+        return self.attempt(lambda: self.dynamics.record.status) or {}
 
     @cached_property
     def measures(self) -> dict[str, float | None]:
@@ -127,7 +131,8 @@ class Reading:
     def _measure(self, name: str) -> float | None:
         found = self.attempt(lambda: getattr(self.dynamics, name))
         if isinstance(found, dict):  # what was learned is what its model learned; how hard a loss pulled is told of all of training
-            found = next(reversed(found.values()), None) if name in ("snr", "alpha") else self.dynamics.of_the_model(found)
+            last = next(reversed(found.values()), None)
+            found = last if name in ("snr", "alpha") else found.get(self._status.get("kept", 0), last)
         return found if found is not None and math.isfinite(found) else None
 
     @cached_property
