@@ -313,6 +313,15 @@ def test_an_unfinished_run_says_so_and_is_left_out_of_averages(copied: Path) -> 
     assert group["seeds"] == [0]
 
 
+def test_a_loss_that_alone_was_trained_to_its_end_is_no_winner(copied: Path) -> None:
+    for folder in (one for one in copied.glob("none-*") if not one.name.startswith("none-ce-")):
+        (folder / "status.json").write_text(json.dumps({"state": "interrupted", "reason": None, "epoch": 4, "step": 48}))
+    facts = facts_of(copied)
+    (task,) = (place for place, one in enumerate(facts["tasks"]) if one["noise"] == "none")
+    assert not any(group["winner"] for group in facts["groups"] if group["task"] == task)
+    assert "digits, clean labels, ce reached" in spoken(facts) and "of 2 comparisons" not in spoken(facts)
+
+
 def test_a_run_without_a_finished_epoch_is_listed(copied: Path) -> None:
     folder = copied / "none-ce-seed0"
     for name in ("metrics.jsonl", "record", "status.json"):

@@ -4,7 +4,7 @@ import pytest
 
 from noisewise.dynamics import Spread
 from noisewise.report._gather import _overall
-from noisewise.report._verdict import Standing, is_tie, verdict, winner
+from noisewise.report._verdict import Standing, is_tie, ranked, verdict, winner
 
 
 def standing(
@@ -93,6 +93,22 @@ def test_an_unfinished_loss_wins_nothing_where_others_finished() -> None:
 def test_less_than_the_page_shows_is_no_lead() -> None:
     one, two = standing("ce", seeds=1, final=(0.87451, None)), standing("mae", seeds=1, final=(0.87449, None))
     assert is_tie([one, two]) and sentences(one, two)[0].endswith("are level.")
+    one, two = standing("ce", seeds=1, final=(0.8004, None)), standing("mae", seeds=1, final=(0.7996, None))
+    assert sentences(one, two)[0].endswith("ce (80.0 % test accuracy) and mae (80.0 %) are level."), "no lead of 0.0 points"
+
+
+def test_a_loss_that_is_compared_with_nothing_has_won_no_comparison() -> None:
+    tested = standing("ce", final=(0.8, None), seeds=1)
+    others = (standing("mae", final=(0.7, None), seeds=1, finished=False), standing("mae", fitting=(0.7, None), seeds=1))
+    for other in others:
+        assert sentences(tested, other)[0] == "On digits, ce reached 80.0 % test accuracy."
+        assert len(ranked([tested, other])) == 1 and not list(_overall([[tested, other]] * 2))
+
+
+def test_what_an_unfinished_run_alone_has_does_not_decide() -> None:
+    one, two = (standing(loss, held_out=(share, None), seeds=1) for loss, share in (("ce", 0.8), ("mae", 0.7)))
+    begun = standing("gce", final=(0.3, None), seeds=1, finished=False)
+    assert sentences(one, two, begun)[0].startswith("On digits, ce won: 80.0 % accuracy on held-out examples")
 
 
 def test_a_loss_alone_does_not_memorise_most() -> None:

@@ -31,7 +31,7 @@ from noisewise.report._doubtful import doubt, summary
 from noisewise.report._facts import Broken, Facts, FilmFacts, Group, Measure, Reported, RunFacts, Sentence, TaskFacts
 from noisewise.report._read import MEASURES, Reading, counted
 from noisewise.report._repeat import repeat
-from noisewise.report._verdict import Standing, is_tie, verdict, winner
+from noisewise.report._verdict import Standing, is_tie, ranked, verdict, winner
 from noisewise.spec import readable
 
 _FRAMES = 60  # of a film
@@ -152,7 +152,7 @@ def _standing(label: str, runs: Sequence[Reading]) -> Standing:
 
 
 def _groups(number: int, by_loss: Mapping[str, Sequence[Reading]], standings: Sequence[Standing]) -> Iterator[Group]:
-    best = None if is_tie(standings) else winner(standings)
+    best = None if len(ranked(standings)) < 2 or is_tie(standings) else winner(standings)
     for standing, same in zip(standings, by_loss.values(), strict=True):
         yield {
             "task": number,
@@ -160,7 +160,7 @@ def _groups(number: int, by_loss: Mapping[str, Sequence[Reading]], standings: Se
             "seeds": [run.seed for run in counted(same)],
             "measures": {name: average(standing.measures[name]) for name, *_ in MEASURES},
             "reported": _reported(same[0]),
-            "winner": len(standings) > 1 and standing is best,
+            "winner": standing is best,
         }
 
 
@@ -245,8 +245,8 @@ def _doubts(number: int, judge: Reading) -> Iterator[Sentence]:
 
 
 def _overall(standings: Sequence[Sequence[Standing]]) -> Iterator[Sentence]:
-    """Which loss won most often, where there are several tasks with several losses."""
-    compared = [one for one in standings if len(one) > 1]
+    """Which loss won most often, where there are several tasks with several losses that can be compared."""
+    compared = [one for one in standings if len(ranked(one)) > 1]
     won: dict[str, int] = {}
     for one in compared:
         best = winner(one)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from noisewise.dynamics import Spread
+from noisewise.dynamics._seeds import finished_or_all
 from noisewise.report._facts import Sentence
 
 _UNDERFITS = 0.9  # a loss that learns less than this share of the right labels another loss learned underfits
@@ -48,34 +49,42 @@ class Standing:
 
 def judged_by(standings: Sequence[Standing]) -> str | None:
     """What decides who won: test accuracy of the models, else their accuracy on the held-out share; None without either."""
-    return next((name for name in ("accuracy", "held_out") if any(one.mean(name) is not None for one in standings)), None)
+    contenders = _contenders(standings)
+    return next((name for name in ("accuracy", "held_out") if any(one.mean(name) is not None for one in contenders)), None)
+
+
+def ranked(standings: Sequence[Standing]) -> list[Standing]:
+    """The losses that can be compared, the one with the highest accuracy first."""
+    judge = judged_by(standings)
+    known = [] if judge is None else [(mean, one) for one in _contenders(standings) if (mean := one.mean(judge)) is not None]
+    return [one for _, one in sorted(known, key=lambda pair: pair[0], reverse=True)]
 
 
 def winner(standings: Sequence[Standing]) -> Standing | None:
     """The loss with the highest accuracy."""
-    return next(iter(_ranked(standings)), None)
+    return next(iter(ranked(standings)), None)
 
 
 def is_tie(standings: Sequence[Standing]) -> bool:
     """Whether the best two losses are the same, or lie within the spread of their seeds."""
-    judge, ranked = judged_by(standings), _ranked(standings)
-    if judge is None or len(ranked) < 2:
+    judge, best_two = judged_by(standings), ranked(standings)[:2]
+    if judge is None or len(best_two) < 2:
         return False
-    top, below = ranked[0].measures[judge], ranked[1].measures[judge]
-    if top is None or below is None:
-        return False
-    if top.mean - below.mean < _LEVEL or top.deviation is None or below.deviation is None:
-        return top.mean - below.mean < _LEVEL
-    return top.mean - below.mean < math.hypot(top.deviation, below.deviation)
+    top, below = (one.measures[judge] for one in best_two)
+    assert top is not None and below is not None
+    if top.deviation is None or below.deviation is None:
+        return _is_level(top, below)
+    return _is_level(top, below) or top.mean - below.mean < math.hypot(top.deviation, below.deviation)
 
 
-def _ranked(standings: Sequence[Standing]) -> list[Standing]:
-    """Best first, by what decides for all of them; those that were not trained to their end only where none was."""
-    judge = judged_by(standings)
-    if judge is None:
-        return []
-    ended = [one for one in standings if one.finished] or standings
-    return sorted(ended, key=lambda one: -math.inf if (mean := one.mean(judge)) is None else mean, reverse=True)
+def _is_level(top: Spread, below: Spread) -> bool:
+    """Whether a lead is less than the pages show."""
+    return top.mean - below.mean < _LEVEL or _shown(top) == _shown(below)
+
+
+def _contenders(standings: Sequence[Standing]) -> Sequence[Standing]:
+    """Those that can win: the ones trained to their end, or all where none was."""
+    return finished_or_all(standings, lambda one: one.finished)
 
 
 def verdict(task: int, name: str, standings: Sequence[Standing]) -> Iterator[Sentence]:
@@ -97,7 +106,7 @@ def verdict(task: int, name: str, standings: Sequence[Standing]) -> Iterator[Sen
 
 
 def _won(best: Standing, standings: Sequence[Standing], name: str) -> str:
-    judge, second = judged_by(standings), next(iter(_ranked(standings)[1:]), None)
+    judge, second = judged_by(standings), next(iter(ranked(standings)[1:]), None)
     assert judge is not None
     measured = "accuracy on held-out examples, by their given labels"
     if judge == "accuracy":
@@ -108,10 +117,9 @@ def _won(best: Standing, standings: Sequence[Standing], name: str) -> str:
         return f"On {name}, {best.loss} reached {_percent(top)} {measured}{over}."
     if is_tie(standings):
         level = f"{best.loss} ({_percent(top)} {measured}{over}) and {second.loss} ({_percent(below)})"
-        why = "" if top.mean - below.mean < _LEVEL else ": they lie within the spread of the seeds"
+        why = "" if _is_level(top, below) else ": they lie within the spread of the seeds"
         return f"On {name}, {level} are level{why}."
-    points = round(100 * top.mean, 1) - round(100 * below.mean, 1)  # of the numbers as they are shown
-    lead = f"{points:.1f} points above {second.loss} ({_percent(below)})"
+    lead = f"{_shown(top) - _shown(below):.1f} points above {second.loss} ({_percent(below)})"
     alone = [one.loss for one, spread in ((best, top), (second, below)) if spread.deviation is None]
     few = "each" if len(alone) == 2 else "".join(f"of {loss}" for loss in alone)
     chance = f" With one seed {few}, a small lead may be chance." if alone else ""
@@ -137,7 +145,7 @@ def _memorised(best: Standing | None, standings: Sequence[Standing]) -> Iterator
 def _troubles(one: Standing, standings: Sequence[Standing]) -> Iterator[str]:
     for reason in one.failed:
         yield f"{one.loss} did not finish: {reason}"
-    if not one.finished and any(other.finished for other in standings):
+    if one not in _contenders(standings):
         return
     mine, most = one.mean("clean_subset"), max((other.mean("clean_subset") or 0 for other in standings), default=0)
     if mine is not None and mine < _UNDERFITS * most:
@@ -150,6 +158,11 @@ def _troubles(one: Standing, standings: Sequence[Standing]) -> Iterator[str]:
         memorised = (one.mean("noisy_subset") or 0) > _CLEARLY
         why = "it unlearned while it memorised" if memorised else "stopping earlier would have been better"
         yield f"{one.loss} ended {100 * (best - final):.1f} points below its own best epoch: {why}."
+
+
+def _shown(spread: Spread) -> float:
+    """The mean in %, as pages show it."""
+    return round(100 * spread.mean, 1)
 
 
 def _percent(spread: Spread | None) -> str:
