@@ -399,6 +399,11 @@ def test_a_table_without_results_is_json_too() -> None:
     assert json.loads(_run("imae/table2", "--json").stdout)["cells"] == []
 
 
+def test_of_one_number_that_is_missing_one_is_told(tmp_path: Path) -> None:
+    made(tmp_path / "made", [(cell, 60.0) for cell in get("imae/table1").cells if cell.settings is not None][:-1])
+    assert "\n1 of the paper's numbers has none of ours beside it yet.\n" in _run("imae/table1", "--show", "--with", "made").stdout
+
+
 def test_the_spread_that_a_paper_prints_stands_beside_its_number() -> None:
     assert re.search(r"51\.1 \| 52\.8 ± 0\.4 -1\.7 !", _run("gr/table8", "--show").stdout)
 

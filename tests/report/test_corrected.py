@@ -117,6 +117,13 @@ def test_the_corrected_run_alone_says_the_same_and_that_the_first_is_not_there(c
     assert all(example["image"] for example in alone["tasks"][0]["doubt"]["examples"])
 
 
+def test_first_runs_that_are_not_there_are_told_of_together(copied: Path) -> None:
+    for seed in (0, 1):
+        shutil.rmtree(copied / f"seed{seed}")
+    (note,) = the_correction(facts_of(only(copied, "seed0-corrected", "seed1-corrected")))["notes"]
+    assert note.endswith("seed0, seed1. Their numbers are those they had when their labels were corrected.")
+
+
 def test_a_first_run_that_has_moved_is_recognised(copied: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (copied / "seed0").rename(tmp_path / "elsewhere/renamed")

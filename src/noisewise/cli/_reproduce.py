@@ -192,7 +192,8 @@ def _show(done: Reproduction, quick: bool) -> None:
         console.print(Text(_LEGEND, style="dim italic"))
         left = sum(one.ours is None and one.cell.value is not None for one in done.cells)
         if left:
-            console.print(f"{left} of the paper's numbers have none of ours beside them yet.", highlight=False)
+            beside = "has none of ours beside it" if left == 1 else "have none of ours beside them"
+            console.print(f"{left} of the paper's numbers {beside} yet.", highlight=False)
         for line in corrections(done.cells, done.found, quick=quick):
             console.print(Text(line))
     if done.runs:

@@ -58,7 +58,8 @@ def corrections(cells: Sequence[Compared], found: Results, *, quick: bool = Fals
             if RETRAINED in run.numbers:
                 place = ", ".join((*_row(one, differing), f"seed {run.seed}"))
                 before, after = (_share(run.numbers[name]) for name in ("wrong_before", "wrong_after"))
-                said.append(f"{place}: {run.numbers['changed']:,} labels changed; wrong before {before}, after {after}")
+                changed = f"{run.numbers['changed']:,} label{'' if run.numbers['changed'] == 1 else 's'} changed"
+                said.append(f"{place}: {changed}; wrong before {before}, after {after}")
     return said
 
 

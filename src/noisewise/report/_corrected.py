@@ -93,7 +93,8 @@ def _wrong_now(run: Reading) -> float | None:
 def _notes(runs: Sequence[Reading], alone: Sequence[Reading]) -> Iterator[str]:
     if alone:
         missing = ", ".join(Path(_origin(run).folder).name for run in alone)
-        yield f"Not among the runs of this page: {missing}. Its numbers are those it had when its labels were corrected."
+        its, it = ("Its", "it") if len(alone) == 1 else ("Their", "they")
+        yield f"Not among the runs of this page: {missing}. {its} numbers are those {it} had when {its.lower()} labels were corrected."
     if any(run.state != "finished" for run in runs):
         yield "The training on corrected labels is not finished."
 

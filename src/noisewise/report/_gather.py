@@ -264,8 +264,9 @@ def _overall(standings: Sequence[Sequence[Standing]]) -> Iterator[Sentence]:
 def _left_out(runs: Sequence[Reading], broken: Sequence[Any]) -> Iterator[Sentence]:
     unfinished = [run for run in runs if run.state not in ("finished", "failed")]
     if unfinished:
-        number = f"{len(unfinished)} of {len(runs)} runs {'is' if len(unfinished) == 1 else 'are'}"
-        yield {"tone": "warning", "text": f"{number} not finished; averages leave them out where others finished.", "task": None}
+        are, them = ("is", "it") if len(unfinished) == 1 else ("are", "them")
+        text = f"{len(unfinished)} of {len(runs)} runs {are} not finished; averages leave {them} out where others finished."
+        yield {"tone": "warning", "text": text, "task": None}
     if broken:
         number = "1 folder" if len(broken) == 1 else f"{len(broken)} folders"
         yield {"tone": "warning", "text": f"{number} could not be read; the reasons stand under “How it was run”.", "task": None}

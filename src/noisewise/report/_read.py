@@ -38,9 +38,9 @@ MEASURES = (
 )
 
 _STOPPED = {
-    "running": "Not finished: it is still training, or was stopped without a word, after {epoch} epochs.",
-    "interrupted": "Not finished: it was interrupted after {epoch} epochs. The same command goes on from there.",
-    "failed": "Failed after {epoch} epochs: {reason}",
+    "running": "Not finished: it is still training, or was stopped without a word, after {epochs}.",
+    "interrupted": "Not finished: it was interrupted after {epochs}. The same command goes on from there.",
+    "failed": "Failed after {epochs}: {reason}",
 }
 
 
@@ -108,7 +108,8 @@ class Reading:
         status = self._status
         state = str(status.get("state", "unknown"))
         if state in _STOPPED:
-            self.note(_STOPPED[state].format(epoch=status.get("epoch", 0), reason=status.get("reason")))
+            number = status.get("epoch", 0)
+            self.note(_STOPPED[state].format(epochs=f"{number} epoch{'' if number == 1 else 's'}", reason=status.get("reason")))
         elif "kept" in status:
             self.note(
                 f"Its model is that of epoch {status['kept']}, the best on the validation share, and what it learned is told of that one."
