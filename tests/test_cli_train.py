@@ -108,6 +108,11 @@ def test_the_model_kept_is_told(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     best = max(lines, key=lambda line: line["validation_accuracy"])
     assert best["epoch"] < 8, "else it is the last"
+    given, true = (np.load(tmp_path / f"run/labels/{name}.npy") for name in ("given", "true"))
+    fits = np.load(tmp_path / f"run/record/clean/predictions-{best['epoch']:05d}.npy") == given
+    first = done.stdout.splitlines()[0]
+    assert first.startswith(f"test accuracy {100 * best['test_accuracy']:.1f} % (best "), "of the model that learned what is told behind it"
+    assert first.endswith(f"wrong labels learned {100 * fits[given != true].mean():.1f} %")
     assert done.stdout.splitlines()[1:] == [
         f"kept the model of epoch {best['epoch']}: held-out accuracy {100 * best['validation_accuracy']:.1f} %, "
         f"test accuracy {100 * best['test_accuracy']:.1f} %",

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import torch
 from test_gather import facts_of, spoken, the_run
+from typer.testing import CliRunner
 
 from noisewise import fit
 from noisewise.audit import audit
+from noisewise.cli import app
 from noisewise.correct import correct, retrain
 from noisewise.data import load
 from noisewise.report import report
@@ -122,6 +124,22 @@ def test_first_runs_that_are_not_there_are_told_of_together(copied: Path) -> Non
         shutil.rmtree(copied / f"seed{seed}")
     (note,) = the_correction(facts_of(only(copied, "seed0-corrected", "seed1-corrected")))["notes"]
     assert note.endswith("seed0, seed1. Their numbers are those they had when their labels were corrected.")
+
+
+def test_runs_that_keep_their_best_models_are_compared_by_those(tmp_path: Path) -> None:
+    asked = {"epochs": 8, "validation": 0.2, "keep": "best", "device": "cpu", "optimiser": "sgd(lr=0.3, momentum=0.9)"}
+    run = fit("mlp", "digits", noise="symmetric(0.4)", folder=tmp_path / "runs/seed0", **asked)
+    again = retrain(run, correct(audit(run)), validation=0.2, keep="best")
+    before, after = (accuracies(one.path)[one.kept_epoch - 1] for one in (run, again))
+    assert all(accuracies(one.path)[-1] != accuracies(one.path)[one.kept_epoch - 1] for one in (run, again)), "else they are the last"
+    found = the_correction(facts_of(tmp_path / "runs"))
+    shown = {one["title"]: (one["before"]["mean"], one["after"]["mean"]) for one in found["measures"]}
+    assert shown["Test accuracy of the model"] == pytest.approx((before, after))
+    assert f"ce reached {100 * after:.1f} % test accuracy, " in found["text"] and f"the {100 * before:.1f} % before" in found["text"]
+    ran = CliRunner().invoke(
+        app, ["correct", str(run.path), "-o", str(tmp_path / "labels.csv"), "--retrain", "--run", str(tmp_path / "new")]
+    )
+    assert f"test accuracy {100 * before:.1f} % before, {100 * accuracies(tmp_path / 'new')[-1]:.1f} % after correction" in ran.stdout
 
 
 def test_a_first_run_that_has_moved_is_recognised(copied: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MEASURES = {
     "final": ("test\naccuracy", "Test accuracy: at the end of training."),
-    "kept": ("kept", "Kept: test accuracy of the model that was best on the held-out examples."),
+    "kept": ("kept", "Kept: test accuracy of the model that was best on the held-out examples; held out and what was learned are of it."),
     "best": ("best", "Best: of any epoch."),
     "held_out": ("held\nout", "Held out: accuracy on the examples kept out of training, by their given labels."),
     "fitting": ("labels\nlearned", "Labels learned: training examples predicted as labelled."),

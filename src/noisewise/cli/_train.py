@@ -49,11 +49,13 @@ def _kept(run: Run) -> str:
 
 
 def _results(summary: dict[str, Any]) -> str:
+    """What the run's model comes to: all of it of the one it keeps, else of the last."""
     parts = [f"given labels learned {percent(summary['fitting'])}"]
     if summary["noisy_subset"] is not None:
         parts = [f"right labels learned {percent(summary['clean_subset'])}, wrong labels learned {percent(summary['noisy_subset'])}"]
     if summary["held_out"] is not None:
         parts.insert(0, f"held-out accuracy {percent(summary['held_out'])}")
-    if summary["final"] is not None:
-        parts.insert(0, f"test accuracy {percent(summary['final'])} (best {percent(summary['best'])}, epoch {summary['best_epoch']})")
+    tested = summary["final"] if summary["kept"] is None else summary["kept"]
+    if tested is not None:
+        parts.insert(0, f"test accuracy {percent(tested)} (best {percent(summary['best'])}, epoch {summary['best_epoch']})")
     return ", ".join(parts)
