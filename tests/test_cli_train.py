@@ -350,6 +350,17 @@ def test_of_hundreds_of_runs_only_those_with_room_are_laid_out_until_the_end(mon
     assert len(console.render_lines(board)) > 300
 
 
+@pytest.mark.parametrize("rows", [[], [("ce", "none", 0)]])
+def test_a_terminal_shows_a_table_of_runs_where_there_are_any(
+    rows: list[tuple[str, str, int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
+    with shown(rows):
+        pass
+    told = capsys.readouterr().err
+    assert "0 of 1 finished" in told if rows else told == ""
+
+
 @pytest.mark.parametrize("before", [None, "error::ImportWarning"])
 def test_warnings_of_workers_are_kept_from_the_table_and_the_environment_is_left_as_it_was(before: str | None, monkeypatch) -> None:
     monkeypatch.delenv("PYTHONWARNINGS", raising=False)

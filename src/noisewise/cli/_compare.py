@@ -139,7 +139,7 @@ class Board:
 
 @contextmanager
 def shown(rows: Sequence[tuple[str, str, int]]) -> Iterator[Any]:
-    """Show a comparison on stderr: a live table, or a line for every change where stderr is no terminal.
+    """Show a comparison on stderr: a live table, or a line for every change where stderr is no terminal. Of no runs nothing is shown.
 
     Warnings of the worker processes are not shown: they would come once per run, across the table.
     """
@@ -147,7 +147,7 @@ def shown(rows: Sequence[tuple[str, str, int]]) -> Iterator[Any]:
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore::UserWarning")))
     try:
-        if console.is_terminal:
+        if console.is_terminal and rows:
             with Live(board, console=console):
                 try:
                     yield board.take
