@@ -167,6 +167,18 @@ def test_without_a_test_set_the_held_out_accuracy_and_the_labels_learned_are_tol
     assert "Held out:" in compared.stdout and "Best:" not in compared.stdout and "Snr:" not in compared.stdout
 
 
+def test_of_every_noise_is_told_what_is_known_of_its_runs(tmp_path: Path) -> None:
+    own = ["--data", str(_table(tmp_path / "animals.csv", 60)), "--label", "kind", "--model", "linear", "--steps", "2", "--jobs", "1"]
+    done = run(app, ["compare", *own, "--noise", "none", "--noise", "symmetric(0.4)", "-o", str(tmp_path / "runs")])
+    assert done.exit_code == 0, done.stderr
+    as_given, corrupted = (part.partition("ce ")[0] for part in done.stdout.split("noise ")[1:3])
+    assert "learned" in as_given and "subset" not in as_given, "which of one's own labels are right nobody knows"
+    assert "learned" not in corrupted and corrupted.count("subset") == 2
+    assert all(f" {words}: " in done.stdout.replace("\n", " ") for words in ("Labels learned", "Clean subset", "Noisy subset", "Snr"))
+    page = (tmp_path / "runs/report.html").read_text(encoding="utf-8")
+    assert all(f">{title}<span" in page for title in ("Labels learned", "Right labels learned", "Wrong labels learned"))
+
+
 def test_all_that_is_told_of_a_comparison_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     grid = ["--noise", "symmetric(0.4)", "--seed", "0", "--seed", "1", "--validation", "0.2", "--steps", "3", "--jobs", "1"]
