@@ -91,6 +91,20 @@ def test_a_portion_counts_the_time_and_the_images_of_both_trainings(done: Reprod
     assert Portion.read(done.files["results"]) == portion
 
 
+def test_of_a_run_that_goes_on_a_portion_counts_the_images_from_there(tmp_path: Path) -> None:
+    table = {"caption": "", **SETTINGS, "epochs": 3, "checkpoint_every": 1, "columns": ["final"], "block": [{"rows": [["CE", "ce", 50.0]]}]}
+    (recipe,) = read({**ABOUT, "settings": {}, "chosen": {}, "table1": table})
+
+    def stop(progress: Any) -> None:
+        if progress.step > 12:  # the first of the second epoch
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        papers.reproduce(papers.plan(recipe, output=tmp_path), jobs=1, watch=stop)
+    papers.reproduce(papers.plan(recipe, output=tmp_path), jobs=1)
+    assert [portion.images for portion in results(tmp_path).portions] == [1437 + 128, 2 * 1437]
+
+
 def test_the_report_has_both_trainings_side_by_side(done: Reproduction) -> None:
     shown = done.files["report"].read_text(encoding="utf-8")
     assert "ce, relabelled" in shown and [run.settings.loss for run in done.runs] == ["ce", "gce(q=0.7)"]
