@@ -322,6 +322,23 @@ def test_a_run_whose_data_are_not_told_is_told_apart_from_none(tmp_path: Path) -
     assert namesakes(runs) == [1, 1]
 
 
+def test_data_of_one_name_with_other_classes_are_others(tmp_path: Path) -> None:
+    runs = [_run(tmp_path / name, {5: 0.5}) for name in ("a", "b", "c")]
+    (tmp_path / "b/classes.json").write_text(json.dumps(["ape", "bee", "cow"]))
+    assert namesakes(runs) == [1, 2, 1]
+
+
+def test_data_of_which_a_correction_left_some_out_are_the_same(tmp_path: Path) -> None:
+    inputs, labels = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    first, other = (
+        noisewise.fit("linear", (inputs, labels), seed=seed, noise="symmetric(0.4)", epochs=4, folder=tmp_path / str(seed), device="cpu")
+        for seed in (0, 1)
+    )
+    pruned = retrain(first, correct(first.find_label_issues(), "prune"), data=(inputs, labels))
+    assert len(pruned.dynamics.record.given) < 60
+    assert namesakes([run.dynamics for run in (other, pruned)]) == [1, 1], "the run it came from is not there to tell"
+
+
 def test_the_figure_of_margins_names_what_it_shows(trained: Path, tmp_path: Path) -> None:
     words = _words(draw.margins(trained, tmp_path / "x.svg"))
     assert all(part in words for part in ("ce, seed 0", "imae(T=8), seed 0", "clean labels", "noisy labels", "emphasis w(Δ)", "margin Δ"))
