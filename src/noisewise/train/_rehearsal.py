@@ -5,6 +5,8 @@ A module of the user's own may raise anything. This module must not know runs, n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -37,7 +39,7 @@ def lay_channels_last(model: nn.Module, inputs: Tensor) -> bool:
         return False
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
-        scored(model, inputs)
+        _tried(model, inputs)
     except Exception:  # whether it takes them in any order is for `check_scores` to say
         model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         return False
@@ -47,7 +49,7 @@ def lay_channels_last(model: nn.Module, inputs: Tensor) -> bool:
 def check_scores(model: nn.Module, name: str, inputs: Tensor, classes: int, *, scaled: bool) -> None:
     """Refuse a model that does not give one score per class when it is tested, on inputs that may have been scaled."""
     try:
-        scores = scored(model, inputs)
+        scores = _tried(model, inputs)
     except InputError:
         raise
     except Exception as error:
@@ -59,7 +61,6 @@ def check_scores(model: nn.Module, name: str, inputs: Tensor, classes: int, *, s
 
 def check_training(model: nn.Module, name: str, inputs: Tensor, classes: int) -> None:
     """Refuse a model that cannot be trained on such inputs; what it counts and averages in its buffers does not count them."""
-    before = {place: buffer.clone() for place, buffer in model.named_buffers()}
     try:
         gradients = _gradients(model.train(), inputs, classes)
     except InputError:
@@ -69,20 +70,56 @@ def check_training(model: nn.Module, name: str, inputs: Tensor, classes: int) ->
         if len(inputs) == 1:
             what, do = "batches of one example", "Give larger batches, or accumulate fewer parts of them"
         raise InputError(f"The model {name} cannot be trained on {what}: {reason(error)}. {do}.") from error
-    finally:
-        with torch.no_grad():
-            for place, buffer in model.named_buffers():
-                buffer.copy_(before.get(place, buffer))
-    if any(one is not None and (one.layout != torch.strided or one.is_complex()) for one in gradients):
+    if any(one.layout != torch.strided or one.is_complex() for one in gradients):
         raise InputError(f"The model {name} must have gradients of real numbers, and none that are sparse. Give such a one.")
 
 
-def _gradients(model: nn.Module, inputs: Tensor, classes: int) -> tuple[Tensor | None, ...]:
-    with torch.enable_grad():
-        scores = model(inputs)
+def _tried(model: nn.Module, inputs: Tensor) -> Any:
+    with _left_as_it_was(model):
+        return scored(model, inputs.clone())  # a model may work in place, and others are tried with these
+
+
+def _gradients(model: nn.Module, inputs: Tensor, classes: int) -> list[Tensor]:
+    """Those of one backward pass: not of `torch.autograd.grad`, which checkpoints within a model cannot take."""
+    with _left_as_it_was(model), torch.enable_grad():
+        scores = model(inputs.clone())
         _check_shape(scores, len(inputs), classes)
-        trained = [weights for weights in model.parameters() if weights.requires_grad]
-        return torch.autograd.grad(scores.sum(), trained, allow_unused=True) if trained else ()
+        if any(weights.requires_grad for weights in model.parameters()):
+            scores.sum().backward()
+        return [weights.grad for weights in model.parameters() if weights.grad is not None]
+
+
+@contextmanager
+def _left_as_it_was(model: nn.Module) -> Iterator[None]:
+    """Whatever is done within, the buffers of a model are the same afterwards, and the gradients of its weights.
+
+    A buffer that nobody changed is not written to either: one that is expanded, or was made under inference_mode, cannot be.
+    """
+    gradients = [(weights, weights.grad) for weights in model.parameters()]
+    buffers = [
+        (part, name, buffer, None if buffer is None else buffer.clone())
+        for part in model.modules()
+        for name, buffer in part._buffers.items()
+        if buffer is None or not is_lazy(buffer)
+    ]
+    for weights, _ in gradients:
+        weights.grad = None
+    try:
+        yield
+    finally:
+        for weights, gradient in gradients:
+            weights.grad = gradient
+        with torch.no_grad():
+            for part, name, buffer, before in buffers:
+                if part._buffers[name] is not buffer:
+                    setattr(part, name, buffer)
+                if buffer is not None and before is not None and _differ(buffer, before):
+                    buffer.copy_(before)
+
+
+def _differ(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one kind may hold other numbers; of sparse and nested ones torch cannot tell."""
+    return one.layout != torch.strided or one.is_nested or not torch.equal(one, other)
 
 
 def _check_shape(scores: Any, examples: int, classes: int) -> None:
