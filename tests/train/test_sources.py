@@ -27,7 +27,7 @@ from noisewise.correct._origin import examples_of
 from noisewise.data import Dataset, read
 from noisewise.report._repeat import repeat
 from noisewise.train import Run, Settings
-from noisewise.train._sources import _digest, gather, read_both
+from noisewise.train._sources import digest, gather, read_both
 
 HEADER = ["id", "a", "b", "c", "d", "kind"]
 OWN = ("--label", "kind", "--id", "id")
@@ -97,7 +97,7 @@ def test_what_data_are_known_by_is_of_all_their_bytes() -> None:
     for last in (0, 1):
         values[-1, -1] = last
         expected = hashlib.sha256(b"torch.uint8 (3, 8388608)" + values.numpy().tobytes()).hexdigest()
-        assert _digest(values) == expected
+        assert digest(values) == expected
 
 
 def test_the_seed_decides_which_examples_are_kept_out() -> None:

@@ -16,6 +16,7 @@ numbers mean.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import itertools
@@ -32,6 +33,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from noisewise.data import Dataset
 from noisewise.dynamics._record import FORMAT, missing, open_array, read_json, read_metrics
@@ -209,6 +211,7 @@ class RunFolder:
     def write_tensors(self, name: str, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
         from safetensors.torch import save
 
+        check_kept(tensors)
         self._write(name, save(_apart(tensors), {"noisewise": json.dumps(notes)}))
 
     def read_tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -309,12 +312,43 @@ def _locked(file: IO[bytes]) -> Iterator[bool]:
             fcntl.flock(file, fcntl.LOCK_UN)  # closing the file is not enough where a process was forked meanwhile
 
 
+def check_kept(tensors: Mapping[str, Any]) -> None:
+    """Refuse what a file of tensors cannot hold."""
+    for name, value in tensors.items():
+        kind = _unkept(value)
+        if kind:
+            raise InputError(f"A run keeps tensors alone of a model. Got {name!r}, {kind}; keep it outside of the state_dict.")
+
+
+def _unkept(value: Any) -> str:
+    """What a value is that no file of tensors can hold; empty where one can."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    if is_lazy(value) or value.is_meta:
+        return "a tensor without numbers"
+    if value.is_nested or value.layout != torch.strided:
+        return "a nested tensor" if value.is_nested else f"a tensor in the layout {value.layout}"
+    return "" if _has_a_name(value.dtype) else f"a tensor of {value.dtype}"
+
+
+@functools.cache
+def _has_a_name(kind: torch.dtype) -> bool:
+    """Whether a type of numbers is known to the files."""
+    from safetensors.torch import save
+
+    try:
+        save({"": torch.empty(0, dtype=kind)})
+    except Exception:  # the writer's own errors
+        return False
+    return True
+
+
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors as a file can hold them: in one piece each, and none a part of another, as tied weights are."""
     found: dict[str, Tensor] = {}
     places: set[int] = set()
     for name, value in tensors.items():
-        held = value.detach().contiguous()
+        held = value.detach().resolve_conj().resolve_neg().contiguous()  # a file holds the numbers alone, and no word of their sign
         place = held.untyped_storage().data_ptr()
         found[name] = held.clone() if place in places else held
         places.add(place)

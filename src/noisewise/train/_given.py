@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from noisewise.errors import InputError
-from noisewise.train._folder import RunFolder
+from noisewise.train._folder import RunFolder, check_kept
+from noisewise.train._sources import digest, digest_of
 
 _TRAINED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 """The modules that were trained here, and how often their weights had been changed by then."""
@@ -28,40 +29,45 @@ _LAZY: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 def told_of(model: nn.Module) -> dict[str, str | None]:
     """What a run says of a module: digests of how it is built, and of the weights it begins with."""
-    for name, weights in model.named_parameters():
-        if not is_lazy(weights) and (weights.is_meta or weights.is_inference()):
-            kind = (
-                "on the meta device, where they have no numbers" if weights.is_meta else "made under inference_mode, and cannot be trained"
-            )
-            raise InputError(f"The weights of {type(model).__name__} must be ones to train. Got {name!r}, {kind}; make the model anew.")
-    if any(map(is_lazy, model.parameters())):
+    state = model.state_dict()
+    there = {name: value for name, value in state.items() if not is_lazy(value)}
+    _check_writable(type(model).__name__, there)
+    check_kept(there)
+    if len(there) < len(state):
         _LAZY[model] = _build_of(model)
-    return {"model": _LAZY.get(model) or _build_of(model), "start": None if model in _LAZY else _digest(model.state_dict())}
+    return {"model": _LAZY.get(model) or _build_of(model), "start": None if model in _LAZY else _digest(state)}
+
+
+def _check_writable(name: str, state: dict[str, Any]) -> None:
+    """Refuse weights and buffers that nothing can be written into, as training does, and going on."""
+    for place, value in state.items():
+        kind = _unwritable(value) if isinstance(value, Tensor) else ""
+        if kind:
+            raise InputError(f"The weights of {name} must be ones to train. Got {place!r}, {kind}; make the model anew.")
+
+
+def _unwritable(value: Tensor) -> str:
+    """Why nothing can be written into a tensor; empty where it can."""
+    if value.is_meta:
+        return "on the meta device, where they have no numbers"
+    if value.is_inference():
+        return "made under inference_mode, and cannot be trained"
+    dense = value.layout == torch.strided and not value.is_nested
+    if dense and any(stride == 0 and size > 1 for stride, size in zip(value.stride(), value.shape, strict=True)):
+        return "expanded, so that several places are one number"
+    return ""
 
 
 def _build_of(model: nn.Module) -> str:
     """How a model is built, and which of its weights stay as they are."""
-    shapes = [(name, None if is_lazy(value) else tuple(value.shape)) for name, value in _tensors(model.state_dict()).items()]
+    shapes = [(name, None if is_lazy(value) else tuple(value.shape)) for name, value in model.state_dict().items()]
     frozen = [name for name, weights in model.named_parameters() if not weights.requires_grad]
     shown = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model))  # where a function lies in memory is another place in every process
     return hashlib.sha256(f"{shown}\n{shapes}{frozen or ''}".encode()).hexdigest()
 
 
-def _tensors(state: dict[str, Any]) -> dict[str, Tensor]:
-    for name, value in state.items():
-        if not isinstance(value, Tensor):
-            raise InputError(
-                f"A run keeps tensors alone of a model. Got {name!r}, a {type(value).__name__}; keep it outside of the state_dict."
-            )
-    return state
-
-
 def _digest(state: dict[str, Tensor]) -> str:
-    found = hashlib.sha256()
-    for name, value in sorted(state.items()):
-        found.update(name.encode())
-        found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+    return digest_of(f"{name} {digest(value)}" for name, value in sorted(state.items()))
 
 
 def warn_of_another_start(folder: RunFolder, model: nn.Module, start: str | None) -> None:

@@ -284,6 +284,8 @@ class Recorder:
         if self._under_way() is not None:
             self.end_epoch()
         if model is not None:
+            if not isinstance(model, nn.Module):
+                raise must("model", "Recorder.finish", "a torch.nn.Module", model)
             self._folder.write_tensors(
                 "model.safetensors", model.state_dict(), {"model": repr(model) if is_ours(model) else self._settings.model}
             )

@@ -219,16 +219,16 @@ def recorded_sources(provenance: Mapping[str, Any], settings: Mapping[str, Any])
 def _checksums(data: Dataset) -> dict[str, Any]:
     """What tells a data set from others; images that stay on disk are told by their paths and the sizes of their files."""
     if isinstance(data, Stream):
-        inputs = {"inputs": _digest_of(data.paths), "sizes": _digest_of(map(_size, data.paths))}
+        inputs = {"inputs": digest_of(data.paths), "sizes": digest_of(map(_size, data.paths))}
     else:
-        inputs = {"inputs": _digest(data.inputs)}
+        inputs = {"inputs": digest(data.inputs)}
     return {
         "name": data.name,
         "examples": len(data),
         **inputs,
-        "labels": _digest(data.labels),
-        "truth": None if data.true_labels is None else _digest(data.true_labels),
-        "names": _digest_of([*data.classes, "", *(data.ids or ())]),
+        "labels": digest(data.labels),
+        "truth": None if data.true_labels is None else digest(data.true_labels),
+        "names": digest_of([*data.classes, "", *(data.ids or ())]),
     }
 
 
@@ -248,7 +248,8 @@ def same_inputs(recorded: Mapping[str, Any], data: Dataset) -> bool:
     return bool(recorded.get(told, now[told]) == now[told])
 
 
-def _digest_of(lines: Iterable[str]) -> str:
+def digest_of(lines: Iterable[str]) -> str:
+    """What tells a list of lines from others."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -259,11 +260,12 @@ def _size(path: str) -> str:
         return "missing"  # which is said where it is read
 
 
-def _digest(values: Tensor) -> str:
-    digest = hashlib.sha256(f"{values.dtype} {tuple(values.shape)}".encode())
-    for part in _parts(values):
-        digest.update(part.contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+def digest(values: Tensor) -> str:
+    """What tells a tensor from others; it is gone through in parts, because it may fill the memory."""
+    found = hashlib.sha256(f"{values.dtype} {tuple(values.shape)}".encode())
+    for part in _parts(values.detach().view(1) if values.dim() == 0 else values.detach()):
+        found.update(part.resolve_conj().resolve_neg().contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def _parts(values: Tensor) -> Iterator[Tensor]:

@@ -1,0 +1,97 @@
+"""What a run says and keeps of a module that it is given."""
+
+import pytest
+import torch
+from test_fit import QUICK, clusters
+from test_rehearsal import Held
+from torch import nn
+
+from noisewise import InputError, Recorder, fit
+from noisewise.train._folder import RunFolder
+from noisewise.train._given import told_of
+
+ONCE = {**QUICK, "epochs": 1}
+
+
+class Noted(nn.Linear):
+    """A layer that keeps more than tensors."""
+
+    def get_extra_state(self):
+        return {"seen": 3}
+
+
+UNKEPT = {
+    "extra state": (lambda: Noted(8, 3), "Got '_extra_state', a dict; keep it outside of the state_dict"),
+    "sparse": (lambda: Held(torch.eye(2).to_sparse()), "Got 'held', a tensor in the layout torch.sparse_coo; keep it outside"),
+    "complex128": (lambda: Held(torch.ones(2, dtype=torch.complex128)), "Got 'held', a tensor of torch.complex128; keep it outside"),
+}
+
+
+@pytest.mark.parametrize(("made", "sentence"), UNKEPT.values(), ids=UNKEPT.keys())
+def test_what_no_file_holds_is_one_sentence(tmp_path, made, sentence):
+    with pytest.raises(InputError, match=sentence):
+        fit(made(), clusters(), folder=tmp_path / "run", **ONCE)
+    assert not (tmp_path / "run").exists()
+    recorder = Recorder(tmp_path / "recorded", [0, 1], loss="ce")
+    recorder.log([0, 1], torch.eye(2))
+    with pytest.raises(InputError, match=sentence):
+        recorder.finish(made())
+    assert recorder.finish().state == "finished", "it can still be finished without"
+
+
+@pytest.mark.parametrize("model", ["mlp", {"weight": torch.ones(2)}, nn.LazyLinear(2), nn.Linear(2, 2, device="meta")], ids=type)
+def test_a_recorder_keeps_a_module_with_weights_and_nothing_else(tmp_path, model):
+    recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
+    recorder.log([0, 1], torch.eye(2))
+    with pytest.raises(InputError, match=r"must be a torch\.nn\.Module|Got 'weight', a tensor without numbers"):
+        recorder.finish(model)
+
+
+def made_for_inference():
+    with torch.inference_mode():
+        return Held(torch.ones(2), persistent=True).held
+
+
+@pytest.mark.parametrize(
+    ("held", "sentence"),
+    [
+        (lambda: torch.ones(2, device="meta"), "Got 'held', on the meta device"),
+        (made_for_inference, "Got 'held', made under inference_mode"),
+        (lambda: torch.zeros(1).expand(3), "Got 'held', expanded, so that several places are one number; make the model anew"),
+    ],
+    ids=["meta", "inference", "expanded"],
+)
+def test_a_buffer_that_a_run_could_not_go_on_with_is_refused_before_anything_is_written(tmp_path, held, sentence):
+    with pytest.raises(InputError, match=sentence):
+        fit(Held(held()), clusters(), folder=tmp_path / "run", **ONCE)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("view", [torch.conj, lambda numbers: numbers.conj().imag], ids=["conjugate", "negative"])
+def test_numbers_that_are_a_view_with_another_sign_are_kept_as_they_are(tmp_path, view):
+    model = Held(view(torch.tensor([1 + 2j, 3 - 4j])))
+    expected = model.held.clone()
+    fit(model, clusters(), folder=tmp_path / "run", **ONCE)
+    assert torch.equal(RunFolder(tmp_path / "run").read_tensors("model.safetensors")[0]["held"], expected)
+
+
+def test_modules_of_the_same_weights_begin_alike_wherever_these_lie_in_memory():
+    model = nn.Conv2d(3, 4, 2)
+    model.register_buffer("empty", torch.zeros(0, 3))
+    model.register_buffer("number", torch.tensor(3))
+    start = told_of(model)["start"]
+    assert told_of(model.to(memory_format=torch.channels_last))["start"] == start
+    with torch.no_grad():
+        model.bias[-1] += 1
+    assert told_of(model)["start"] != start
+
+
+def test_a_module_may_have_no_shapes_in_its_buffers_alone(tmp_path):
+    def made():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.LazyBatchNorm1d(affine=False), nn.Linear(8, 3))
+
+    model, again = made(), made()
+    for one in (model, model, again):
+        fit(one, clusters(), folder=tmp_path / "run", **ONCE)
+    assert torch.equal(model[0].running_mean, again[0].running_mean)
