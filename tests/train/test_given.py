@@ -95,3 +95,27 @@ def test_a_module_may_have_no_shapes_in_its_buffers_alone(tmp_path):
     for one in (model, model, again):
         fit(one, clusters(), folder=tmp_path / "run", **ONCE)
     assert torch.equal(model[0].running_mean, again[0].running_mean)
+
+
+def test_weights_that_another_run_gave_a_module_are_not_replaced_without_a_word(tmp_path):
+    one, other = nn.Linear(8, 3), nn.Linear(8, 3)
+    for model, name in ((one, "one"), (other, "other")):
+        fit(model, clusters(), folder=tmp_path / name, **ONCE)
+    with pytest.warns(UserWarning, match=r"The run in '.*other' began with other weights than this Linear has"):
+        fit(one, clusters(), folder=tmp_path / "other", **ONCE)
+    assert torch.equal(one.weight, other.weight)
+
+
+def test_a_module_that_a_folder_was_refused_to_was_not_trained(tmp_path):
+    model = nn.Linear(8, 3)
+    with RunFolder(tmp_path / "taken").held(), pytest.raises(InputError, match="is in use"):
+        fit(model, clusters(), folder=tmp_path / "taken", **ONCE)
+    fit(model, clusters(), folder=tmp_path / "free", **ONCE)  # a warning would be an error
+
+
+def test_others_frozen_are_another_run_of_a_module_that_had_no_shapes_too(tmp_path):
+    model = nn.Sequential(nn.LazyLinear(4), nn.LazyLinear(3))
+    fit(model, clusters(), folder=tmp_path / "run", **ONCE)
+    model[0].requires_grad_(False)
+    with pytest.raises(InputError, match="or others of them frozen"):
+        fit(model, clusters(), folder=tmp_path / "run", **ONCE)

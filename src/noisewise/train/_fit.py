@@ -139,8 +139,8 @@ def train(
         try:
             training.run()
         finally:
-            if isinstance(model, nn.Module):
-                mark_trained(model)
+            if isinstance(model, nn.Module) and training.began:
+                mark_trained(model, target)
         wait_for_all()
     return Run(target.path, data=data, test=test)
 
@@ -149,7 +149,7 @@ def _finished(run: Run, model: str | nn.Module, place: torch.device) -> Run:
     """A run that needs no training; a module of the caller's gets its weights, where training would have put it."""
     if isinstance(model, nn.Module):
         run.model(into=model.to(place))
-        mark_trained(model)
+        mark_trained(model, RunFolder(run))
     return run
 
 
@@ -224,7 +224,7 @@ class _Training:
         watch: Watch | None,
     ) -> None:
         self.settings, self.folder, self.origin, self.loggers, self.watch = settings, folder, origin, loggers, watch
-        self.best_epoch = 0
+        self.best_epoch, self.began = 0, False
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.device = settings.place()
@@ -329,6 +329,7 @@ class _Training:
                 if self.rank == 0:
                     self._open()
                 wait_for_all()
+                self.began = True  # until here a folder may be refused, and the model is as it was given
                 try:
                     self._epochs()
                     state = "finished"

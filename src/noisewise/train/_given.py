@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,11 +21,11 @@ from noisewise.errors import InputError
 from noisewise.train._folder import RunFolder, check_kept
 from noisewise.train._sources import digest, digest_of
 
-_TRAINED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-"""The modules that were trained here, and how often their weights had been changed by then."""
+_TRAINED: WeakKeyDictionary[nn.Module, tuple[int, Path]] = WeakKeyDictionary()
+"""The modules that were trained here: how often their weights had been changed by then, and the folder of the run."""
 
 _LAZY: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
-"""How modules were built whose layers had no shapes yet when they were first given."""
+"""The layers of modules that had no shapes yet when they were first given."""
 
 
 def told_of(model: nn.Module) -> dict[str, str | None]:
@@ -33,9 +34,10 @@ def told_of(model: nn.Module) -> dict[str, str | None]:
     there = {name: value for name, value in state.items() if not is_lazy(value)}
     _check_writable(type(model).__name__, there)
     check_kept(there)
-    if len(there) < len(state):
-        _LAZY[model] = _build_of(model)
-    return {"model": _LAZY.get(model) or _build_of(model), "start": None if model in _LAZY else _digest(state)}
+    whole = len(there) == len(state)
+    if not whole:
+        _LAZY[model] = _layers_of(model)
+    return {"model": _build_of(model), "start": _digest(state) if whole else None}
 
 
 def _check_writable(name: str, state: dict[str, Any]) -> None:
@@ -60,10 +62,14 @@ def _unwritable(value: Tensor) -> str:
 
 def _build_of(model: nn.Module) -> str:
     """How a model is built, and which of its weights stay as they are."""
-    shapes = [(name, None if is_lazy(value) else tuple(value.shape)) for name, value in model.state_dict().items()]
     frozen = [name for name, weights in model.named_parameters() if not weights.requires_grad]
+    return hashlib.sha256(f"{_LAZY.get(model) or _layers_of(model)}{frozen or ''}".encode()).hexdigest()
+
+
+def _layers_of(model: nn.Module) -> str:
+    shapes = [(name, None if is_lazy(value) else tuple(value.shape)) for name, value in model.state_dict().items()]
     shown = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model))  # where a function lies in memory is another place in every process
-    return hashlib.sha256(f"{shown}\n{shapes}{frozen or ''}".encode()).hexdigest()
+    return f"{shown}\n{shapes}"
 
 
 def _digest(state: dict[str, Tensor]) -> str:
@@ -79,7 +85,7 @@ def warn_of_another_start(folder: RunFolder, model: nn.Module, start: str | None
         start: the digest of its weights.
     """
     began = folder.read_json("provenance.json").get("start")  # older runs do not say
-    if None in (began, start) or began == start or was_trained(model):
+    if None in (began, start) or began == start or was_trained(model, folder):
         return
     if folder.status()["state"] == "finished" and _digest(folder.read_tensors("model.safetensors")[0]) == start:
         return
@@ -87,14 +93,20 @@ def warn_of_another_start(folder: RunFolder, model: nn.Module, start: str | None
     warnings.warn(f"{text} Give another folder to train from these.", stacklevel=4)
 
 
-def was_trained(model: nn.Module) -> bool:
-    """Whether a module has the weights that training gave it here."""
-    return _TRAINED.get(model) == _changes(model)
+def was_trained(model: nn.Module, folder: RunFolder | None = None) -> bool:
+    """Whether a module has the weights that training gave it here.
+
+    Args:
+        model: the module.
+        folder: of the run that it must have been; by default any.
+    """
+    changes, trained_in = _TRAINED.get(model, (None, None))
+    return changes == _changes(model) and (folder is None or folder.path.resolve() == trained_in)
 
 
-def mark_trained(model: nn.Module) -> None:
+def mark_trained(model: nn.Module, folder: RunFolder) -> None:
     """Note that a module has weights now that training gave it."""
-    _TRAINED[model] = _changes(model)
+    _TRAINED[model] = _changes(model), folder.path.resolve()
 
 
 def _changes(model: nn.Module) -> int:
