@@ -12,7 +12,7 @@ from torch import Tensor
 
 from noisewise.data._column import Column, encode
 from noisewise.data._dataset import Dataset
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, must, reason
 
 
 def from_arrays(
@@ -146,7 +146,7 @@ def _dense(inputs: Any) -> Tensor | np.ndarray:
     """Inputs as a tensor or an array of numbers."""
     if isinstance(inputs, list | tuple) and len(inputs) and all(isinstance(one, Tensor) for one in inputs):
         inputs = _stacked(inputs)
-    if isinstance(inputs, Tensor) and inputs.layout == torch.strided:
+    if isinstance(inputs, Tensor) and inputs.layout == torch.strided and not inputs.is_nested:
         if inputs.is_complex():
             raise must("inputs", "from_arrays", "numbers", str(inputs.dtype))
         return inputs.detach()
@@ -158,6 +158,8 @@ def _dense(inputs: Any) -> Tensor | np.ndarray:
         array = np.asarray(inputs)
     except ValueError:
         raise _several_shapes() from None
+    except (TypeError, RuntimeError) as error:  # tensors within that numpy cannot take: of a type of torch's own, elsewhere, with gradients
+        raise _untaken(inputs, error) from error
     if array.dtype == object:  # as a DataFrame with columns of several types gives it
         with suppress(TypeError, ValueError):
             array = array.astype(np.float64)
@@ -169,7 +171,17 @@ def _dense(inputs: Any) -> Tensor | np.ndarray:
 def _stacked(inputs: Sequence[Tensor]) -> Tensor:
     if len({one.shape for one in inputs}) > 1:
         raise _several_shapes()
-    return torch.stack([one.detach() for one in inputs])
+    try:
+        return torch.stack([one.detach() for one in inputs])
+    except RuntimeError as error:  # on several devices
+        raise _untaken(inputs, error) from error
+
+
+def _untaken(inputs: Any, error: Exception) -> InputError:
+    what = type(inputs).__name__
+    return InputError(
+        f"The inputs cannot be made one array: {reason(error)}. Got a {what}; give one tensor, or tensors of one kind in a list."
+    )
 
 
 def _several_shapes() -> InputError:
@@ -188,4 +200,11 @@ def _check_unmasked(inputs: Any) -> None:
 
 
 def _is_masked(values: Any) -> bool:
-    return isinstance(values, np.ma.MaskedArray) and bool(np.ma.is_masked(values))
+    """Whether a mask hides something of an array, or of arrays in lists; a list of numbers is not gone through."""
+    if isinstance(values, np.ma.MaskedArray):
+        return values.dtype.names is None and bool(np.ma.is_masked(values))
+    return (
+        isinstance(values, list | tuple)
+        and isinstance(next(iter(values), None), list | tuple | np.ndarray)
+        and any(map(_is_masked, values))
+    )
