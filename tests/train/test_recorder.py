@@ -154,6 +154,24 @@ def test_positions_may_be_of_any_whole_type(tmp_path, kind):
     assert recorder.finish().dynamics.record.margins(1).tolist() == [-4.0, 2.0]
 
 
+def test_positions_may_lie_in_memory_as_they_like(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    backwards = np.arange(3)[::-1]
+    for number, given in enumerate(
+        [backwards, backwards.astype(">i4"), *(pandas.Series(backwards, index=at) for at in ([7, 8, 9], [2, 0, 1]))]
+    ):
+        recorder = Recorder(tmp_path / f"{number}", [0, 1, 1], loss="ce")
+        recorder.log(given, torch.tensor([[0.0, 3.0], [0.0, 2.0], [1.0, 0.0]]))
+        assert recorder.finish().dynamics.record.margins(1).tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("lr", [0.5, [0.5], np.float32(0.5), torch.tensor(0.5), torch.tensor([0.5])], ids=repr)
+def test_a_learning_rate_is_one_number(tmp_path, lr):
+    recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
+    recorder.log([0, 1], torch.eye(2), lr=lr)
+    assert recorder.finish().metrics[0]["emphasis"]["all"]["eta"] == 1.0
+
+
 def test_a_finished_record_takes_nothing_more(tmp_path):
     recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
     recorder.log([0, 1], torch.eye(2))
@@ -247,6 +265,12 @@ def logged(recorder):
 MISTAKES = {
     "position": (lambda recorder: recorder.log([0, 3], torch.zeros(2, 2)), "'index' parameter of Recorder.log must be in [0, 3). Got 3"),
     "negative": (lambda recorder: recorder.log([-1, 1], torch.zeros(2, 2)), "must be in [0, 3). Got -1"),
+    "rate": (
+        lambda recorder: recorder.log([0], torch.zeros(1, 2), lr="fast"),
+        "'lr' parameter of Recorder.log must be a finite number. Got",
+    ),
+    "rates": (lambda recorder: recorder.log([0], torch.zeros(1, 2), lr=torch.ones(2)), "must be a finite number. Got tensor([1., 1.])"),
+    "no rate": (lambda recorder: recorder.log([0], torch.zeros(1, 2), lr=float("nan")), "must be a finite number. Got nan"),
     "complex": (lambda recorder: recorder.log([1j, 0], torch.zeros(2, 2)), "must be a list of whole numbers"),
     "mask": (lambda recorder: recorder.log([True, False], torch.zeros(2, 2)), "must be a list of whole numbers"),
     "classes": (

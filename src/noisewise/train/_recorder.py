@@ -159,13 +159,14 @@ class Recorder:
             scores: (N, C) what the model gave them, before softmax.
             lr: the learning rate of the step, by which α_t and snr weigh its examples; leave it out where it is constant.
         """
-        index = self._checked(index, scores)
+        index, rate = self._checked(index, scores), _rate(lr)
         with torch.inference_mode(False):
-            self._note(index, scores.clone() if scores.is_inference() else scores.detach(), lr)
+            self._note(index, scores.clone() if scores.is_inference() else scores.detach(), rate)
 
-    def _note(self, index: Tensor, scores: Tensor, lr: float | Tensor) -> None:
+    def _note(self, index: Tensor, scores: Tensor, rate: Tensor) -> None:
         tally = self._on(scores.device)
-        index = index.to(scores.device, non_blocking=True)
+        # Not waited for on its way to a GPU alone: on the way from one it would be read before it has come.
+        index = index.to(scores.device, non_blocking=scores.is_cuda)
         labels = self._data.labels[index]
         with self._drawing_apart(scores.device), by_itself(self._loss):
             found = loss_and_gradient(self._loss_on(scores.device), scores, labels)
@@ -173,7 +174,7 @@ class Recorder:
         total = (found.value.double() * len(index) if self._loss.reduction == "mean" else found.value.double().sum()).view(1)
         tally.note(index, scores, found.margin, torch.full((), self._step, device=scores.device))
         emphasis = self._emphasis(found).double()
-        tally.add(torch.cat([counted @ emphasis, total]), counted.sum(1), torch.as_tensor(lr, dtype=torch.float64))
+        tally.add(torch.cat([counted @ emphasis, total]), counted.sum(1), rate)
         self._step += 1
 
     def _drawing_apart(self, device: torch.device) -> AbstractContextManager[None]:
@@ -191,13 +192,7 @@ class Recorder:
 
     def _checked(self, given: Any, scores: Tensor) -> Tensor:
         self._check_open()
-        try:
-            index = torch.as_tensor(given)
-        except (TypeError, ValueError, RuntimeError):
-            index = torch.empty(())
-        if index.dim() != 1 or index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
-            raise must("index", "Recorder.log", "a list of whole numbers, the examples' positions among the labels", given)
-        index = index.long()  # of wide unsigned types torch finds no minimum
+        index = _positions(given)
         wanted = f"a tensor shaped (N, {len(self._data.classes)}), one row for each of the {index.numel()} examples"
         if not isinstance(scores, Tensor):
             raise must("scores", "Recorder.log", wanted, type(scores).__name__)
@@ -311,3 +306,32 @@ class Recorder:
         except InputError as unfinished:
             self._end(*ending(unfinished))
             raise
+
+
+def _positions(given: Any) -> Tensor:
+    """The positions of examples among the labels, as torch counts with them."""
+    try:
+        index = given if isinstance(given, Tensor) else torch.from_numpy(_whole(np.asarray(given)))
+    except (TypeError, ValueError, RuntimeError):
+        index = torch.empty(())
+    if index.dim() != 1 or index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+        raise must("index", "Recorder.log", "a list of whole numbers, the examples' positions among the labels", given)
+    return index.long()  # of wide unsigned types torch finds no minimum
+
+
+def _whole(values: np.ndarray) -> np.ndarray:
+    """Whole numbers of any width and byte order, in any order in memory, as torch takes them."""
+    if values.dtype.kind not in "iu":
+        raise ValueError(values.dtype)
+    return values.astype(np.int64)
+
+
+def _rate(given: Any) -> Tensor:
+    """A learning rate as one number; whether it is finite is not asked of a GPU, which would have to be waited for."""
+    try:
+        rate = torch.as_tensor(given, dtype=torch.float64).detach()
+    except (TypeError, ValueError, RuntimeError):
+        rate = torch.empty(0)
+    if rate.numel() != 1 or (rate.device.type == "cpu" and not rate.isfinite()):
+        raise must("lr", "Recorder.log", "a finite number", given)
+    return rate.view(())
