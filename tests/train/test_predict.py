@@ -271,3 +271,24 @@ def test_inputs_that_a_recorded_model_cannot_score_are_one_sentence(tmp_path, gi
     with pytest.raises(InputError, match=sentence) as caught:
         run.predict(given, into=nn.Linear(3, 2))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "scored", [lambda x: x.sum(1), lambda x: x.sum(), lambda x: x[:1], lambda x: x[:, :, None]], ids=["1", "0", "row", "3"]
+)
+def test_what_are_no_scores_of_the_inputs_is_one_sentence(tmp_path, scored):
+    model = nn.Linear(3, 2)
+    model.forward = scored
+    with pytest.raises(InputError, match=r"must give scores shaped \(4, classes\)\. Got \("):
+        recorded(tmp_path / "run", model).predict(torch.zeros(4, 3), into=model)
+
+
+def test_a_run_from_before_inputs_were_written_down_is_given_numbers_as_it_was_trained_on(tmp_path):
+    """Not as they are: it was no loop of one's own."""
+    inputs = torch.randint(9, (60, 8))
+    run = fit("mlp", (inputs, torch.arange(60) % 3), folder=tmp_path / "run", normalise=False, **ASKED)
+    expected = run.predict(inputs)
+    origin = run.provenance
+    del origin["shape"], origin["type"]
+    (run.path / "provenance.json").write_text(json.dumps(origin))
+    assert torch.equal(run.predict(inputs.numpy()), expected)

@@ -23,15 +23,15 @@ class Predictor:
         model: gives scores, in eval mode.
         normalise: the spec of what scaled its inputs, or None.
         shape: of one input; None where nobody knows, as of the oldest runs.
-        kind: the type the inputs had, as torch calls it; "" where nobody knows. Inputs of which nothing is known at all, as of a loop
-            that was recorded, go to the model as they are.
+        kind: the type the inputs had, as torch calls it; "" where nobody knows, as of the oldest runs. None where nobody ever saw them, as
+            of a loop that was recorded: they go to the model as they are.
         words: what was trained, in a sentence.
     """
 
     model: torch.nn.Module
     normalise: str | None
     shape: Sequence[int] | None
-    kind: str
+    kind: str | None
     words: str
 
     @torch.no_grad()
@@ -44,20 +44,15 @@ class Predictor:
         raw = self._raw(inputs)
         device = next(self.model.parameters(), raw).device
         normalise = None if self.normalise is None else augmentations.get(self.normalise)
-        kind = torch.float32 if self._known else raw.dtype
+        kind = raw.dtype if self.kind is None else torch.float32
         found = []
         for batch in torch.split(raw, EVALUATION_BATCH):
             # What nothing scales is copied: a model may work in place, and these may be the caller's.
             found.append(self._scored(batch.to(device, kind, copy=True) if normalise is None else normalise(batch.to(device))))
         return torch.cat(found)
 
-    @property
-    def _known(self) -> bool:
-        """Whether anything is known of the inputs; not so of a loop that was recorded, which never showed them."""
-        return self.normalise is not None or self.shape is not None or bool(self.kind)
-
     def _raw(self, inputs: Any) -> torch.Tensor:
-        if not self._known:
+        if self.kind is None:
             weights = (weight.dtype for weight in self.model.parameters() if weight.is_floating_point())
             raw = as_they_are(inputs, next(weights, torch.float32))
             if not raw.dim() or not len(raw):
@@ -71,12 +66,17 @@ class Predictor:
         return raw
 
     def _scored(self, inputs: torch.Tensor) -> torch.Tensor:
-        shape = tuple(inputs.shape)
+        shape = tuple(inputs.shape)  # now: a model may change it
         try:
-            return self.model(inputs).float()  # type: ignore[no-any-return]
+            found = self.model(inputs).float()
         except InputError:
             raise
         except Exception as error:  # a module of the user's own may raise anything
             raise InputError(
                 f"The model of the {self.words} cannot score inputs shaped {shape}: {reason(error)}. Give inputs that it takes."
             ) from error
+        if found.dim() != 2 or len(found) != shape[0]:
+            raise InputError(
+                f"The model of the {self.words} must give scores shaped ({shape[0]}, classes). Got {tuple(found.shape)} instead."
+            )
+        return found  # type: ignore[no-any-return]

@@ -149,7 +149,8 @@ class Run:
             into: see `model`.
         """
         origin = self._folder.read_json("provenance.json", needs=("normalise",))
-        return Predictor(self.model(into), origin["normalise"], origin.get("shape"), origin.get("type", ""), f"run in {str(self.path)!r}")
+        kind = None if origin.get("recorded") else origin.get("type", "")
+        return Predictor(self.model(into), origin["normalise"], origin.get("shape"), kind, f"run in {str(self.path)!r}")
 
     def __fspath__(self) -> str:
         """A run stands for its folder wherever one is asked for."""
