@@ -47,6 +47,17 @@ def test_two_processes_train_like_one(tmp_path, loss):
     trains_alike(Run(tmp_path / "one"), Run(tmp_path / "two"))
 
 
+def normalising_worker(folder: Path) -> None:
+    model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    with pytest.raises(InputError, match="cannot be trained on batches of one example: Expected more than 1 value"):
+        fit(model, clusters(66), folder=folder, **QUICK)
+    assert not folder.exists()
+
+
+def test_a_last_batch_that_leaves_a_process_one_example_is_refused_to_a_model_that_cannot_take_it(tmp_path):
+    in_two_processes(normalising_worker, tmp_path / "two")
+
+
 def broken_worker(folder: Path) -> None:
     inputs, labels = clusters()
     inputs[order(labels, 0, 1)[64]] = 3e38  # the first example of the second batch, which the first process has

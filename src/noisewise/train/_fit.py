@@ -264,9 +264,14 @@ class _Training:
         training, testing = (made(augment, channels_last) for augment in (settings.augment, "none"))
         for prepare in (testing, training):
             check_scores(self.model, settings.model, prepare(first), classes, scaled=settings.normalise)
-        smallest = smallest_part(settings.batch_size, settings.accumulate * self.world)
-        check_training(self.model, settings.model, training(first[:smallest]), classes)
+        check_training(self.model, settings.model, training(first[: self._smallest()]), classes)
         return training, testing
+
+    def _smallest(self) -> int:
+        """The least number of examples that the model is given at once, up to two: the last batch may be a small one for many processes."""
+        examples, size = len(self.data.train), self.settings.batch_size
+        last = examples - size * (number_of_batches(examples, size) - 1)
+        return min(smallest_part(size, self.settings.accumulate * self.world), smallest_part(last, self.world))
 
     def _scale(self, data: Dataset) -> Normalise:
         """What inputs are brought to mean 0 and variance 1 with: in a run that goes on, what it began with."""
