@@ -119,3 +119,13 @@ def test_others_frozen_are_another_run_of_a_module_that_had_no_shapes_too(tmp_pa
     model[0].requires_grad_(False)
     with pytest.raises(InputError, match="or others of them frozen"):
         fit(model, clusters(), folder=tmp_path / "run", **ONCE)
+
+
+def test_of_several_processes_one_warns(tmp_path, monkeypatch):
+    fit(nn.Linear(8, 3), clusters(), folder=tmp_path / "run", **ONCE)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    fit(nn.Linear(8, 3), clusters(), folder=tmp_path / "run", **ONCE)  # a warning would be an error
+    monkeypatch.setenv("RANK", "0")
+    with pytest.warns(UserWarning, match="began with other weights"):
+        fit(nn.Linear(8, 3), clusters(), folder=tmp_path / "run", **ONCE)

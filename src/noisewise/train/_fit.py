@@ -34,7 +34,7 @@ from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._predictor import EVALUATION_BATCH
-from noisewise.train._processes import joined, wait_for_all
+from noisewise.train._processes import joined, speaks_for_all, wait_for_all
 from noisewise.train._rehearsal import check_scores, check_training, lay_channels_last, scored
 from noisewise.train._run import Run, is_ours, settings_of
 from noisewise.train._schedules import registry as schedules
@@ -131,7 +131,7 @@ def train(
             return _finished(Run(target.path, data=data, test=test), model, place)
     target.check_free()
     check_apart(target.path, sources)
-    if isinstance(model, nn.Module) and not target.exists() and was_trained(model):
+    if isinstance(model, nn.Module) and not target.exists() and was_trained(model) and speaks_for_all():
         text = "This model was trained by fit before, and starts from what it learned there. Give every run a model of its own."
         warnings.warn(text, stacklevel=3)
     with one_at_a_time, joined(place), undisturbed(place):

@@ -19,6 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from noisewise.errors import InputError
 from noisewise.train._folder import RunFolder, check_kept
+from noisewise.train._processes import speaks_for_all
 from noisewise.train._sources import digest, digest_of
 
 _TRAINED: WeakKeyDictionary[nn.Module, tuple[int, Path]] = WeakKeyDictionary()
@@ -84,6 +85,8 @@ def warn_of_another_start(folder: RunFolder, model: nn.Module, start: str | None
         model: the module.
         start: the digest of its weights.
     """
+    if not speaks_for_all():
+        return
     began = folder.read_json("provenance.json").get("start")  # older runs do not say
     if None in (began, start) or began == start or was_trained(model, folder):
         return

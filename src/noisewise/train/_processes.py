@@ -33,6 +33,13 @@ def joined(device: torch.device) -> Iterator[None]:
         dist.destroy_process_group()
 
 
+def speaks_for_all() -> bool:
+    """Whether this process is the one that warns, so that nothing is told as often as there are processes; also before they have joined."""
+    if dist.is_initialized():
+        return dist.get_rank() == 0
+    return int(os.environ.get("WORLD_SIZE", "1")) < 2 or int(os.environ.get("RANK", "0")) == 0
+
+
 def own_gpu() -> torch.device:
     """The GPU of this process."""
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
