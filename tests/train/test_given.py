@@ -3,7 +3,8 @@
 import pytest
 import torch
 from test_fit import QUICK, clusters
-from test_rehearsal import Held
+from test_rehearsal import Held, longer
+from test_resume import stopped_at
 from torch import nn
 
 from noisewise import InputError, Recorder, fit
@@ -129,3 +130,18 @@ def test_of_several_processes_one_warns(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "0")
     with pytest.warns(UserWarning, match="began with other weights"):
         fit(nn.Linear(8, 3), clusters(), folder=tmp_path / "run", **ONCE)
+
+
+@pytest.mark.parametrize("step", [7, None], ids=["stopped", "finished"])
+def test_a_module_that_cannot_have_the_weights_of_its_run_again_is_one_sentence(tmp_path, step):
+    def made():
+        torch.manual_seed(0)
+        return Held(torch.zeros(1), longer)
+
+    asked = {**QUICK, "folder": tmp_path / "run"}
+    fit(made(), clusters(), **asked) if step is None else stopped_at(step, made(), clusters(), **asked)
+    with pytest.raises(
+        InputError, match=r"The model Held has other layers than that of the run in '.*run': size mismatch for held"
+    ) as caught:
+        fit(made(), clusters(), **asked)
+    assert "\n" not in str(caught.value)

@@ -292,3 +292,13 @@ def test_a_run_from_before_inputs_were_written_down_is_given_numbers_as_it_was_t
     del origin["shape"], origin["type"]
     (run.path / "provenance.json").write_text(json.dumps(origin))
     assert torch.equal(run.predict(inputs.numpy()), expected)
+
+
+def test_a_module_with_the_name_of_one_of_our_models_is_asked_for(tmp_path):
+    recorder = Recorder(tmp_path / "run", [0, 1], loss="ce", model="mlp(num_classes=2, inputs=3)")
+    recorder.log([0, 1], torch.eye(2))
+    run = recorder.finish(nn.Linear(3, 2))
+    with pytest.raises(InputError, match=r"has a model of your own\. Give one with the same layers as into=…"):
+        run.model()
+    with pytest.raises(InputError, match=r"'into' parameter of a run must be a module with the layers of its model\. Got 'mlp'"):
+        run.model(into="mlp")

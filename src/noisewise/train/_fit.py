@@ -36,7 +36,7 @@ from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._predictor import EVALUATION_BATCH
 from noisewise.train._processes import joined, speaks_for_all, wait_for_all
 from noisewise.train._rehearsal import check_scores, check_training, lay_channels_last, scored
-from noisewise.train._run import Run, is_ours, settings_of
+from noisewise.train._run import Run, fill, is_ours, settings_of
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, check_apart, gather, provenance
@@ -128,7 +128,7 @@ def train(
         if isinstance(model, nn.Module):
             warn_of_another_start(target, model, origin["start"])
         if target.status()["state"] == "finished":
-            return _finished(Run(target.path, data=data, test=test), model, place)
+            return _finished(target, Run(target.path, data=data, test=test), model, place)
     target.check_free()
     check_apart(target.path, sources)
     if isinstance(model, nn.Module) and not target.exists() and was_trained(model) and speaks_for_all():
@@ -145,11 +145,11 @@ def train(
     return Run(target.path, data=data, test=test)
 
 
-def _finished(run: Run, model: str | nn.Module, place: torch.device) -> Run:
+def _finished(folder: RunFolder, run: Run, model: str | nn.Module, place: torch.device) -> Run:
     """A run that needs no training; a module of the caller's gets its weights, where training would have put it."""
     if isinstance(model, nn.Module):
-        run.model(into=model.to(place))
-        mark_trained(model, RunFolder(run))
+        fill(model.to(place).eval(), folder.read_tensors("model.safetensors")[0], type(model).__name__, folder)
+        mark_trained(model, folder)
     return run
 
 
@@ -367,7 +367,7 @@ class _Training:
             if not self._has_best(notes):
                 continue
             self.best_epoch = notes.get("best_epoch", 0)  # the oldest runs do not say, and keep the last
-            self.model.load_state_dict(_under("model.", tensors))
+            fill(self.model, _under("model.", tensors), self.settings.model, self.folder)
             self.updater.load(_under("updater.", tensors))
             self.step.number.fill_(notes["step"])
             wait_for_all()
@@ -520,7 +520,7 @@ class _Training:
     def _bring_back(self) -> int:
         """Give the model the weights that were best on the validation share, and say of which epoch they are."""
         wait_for_all()
-        self.model.load_state_dict(self.folder.read_best(self.best_epoch))
+        fill(self.model, self.folder.read_best(self.best_epoch), self.settings.model, self.folder)
         return self.best_epoch
 
     def _checkpoint(self, epoch: int, best: float | None, waited: int) -> None:

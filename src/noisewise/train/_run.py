@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,11 +118,7 @@ class Run:
                 ) from None
         if not isinstance(into, torch.nn.Module):
             raise must("into", "a run", "a module with the layers of its model", into)
-        try:
-            into.load_state_dict(tensors)
-        except RuntimeError as error:
-            first = str(error).partition("\n\t")[2].partition("\n")[0].rstrip(". ")
-            raise InputError(f"The model given as into=… has other layers than that of the run in {str(self.path)!r}: {first}.") from None
+        fill(into, tensors, "given as into=…", self._folder)
         return into.eval()
 
     def predict(self, inputs: Any, into: torch.nn.Module | None = None) -> torch.Tensor:
@@ -173,6 +170,22 @@ def settings_of(folder: RunFolder) -> Settings:
     if wrong:
         raise InputError(f"The run in {str(folder.path)!r} {wrong[0]}. Read it with the version of noisewise that wrote it.")
     return Settings(**written)
+
+
+def fill(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], words: str, folder: RunFolder) -> None:
+    """Give a model the weights of a run.
+
+    Args:
+        model: of the same layers.
+        tensors: its state.
+        words: what the model is called.
+        folder: of the run.
+    """
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        first = str(error).partition("\n\t")[2].partition("\n")[0].rstrip(". ")
+        raise InputError(f"The model {words} has other layers than that of the run in {str(folder.path)!r}: {first}.") from None
 
 
 def is_ours(model: torch.nn.Module) -> bool:
