@@ -7,9 +7,10 @@ from test_rehearsal import Held, longer
 from test_resume import stopped_at
 from torch import nn
 
-from noisewise import InputError, Recorder, fit
+from noisewise import InputError, Recorder, fit, models
 from noisewise.train._folder import RunFolder
 from noisewise.train._given import told_of
+from noisewise.train._run import is_all_ours
 
 ONCE = {**QUICK, "epochs": 1}
 
@@ -145,3 +146,15 @@ def test_a_module_that_cannot_have_the_weights_of_its_run_again_is_one_sentence(
     ) as caught:
         fit(made(), clusters(), **asked)
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_done_in_python_in_one_of_our_models_is_seen():
+    """On a GPU it would be done once, when a step is captured."""
+
+    def made():
+        return models.get("resnet20", num_classes=3)
+
+    replaced, hooked = made(), made()
+    replaced.head = Noted(64, 3)
+    hooked.layer1.register_forward_hook(lambda *passed: None)
+    assert is_all_ours(made()) and not is_all_ours(replaced) and not is_all_ours(hooked) and not is_all_ours(nn.Linear(8, 3))

@@ -36,7 +36,7 @@ from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._predictor import EVALUATION_BATCH
 from noisewise.train._processes import joined, speaks_for_all, wait_for_all
 from noisewise.train._rehearsal import check_scores, check_training, lay_channels_last, scored
-from noisewise.train._run import Run, fill, is_ours, settings_of
+from noisewise.train._run import Run, fill, is_all_ours, is_ours, settings_of
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, check_apart, gather, provenance
@@ -312,8 +312,9 @@ class _Training:
             settings.accumulate,
             settings.batch_size,
         )
-        # Not of a module of one's own: what Python does in its forward would be done once, and never again.
-        self.graphs = self.device.type == "cuda" and self.world == 1 and is_ours(self.model) and not isinstance(self.data.train, Stream)
+        # Not of a module with anything of one's own: what Python does in its forward would be done once, and never again.
+        plain = self.from_seed or is_all_ours(self.model)
+        self.graphs = self.device.type == "cuda" and self.world == 1 and plain and not isinstance(self.data.train, Stream)
         self.update: Callable[..., None] = self._graphed() if self.graphs else self.step
         self._scorings: dict[str, tuple[Scoring, Callable[..., None]]] = {}
 

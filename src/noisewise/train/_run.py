@@ -191,3 +191,17 @@ def fill(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], words: str
 def is_ours(model: torch.nn.Module) -> bool:
     """Whether a model can be built again from its repr."""
     return isinstance(model, Classifier) and bool(type(model).name)
+
+
+def is_all_ours(model: torch.nn.Module) -> bool:
+    """Whether a model is one of ours in every part, and nobody hooked into it: then all it does is done by its layers."""
+    first, *parts = model.modules()
+    return is_ours(first) and not any(map(_is_hooked, (first, *parts))) and not any(map(_is_foreign, parts))
+
+
+def _is_foreign(part: torch.nn.Module) -> bool:
+    return type(part).__module__.partition(".")[0] not in ("torch", "noisewise")
+
+
+def _is_hooked(part: torch.nn.Module) -> bool:
+    return bool(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
