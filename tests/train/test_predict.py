@@ -1,8 +1,10 @@
 """A run predicts on whatever `fit` takes as inputs, in batches, and refuses what `fit` would refuse."""
 
 import json
+import pickle
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from test_fit import QUICK, clusters
@@ -10,7 +12,7 @@ from test_surroundings import default_dtype
 from torch import nn
 
 from noisewise import InputError, Recorder, fit
-from noisewise.data import augmentations, load
+from noisewise.data import augmentations, load, read
 from noisewise.models import MLP
 from noisewise.train._predictor import EVALUATION_BATCH
 
@@ -302,3 +304,34 @@ def test_a_module_with_the_name_of_one_of_our_models_is_asked_for(tmp_path):
         run.model()
     with pytest.raises(InputError, match=r"'into' parameter of a run must be a module with the layers of its model\. Got 'mlp'"):
         run.model(into="mlp")
+
+
+def _table(number: int = 60) -> pandas.DataFrame:
+    generator = np.random.default_rng(0)
+    kind = np.arange(number) % 2
+    frame = pandas.DataFrame({"age": 40 + 9 * generator.normal(size=number) + 30 * kind, "height": generator.normal(size=number)})
+    return frame.assign(member=kind == 1, kind=np.array(["cat", "dog"])[kind])
+
+
+def test_columns_of_a_table_are_found_by_their_names(tmp_path):
+    frame = _table()
+    run = fit("linear", read(frame, label="kind"), folder=tmp_path / "run", **ASKED)
+    expected = run.predict(frame[["age", "height", "member"]].astype(float).to_numpy())
+    turned = frame[["member", "kind", "height", "age"]].assign(city="Bern")
+    turned.to_csv(tmp_path / "new.csv", index=False)
+    for given in (frame, turned, tmp_path / "new.csv", str(tmp_path / "new.csv")):
+        torch.testing.assert_close(run.predict(given), expected)
+    with pytest.raises(
+        InputError, match=r"no column of the DataFrame named 'age'\. .* Give a table with all columns that were learned from"
+    ):
+        run.predict(frame.drop(columns="age"))
+    with pytest.raises(InputError, match=r"There is no file 'nowhere\.csv'"):
+        run.predict("nowhere.csv")
+    assert torch.equal(pickle.loads(pickle.dumps(run.predictor())).scores(turned), run.predictor().scores(frame))
+
+
+def test_where_no_table_was_trained_on_columns_are_taken_as_they_stand(features, tmp_path):
+    inputs = clusters()[0]
+    assert torch.equal(features.predict(pandas.DataFrame(inputs.numpy())), features.predict(inputs))
+    with pytest.raises(InputError, match=r"was trained on no table with named columns\. Got 'new\.csv'; give an array of inputs\."):
+        features.predict("new.csv")

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from noisewise.data._column import Column, encode
 from noisewise.data._dataset import Dataset
@@ -93,7 +94,7 @@ def from_table(
     for part, name in parts.items():
         if list(parts.values()).count(name) > 1:
             raise must(part, "from_table", "a column that has no other part", name)
-    columns = {part: _column(table, name, f"{part}=…") for part, name in parts.items()}
+    columns = {part: _column(table, name, f"Say with {part}=… which it is.") for part, name in parts.items()}
     numbered, true_numbered, names = encode(columns["label"], columns.get("true_label"), classes)
     ids = columns["id"].ids() if "id" in columns else None
     if image is not None:
@@ -106,13 +107,27 @@ def from_table(
     if size is not None:
         raise must("size", "from_table", "left out where there is no column of images", size)
     chosen = _chosen(table, features, set(parts.values()))
-    inputs = torch.from_numpy(np.stack([_column(table, name, "features=[…]").numbers() for name in chosen], 1))
+    inputs = _numbers(table, chosen, "Say with features=[…] which it is.")
     return Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=table.title, features=chosen)
 
 
-def _column(table: Table, name: str, parameter: str) -> Column:
+def inputs_of(source: Any, features: Sequence[str]) -> Tensor:
+    """The columns of numbers that were learned from, of another table, whichever order they have and whatever others it has.
+
+    Args:
+        source: the path of a file, or a DataFrame.
+        features: their names.
+    """
+    return _numbers(_read(source, ()), features, "Give a table with all columns that were learned from.")
+
+
+def _numbers(table: Table, names: Sequence[str], advice: str) -> Tensor:
+    return torch.from_numpy(np.stack([_column(table, name, advice).numbers() for name in names], 1))
+
+
+def _column(table: Table, name: str, advice: str) -> Column:
     if name not in table.columns:
-        raise InputError(f"{unknown(f'column of {table.called}', name, table.columns)} Say with {parameter} which it is.")
+        raise InputError(f"{unknown(f'column of {table.called}', name, table.columns)} {advice}")
     return table.columns[name]
 
 

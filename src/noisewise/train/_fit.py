@@ -282,8 +282,9 @@ class _Training:
         if self.folder.exists():
             _same(self.folder, self.settings, self.origin)  # again: another call may have made it a moment ago
             return
-        inputs, normalise = self.data.train.inputs, None if self.normalise is None else repr(self.normalise)
-        origin = {**self.origin, "shape": inputs.shape[1:], "type": str(inputs.dtype), "normalise": normalise}
+        inputs, features = self.data.train.inputs, self.data.train.features
+        normalise = None if self.normalise is None else repr(self.normalise)
+        origin = {**self.origin, "shape": inputs.shape[1:], "type": str(inputs.dtype), "normalise": normalise, "features": features}
         self.folder.begin(self.settings.as_json(), origin, self.data.train)
 
     def _first_inputs(self) -> Tensor:

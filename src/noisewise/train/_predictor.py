@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import torch
 
 from noisewise.data import augmentations
 from noisewise.data._arrays import as_inputs, as_they_are, like_those
+from noisewise.data._frame import is_frame
+from noisewise.data._table import inputs_of
 from noisewise.errors import InputError, must, reason
 
 EVALUATION_BATCH = 1024
@@ -26,6 +29,7 @@ class Predictor:
         kind: the type the inputs had, as torch calls it; "" where nobody knows, as of the oldest runs. None where nobody ever saw them, as
             of a loop that was recorded: they go to the model as they are.
         words: what was trained, in a sentence.
+        features: the names of the columns of the table it was trained on; None where that had none.
     """
 
     model: torch.nn.Module
@@ -33,13 +37,15 @@ class Predictor:
     shape: Sequence[int] | None
     kind: str | None
     words: str
+    features: Sequence[str] | None = None
 
     @torch.no_grad()
     def scores(self, inputs: Any) -> torch.Tensor:
         """Scores of raw inputs: (N, classes), on the model's device.
 
         Args:
-            inputs: as they were given to `fit`; of a loop that was recorded, as the model takes them.
+            inputs: as they were given to `fit`; of a loop that was recorded, as the model takes them. The columns of a DataFrame, or of a
+                table whose path is given, are found by the names of those that were trained on.
         """
         raw = self._raw(inputs)
         device = next(self.model.parameters(), raw).device
@@ -58,12 +64,19 @@ class Predictor:
             if not raw.dim() or not len(raw):
                 raise must("inputs", "predict", "shaped (N, …) with at least one example", tuple(raw.shape))
             return raw
-        raw = like_those(as_inputs(inputs), self.kind, "The inputs given to predict", scaled=self.normalise is not None)
+        raw = like_those(self._numbers(inputs), self.kind, "The inputs given to predict", scaled=self.normalise is not None)
         shape = raw.shape[1:] if self.shape is None else tuple(self.shape)
         if raw.shape[1:] != shape:
             got = tuple(raw.shape[1:])
             raise InputError(f"The {self.words} was trained on examples shaped {shape}. Got {got}; give inputs like those.")
         return raw
+
+    def _numbers(self, inputs: Any) -> torch.Tensor:
+        if self.features is not None and (is_frame(inputs) or isinstance(inputs, str | PathLike)):
+            return inputs_of(inputs, self.features)
+        if isinstance(inputs, str | PathLike):
+            raise InputError(f"The {self.words} was trained on no table with named columns. Got {str(inputs)!r}; give an array of inputs.")
+        return as_inputs(inputs)
 
     def _scored(self, inputs: torch.Tensor) -> torch.Tensor:
         shape = tuple(inputs.shape)  # now: a model may change it

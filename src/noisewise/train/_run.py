@@ -126,7 +126,8 @@ class Run:
 
         Args:
             inputs: as they were given to `fit`: numpy arrays, torch tensors or lists, images in any layout that it takes; of a loop that
-                was recorded, as the model takes them.
+                was recorded, as the model takes them. Where a table was trained on, also a DataFrame or the path of a table: its
+                columns are found by their names, and others are left out.
             into: see `model`.
 
         Example:
@@ -147,7 +148,8 @@ class Run:
         """
         origin = self._folder.read_json("provenance.json", needs=("normalise",))
         kind = None if origin.get("recorded") else origin.get("type", "")
-        return Predictor(self.model(into), origin["normalise"], origin.get("shape"), kind, f"run in {str(self.path)!r}")
+        words, features = f"run in {str(self.path)!r}", origin.get("features")  # older runs do not say
+        return Predictor(self.model(into), origin["normalise"], origin.get("shape"), kind, words, features)
 
     def __fspath__(self) -> str:
         """A run stands for its folder wherever one is asked for."""
