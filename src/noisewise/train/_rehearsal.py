@@ -46,7 +46,7 @@ def lay_channels_last(model: nn.Module, inputs: Tensor) -> bool:
     return True
 
 
-def check_scores(model: nn.Module, name: str, inputs: Tensor, classes: int, *, scaled: bool) -> None:
+def check_scores(model: nn.Module, name: str, inputs: Tensor, classes: int, *, scaled: bool = False) -> None:
     """Refuse a model that does not give one score per class when it is tested, on inputs that may have been scaled."""
     try:
         scores = _tried(model, inputs)
