@@ -338,6 +338,8 @@ def test_the_page_puts_results_beside_the_papers(tmp_path: Path) -> None:
     )
     assert "| CCE | 63.9 / 63.3 | **60.0** / 75.0 | 96.2 |\n" in shown, "table 1 finds the run of table 6"
     assert "| `resnet56` | `symmetric(0.4)` | CCE | 81.6 | 63.9 / 63.3 | **60.0** / 75.0 | 96.2 | 63.6 |\n" in shown
+    assert "Run were 2 of the paper's 9 numbers.\n" in shown and "Run were 2 of the paper's 84 numbers.\n" in shown
+    assert shown.count("Run were") == 2, "nothing is said of tables of which nothing was run"
 
 
 def test_several_seeds_stand_on_the_page_with_their_spread() -> None:

@@ -144,13 +144,13 @@ def _list(as_json: bool) -> None:
 
 def _status(recipe: Recipe, found: Results) -> str:
     from noisewise import papers
+    from noisewise.papers._layout import how_many
 
     runs = [outcomes for settings in recipe.runs if (outcomes := found.of(settings))]
     if runs and recipe.same_as is None:
-        printed = [one for one in papers.compared(recipe, found) if one.cell.value is not None]
-        done = f"{sum(one.ours is not None for one in printed)} of {len(printed)} numbers"
-        last = max(one.finished for outcomes in runs for one in outcomes)
-        return f"results of {last[:10]}: {done if printed else f'{len(runs)} of {len(recipe.runs)} runs'}"
+        run, printed = how_many(papers.compared(recipe, found))
+        done = f"{run} of {printed} numbers" if printed else f"{len(runs)} of {len(recipe.runs)} runs"
+        return f"results of {max(one.finished for outcomes in runs for one in outcomes)[:10]}: {done}"
     if recipe.nothing:
         return "nothing to run"
     if recipe.same_as:
@@ -184,13 +184,14 @@ def _cell_as_json(one: Compared) -> dict[str, Any]:
 
 
 def _show(done: Reproduction, quick: bool) -> None:
-    from noisewise.papers._layout import corrections, took
+    from noisewise.papers._layout import corrections, how_many, took
 
     console = Console()
     if done.cells:
         console.print(_table(done, console), highlight=False)
         console.print(Text(_LEGEND, style="dim italic"))
-        left = sum(one.ours is None and one.cell.value is not None for one in done.cells)
+        run, printed = how_many(done.cells)
+        left = printed - run
         if left:
             beside = "has none of ours beside it" if left == 1 else "have none of ours beside them"
             console.print(f"{left} of the paper's numbers {beside} yet.", highlight=False)

@@ -41,6 +41,12 @@ def laid_out(cells: Sequence[Compared]) -> Layout:
     return Layout(differing, tuple(dict.fromkeys(cell.cell.metric for cell in cells)), rows)
 
 
+def how_many(cells: Sequence[Compared]) -> tuple[int, int]:
+    """How many of the paper's numbers have one of ours beside them, and how many there are."""
+    printed = [one for one in cells if one.cell.value is not None]
+    return sum(one.ours is not None for one in printed), len(printed)
+
+
 def reasons(recipe: Recipe, cells: Sequence[Compared]) -> dict[str | None, list[str]]:
     """The cells whose numbers are off, in words, by why they are; under None those of which that is not known."""
     differing, found = laid_out(cells).differing, dict[str | None, list[str]]()

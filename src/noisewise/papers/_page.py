@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noisewise.papers._compared import Compared, compared
-from noisewise.papers._layout import anchor, corrections, laid_out, ours, reasons, spent, theirs, took
+from noisewise.papers._layout import anchor, corrections, how_many, laid_out, ours, reasons, spent, theirs, took
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._pictures import can_draw, picture_file
 from noisewise.papers._recipes import Paper, Recipe, available, get
@@ -81,6 +81,9 @@ def _recipe(recipe: Recipe, found: Results) -> Iterator[str]:
     yield from _how(recipe, found)
     cells = compared(recipe, found)
     yield from _table(cells)
+    run, printed = how_many(cells)
+    if 0 < run < printed:
+        yield from (f"Run were {run} of the paper's {printed} numbers.", "")
     yield from _listed("Corrected before the second training:", corrections(cells, found))
     yield from _listed("Where ours are off, and why:", list(_reasons(recipe, cells)))
 
