@@ -18,7 +18,7 @@ from noisewise import InputError, fit, models
 from noisewise.data import Dataset, Stream, augmentations, load, read
 from noisewise.output import written_whole
 from noisewise.report._gather import gather
-from noisewise.train import Run, Underfitting, _fit
+from noisewise.train import Run, Underfitting
 from noisewise.train._step import Scorer
 from noisewise.train._tally import Tally
 
@@ -338,19 +338,6 @@ def test_your_own_module_and_a_dataloader(tmp_path):
     torch.testing.assert_close(run.predict(inputs, into=fresh), run.predict(inputs, into=module))
 
 
-class Convolutional(nn.Module):
-    """Flattens with a function of its choice, and remembers in which memory order it was given images."""
-
-    def __init__(self, flatten):
-        super().__init__()
-        torch.manual_seed(0)
-        self.convolution, self.head, self.flatten, self.channels_last = nn.Conv2d(3, 4, 3), nn.Linear(4 * 36, 10), flatten, set()
-
-    def forward(self, images):
-        self.channels_last.add(images.is_contiguous(memory_format=torch.channels_last))
-        return self.head(self.flatten(self.convolution(images).relu()))
-
-
 class Between(nn.Module):
     """A module whose `features` and `head` are not all of it."""
 
@@ -370,17 +357,6 @@ def test_half_precision_trains_all_of_your_own_module(tmp_path):
     inputs, labels = clusters(seed=1)
     right = (run.predict(inputs, Between()).argmax(1) == labels).double().mean()
     assert float(right) == pytest.approx(run.metrics[-1]["test_accuracy"], abs=0.02)
-
-
-def test_images_lie_channels_last_in_memory_for_a_module_that_takes_them_so_and_for_one_that_does_not_they_do_not(tmp_path):
-    digits = load("digits").take(torch.arange(120))
-    data = digits.inputs.expand(-1, 3, -1, -1).contiguous(), digits.labels
-    either, one = Convolutional(lambda x: x.flatten(1)), Convolutional(lambda x: x.view(len(x), -1))
-    runs = [fit(module, data, folder=tmp_path / name, **QUICK) for module, name in ((either, "either"), (one, "one"))]
-    assert either.channels_last == {True}
-    assert either.convolution.weight.is_contiguous(memory_format=torch.channels_last)
-    assert one.convolution.weight.is_contiguous() and not one.convolution.weight.is_contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(runs[0].predict(data[0], into=either), runs[1].predict(data[0], into=one), rtol=1e-3, atol=1e-4)
 
 
 def test_augmentation_changes_what_is_trained_on(tmp_path):
@@ -539,140 +515,6 @@ def test_every_setting_is_checked_before_the_first_step(tmp_path, what):
     assert sentence in str(caught.value) and not (tmp_path / "run").exists()
 
 
-def test_a_model_that_cannot_be_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(InputError, match="There is no model named 'resnet21'"):
-        fit("resnet21", clusters(), folder=tmp_path / "run", **QUICK)
-    with pytest.raises(InputError, match=r"The model must give scores shaped \(N, 3\), one per class. Got \(2, 5\)"):
-        fit(nn.Linear(8, 5), clusters(), folder=tmp_path / "run", **QUICK)
-    reason = r"shaped \(2, 8\): mat1 and mat2 shapes cannot be multiplied \(2x8 and 5x3\)\. Give a model that takes such inputs"
-    with pytest.raises(InputError, match=f"The model Linear cannot score inputs {reason}"):
-        fit(nn.Linear(5, 3), clusters(), folder=tmp_path / "run", **QUICK)
-    words = (torch.arange(240).reshape(30, 8) % 9, torch.arange(30) % 3)
-    with pytest.raises(InputError, match="where they are numbers of words or the like, normalise=False leaves them unscaled"):
-        fit(Words(), words, folder=tmp_path / "run", **QUICK)
-    assert not (tmp_path / "run").exists()
-    assert fit(Words(), words, folder=tmp_path / "run", normalise=False, **QUICK).state == "finished"
-
-
-class Words(nn.Module):
-    """Takes examples of whole numbers, as every data set holds them: as float32."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.vectors = nn.Embedding(9, 3)
-
-    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
-        return self.vectors(numbers.long()).mean(1)
-
-
-def normalising():
-    return nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
-
-
-def test_batches_of_one_are_refused_only_to_a_model_that_cannot_take_them(tmp_path):
-    alone = {**QUICK, "epochs": 1, "batch_size": 1}
-    sentence = r"The model Sequential cannot be trained on batches of one example: Expected more than 1 value .*\. Give larger batches"
-    for parts in (alone, {**alone, "batch_size": 3, "accumulate": 2}, {**alone, "batch_size": 4, "accumulate": 4}):
-        with pytest.raises(InputError, match=sentence):
-            fit(normalising(), clusters(6), folder=tmp_path / "run", **parts)
-    assert not (tmp_path / "run").exists()
-    assert fit("mlp", clusters(6), folder=tmp_path / "mlp", **alone).state == "finished"
-    assert fit(normalising(), clusters(6), folder=tmp_path / "two", **{**alone, "batch_size": 2}).state == "finished"
-
-
-def test_trying_a_batch_of_one_leaves_no_trace(tmp_path, monkeypatch):
-    """A run in batches of one is the run it would be if nothing had been tried: dropout and running means are as ever."""
-
-    def trained(folder):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Unflatten(1, (2, 4)), nn.BatchNorm1d(2), nn.Flatten(), nn.Dropout(), nn.Linear(8, 3))
-        return fit(model, clusters(6), folder=folder, **{**QUICK, "epochs": 1, "batch_size": 1}).path
-
-    tried = trained(tmp_path / "tried")
-    monkeypatch.setattr(_fit, "check_training", lambda *asked: None)
-    same_bits(tried, trained(tmp_path / "untried"))
-
-
-def test_a_module_has_the_weights_of_a_run_that_was_finished_before(tmp_path):
-    trained, another = nn.Linear(8, 3), nn.Linear(8, 3)
-    fit(trained, clusters(), folder=tmp_path / "run", **QUICK)
-    assert not torch.equal(trained.weight, another.weight)
-    told = r"began with other weights than this Linear has, which it replaces by its own\. Give another folder to train from these\."
-    with pytest.warns(UserWarning, match=told) as warned:
-        fit(another, clusters(), folder=tmp_path / "run", **QUICK)
-    assert [Path(one.filename).name for one in warned] == [Path(__file__).name]
-    assert torch.equal(trained.weight, another.weight) and torch.equal(trained.bias, another.bias)
-    loaded = nn.Linear(8, 3)
-    loaded.load_state_dict(trained.state_dict())
-    for known in (trained, another, loaded):  # none of these is of another start
-        fit(known, clusters(), folder=tmp_path / "run", **QUICK)
-    with pytest.warns(UserWarning, match="This model was trained by fit before"):
-        fit(another, clusters(), loss="mae", folder=tmp_path / "other", **QUICK)
-
-
-class Other(nn.Module):
-    """A model that is another one in training."""
-
-    def __init__(self, training):
-        super().__init__()
-        self.layer, self.in_training = nn.Linear(8, 3), training
-
-    def forward(self, inputs):
-        return self.in_training(self, inputs) if self.training else self.layer(inputs)
-
-
-def fails(self, inputs):
-    raise KeyError("what")
-
-
-@pytest.mark.parametrize(
-    ("training", "sentence"),
-    [
-        (lambda self, inputs: (self.layer(inputs), None), r"The model must give scores shaped \(N, 3\), one per class. Got tuple"),
-        (fails, r"The model Other cannot be trained on inputs shaped \(2, 8\): 'what'\. Give a model that can\."),
-        (torch.no_grad()(lambda self, inputs: self.layer(inputs)), r"cannot be trained on inputs shaped \(2, 8\): element 0 of tensors"),
-    ],
-    ids=["tuple", "error", "no gradient"],
-)
-def test_a_model_that_fails_in_training_alone_is_refused_before_anything_is_written(training, sentence, tmp_path):
-    with pytest.raises(InputError, match=sentence):
-        fit(Other(training), clusters(), folder=tmp_path / "run", **QUICK)
-    assert not (tmp_path / "run").exists()
-
-
-def test_weights_that_cannot_be_trained_are_refused(tmp_path):
-    with pytest.raises(InputError, match="on the meta device, where they have no numbers; make the model anew"):
-        fit(nn.Linear(8, 3, device="meta"), clusters(), folder=tmp_path / "run", **QUICK)
-    with torch.inference_mode():
-        model = nn.Linear(8, 3)
-    with pytest.raises(InputError, match="made under inference_mode, and cannot be trained; make the model anew"):
-        fit(model, clusters(), folder=tmp_path / "run", **QUICK)
-    sparse = nn.Sequential(nn.Embedding(9, 3, sparse=True), nn.Flatten(), nn.Linear(24, 3))
-    tokens = (torch.randint(9, (60, 8)), torch.arange(60) % 3)
-    sparse.forward = lambda inputs: nn.Sequential.forward(sparse, inputs.long().clamp(0, 8))
-    with pytest.raises(InputError, match="must have gradients of real numbers, and none that are sparse"):
-        fit(sparse, tokens, folder=tmp_path / "run", **QUICK)
-    assert not (tmp_path / "run").exists()
-
-
-def test_the_same_lazy_module_again_is_the_same_run(tmp_path):
-    model = nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3))
-    first = fit(model, clusters(), folder=tmp_path / "run", **QUICK)
-    assert fit(model, clusters(), folder=tmp_path / "run", **QUICK).metrics == first.metrics
-
-
-def test_other_frozen_layers_are_another_run(tmp_path):
-    def layers(frozen):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 3))
-        model[0].requires_grad_(not frozen)
-        return model
-
-    fit(layers(False), clusters(), folder=tmp_path / "run", **QUICK)
-    with pytest.raises(InputError, match="with other layers, or others of them frozen"):
-        fit(layers(True), clusters(), folder=tmp_path / "run", **QUICK)
-
-
 def test_a_dataset_object_is_as_good_as_its_spec(tmp_path):
     small = load("digits").take(torch.arange(200))
     run = fit("mlp", small, folder=tmp_path / "run", **{**QUICK, "epochs": 1})
@@ -691,29 +533,10 @@ def test_a_line_has_the_learning_rate_of_its_last_step_as_it_was_asked_for(tmp_p
     assert [line["lr"] for line in run.metrics] == [0.1, 0.05, 0.05, 0.025]
 
 
-@pytest.mark.parametrize("model", ["mlp", nn.Sequential(nn.Flatten(), nn.Linear(64, 10))], ids=["ours", "one's own"])
-def test_a_model_that_cannot_take_what_the_augmentation_makes_is_refused_before_anything_is_written(tmp_path, model):
-    with pytest.raises(InputError, match=r"\(2, 1, 6, 6\)"):
-        fit(model, "digits", augment="crop(0, size=6)", folder=tmp_path / "run", **QUICK)
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("model", [nn.Linear, None, print], ids=["a class", "nothing", "a function"])
 def test_what_is_no_model_is_refused(model):
     with pytest.raises(InputError, match=r"The 'model' parameter of fit must be a model spec or a torch\.nn\.Module\. Got "):
         fit(model, clusters(), **QUICK)
-
-
-def test_a_model_that_is_frozen_as_a_whole_is_refused_before_anything_is_written(tmp_path):
-    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 3)).requires_grad_(False)
-    with pytest.raises(
-        InputError, match=r"The model Sequential has no weights to train: all are frozen\. Let some of them require a gradient"
-    ):
-        fit(model, clusters(), folder=tmp_path / "run", **QUICK)
-    assert not (tmp_path / "run").exists()
-    model[1].requires_grad_(True)
-    before = model[0].weight.clone()
-    assert fit(model, clusters(), folder=tmp_path / "run", **QUICK).state == "finished" and torch.equal(model[0].weight, before)
 
 
 def test_one_name_is_no_list_of_loggers(tmp_path):
@@ -738,32 +561,6 @@ def test_examples_whose_inputs_a_noise_replaced_count_as_wrong(tmp_path):
     assert "no class" in told.values() and all((truth[one] or said) == said for one, said in told.items())
     (true,) = (matrix for matrix in shown["matrices"] if matrix["title"] == "True")
     assert np.sum(true["counts"]) == len(data) - int(corruption.replaced.sum())
-
-
-def test_a_model_that_was_trained_before_is_told_of_unless_it_was_reset(tmp_path):
-    model = nn.Linear(8, 3)
-    first = {name: value.clone() for name, value in model.state_dict().items()}
-    fit(model, clusters(), folder=tmp_path / "a", **QUICK)
-    with pytest.warns(UserWarning, match="This model was trained by fit before, and starts from what it learned there") as warned:
-        fit(model, clusters(), loss="mae", folder=tmp_path / "b", **QUICK)
-    assert [Path(one.filename).name for one in warned] == [Path(__file__).name]
-    fit(model, clusters(), loss="mae", folder=tmp_path / "b", **QUICK)  # finished: nothing is trained
-
-    def stop(step, steps):
-        raise KeyboardInterrupt
-
-    model.load_state_dict(first)
-    with pytest.raises(KeyboardInterrupt):
-        fit(model, clusters(), loss="gce", folder=tmp_path / "stopped", watch=stop, **QUICK)
-    with pytest.warns(UserWarning, match="This model was trained by fit before"):
-        fit(model, clusters(), loss="gce", folder=tmp_path / "after that", **QUICK)
-    model.load_state_dict(first)
-    fit(model, clusters(), loss="gce", folder=tmp_path / "c", **QUICK)
-
-
-def test_layers_that_learn_their_size_from_the_first_batch_are_trained(tmp_path):
-    run = fit(nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3)), clusters(), folder=tmp_path / "run", **FAST)
-    assert run.state == "finished" and run.dynamics.fitting[3] > 0.9
 
 
 def test_images_on_disk_are_scaled_as_those_in_memory(tmp_path):

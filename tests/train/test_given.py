@@ -1,8 +1,10 @@
 """What a run says and keeps of a module that it is given."""
 
+from pathlib import Path
+
 import pytest
 import torch
-from test_fit import QUICK, clusters
+from test_fit import FAST, QUICK, clusters
 from test_rehearsal import Held, longer
 from test_resume import stopped_at
 from torch import nn
@@ -158,3 +160,79 @@ def test_what_is_done_in_python_in_one_of_our_models_is_seen():
     replaced.head = Noted(64, 3)
     hooked.layer1.register_forward_hook(lambda *passed: None)
     assert is_all_ours(made()) and not is_all_ours(replaced) and not is_all_ours(hooked) and not is_all_ours(nn.Linear(8, 3))
+
+
+def test_a_module_has_the_weights_of_a_run_that_was_finished_before(tmp_path):
+    trained, another = nn.Linear(8, 3), nn.Linear(8, 3)
+    fit(trained, clusters(), folder=tmp_path / "run", **QUICK)
+    assert not torch.equal(trained.weight, another.weight)
+    told = r"began with other weights than this Linear has, which it replaces by its own\. Give another folder to train from these\."
+    with pytest.warns(UserWarning, match=told) as warned:
+        fit(another, clusters(), folder=tmp_path / "run", **QUICK)
+    assert [Path(one.filename).name for one in warned] == [Path(__file__).name]
+    assert torch.equal(trained.weight, another.weight) and torch.equal(trained.bias, another.bias)
+    loaded = nn.Linear(8, 3)
+    loaded.load_state_dict(trained.state_dict())
+    for known in (trained, another, loaded):  # none of these is of another start
+        fit(known, clusters(), folder=tmp_path / "run", **QUICK)
+    with pytest.warns(UserWarning, match="This model was trained by fit before"):
+        fit(another, clusters(), loss="mae", folder=tmp_path / "other", **QUICK)
+
+
+def test_weights_that_cannot_be_trained_are_refused(tmp_path):
+    with pytest.raises(InputError, match="on the meta device, where they have no numbers; make the model anew"):
+        fit(nn.Linear(8, 3, device="meta"), clusters(), folder=tmp_path / "run", **QUICK)
+    with torch.inference_mode():
+        model = nn.Linear(8, 3)
+    with pytest.raises(InputError, match="made under inference_mode, and cannot be trained; make the model anew"):
+        fit(model, clusters(), folder=tmp_path / "run", **QUICK)
+    sparse = nn.Sequential(nn.Embedding(9, 3, sparse=True), nn.Flatten(), nn.Linear(24, 3))
+    tokens = (torch.randint(9, (60, 8)), torch.arange(60) % 3)
+    sparse.forward = lambda inputs: nn.Sequential.forward(sparse, inputs.long().clamp(0, 8))
+    with pytest.raises(InputError, match="must have gradients of real numbers, and none that are sparse"):
+        fit(sparse, tokens, folder=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_same_lazy_module_again_is_the_same_run(tmp_path):
+    model = nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3))
+    first = fit(model, clusters(), folder=tmp_path / "run", **QUICK)
+    assert fit(model, clusters(), folder=tmp_path / "run", **QUICK).metrics == first.metrics
+
+
+def test_other_frozen_layers_are_another_run(tmp_path):
+    def layers(frozen):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 3))
+        model[0].requires_grad_(not frozen)
+        return model
+
+    fit(layers(False), clusters(), folder=tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match="with other layers, or others of them frozen"):
+        fit(layers(True), clusters(), folder=tmp_path / "run", **QUICK)
+
+
+def test_a_model_that_was_trained_before_is_told_of_unless_it_was_reset(tmp_path):
+    model = nn.Linear(8, 3)
+    first = {name: value.clone() for name, value in model.state_dict().items()}
+    fit(model, clusters(), folder=tmp_path / "a", **QUICK)
+    with pytest.warns(UserWarning, match="This model was trained by fit before, and starts from what it learned there") as warned:
+        fit(model, clusters(), loss="mae", folder=tmp_path / "b", **QUICK)
+    assert [Path(one.filename).name for one in warned] == [Path(__file__).name]
+    fit(model, clusters(), loss="mae", folder=tmp_path / "b", **QUICK)  # finished: nothing is trained
+
+    def stop(step, steps):
+        raise KeyboardInterrupt
+
+    model.load_state_dict(first)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, clusters(), loss="gce", folder=tmp_path / "stopped", watch=stop, **QUICK)
+    with pytest.warns(UserWarning, match="This model was trained by fit before"):
+        fit(model, clusters(), loss="gce", folder=tmp_path / "after that", **QUICK)
+    model.load_state_dict(first)
+    fit(model, clusters(), loss="gce", folder=tmp_path / "c", **QUICK)
+
+
+def test_layers_that_learn_their_size_from_the_first_batch_are_trained(tmp_path):
+    run = fit(nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3)), clusters(), folder=tmp_path / "run", **FAST)
+    assert run.state == "finished" and run.dynamics.fitting[3] > 0.9
