@@ -31,6 +31,7 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--fuzz", type=int, default=1, metavar="N", help="run N times as many cases in the fuzzing tests")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -45,6 +46,12 @@ def _steady(doctest_namespace: dict[str, object]) -> None:
     doctest_namespace["torch"] = torch
     torch.set_num_threads(1)
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def times(request: pytest.FixtureRequest) -> int:
+    """How many times its usual number of cases a fuzzing test runs."""
+    return int(request.config.getoption("--fuzz"))
 
 
 @pytest.fixture(scope="module")
