@@ -9,7 +9,7 @@ from mpmath import mp
 
 import noisewise
 import reference
-from noisewise import InputError, curriculum
+from noisewise import InputError, curriculum, papers
 from noisewise.curriculum import (
     Normalised,
     Scaled,
@@ -188,13 +188,13 @@ def test_the_normalise_setting_is_the_normalised_curriculum(how):
     )
 
 
-def published_batch_normalised_step(scores: np.ndarray, labels: np.ndarray, T: float) -> np.ndarray:
-    """The gradient the IMAE authors' code hands to backward, in float64 and without its 1e-8."""
+def published_batch_normalised_step(scores: np.ndarray, labels: np.ndarray, T: float, least: float = 0.0) -> np.ndarray:
+    """The gradient the IMAE authors' code hands to backward, in float64; its `least` is 1e-8."""
     p = reference.softmax(scores)
     own = p[np.arange(len(labels)), labels]
     weight = np.exp(T * own * (1 - own))
     hot = np.eye(scores.shape[1])[labels]
-    return (p - hot) / (2 * (1 - own))[:, None] * (weight / weight.sum())[:, None]
+    return (p - hot) / (2 * (1 - own) + least)[:, None] * (weight / weight.sum())[:, None]
 
 
 def test_batch_normalisation_is_the_authors_step():
@@ -203,6 +203,19 @@ def test_batch_normalisation_is_the_authors_step():
     grad = torch.func.grad(lambda s: loss(s, target))(scores)
     ours = grad.numpy() / 2  # their weights sum to one as ‖∂L/∂s‖₁, ours as −dL/dΔ
     np.testing.assert_allclose(ours, published_batch_normalised_step(scores.numpy(), target.numpy(), 8.0), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("saturation", "factor"), [(5e-9, "1.001"), (1e-3, "1.09")])
+def test_with_saturation_batch_normalisation_is_the_authors_step_times_the_factor_the_recipe_says(saturation, factor):
+    scores, _ = batch(20_000, 10, std=8)
+    target = scores.argmax(1)
+    loss = IMAE(T=8, saturation=saturation, normalise="batch")
+    ours = torch.func.grad(lambda s: loss(s, target))(scores).numpy() / 2
+    theirs = published_batch_normalised_step(scores.numpy(), target.numpy(), 8.0, 2 * saturation)
+    ratio = np.abs(ours).sum() / np.abs(theirs).sum()
+    np.testing.assert_allclose(ours, ratio * theirs, rtol=1e-6, atol=1e-12)
+    assert f"{ratio:.{len(factor) - 2}f}" == factor
+    assert any(f"{factor} at" in sentence for sentence in papers.get("imae/table6").chosen)
 
 
 def test_batch_normalisation_ignores_ignored_examples():

@@ -70,6 +70,12 @@ def test_beyond_its_table_a_potential_goes_on_as_steeply_as_it_ends():
     torch.testing.assert_close(Potential(lambda d: 3 + 2 * (-d).sigmoid())(d), expected)
 
 
+def test_beyond_its_table_a_potential_is_as_exact_as_its_type():
+    d = torch.tensor([-1e12, -4e4, 4e4, 1e12], dtype=torch.float64)
+    exact = -0.1 * d - 0.3 * (torch.nn.functional.logsigmoid(d) + math.log(2))
+    torch.testing.assert_close(Potential(lambda d: 0.1 + 0.3 * (-d).sigmoid())(d), exact, rtol=1e-15, atol=0.0)
+
+
 @pytest.mark.parametrize(
     ("emphasis", "message"),
     [

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from mpmath import mp, mpf
+from torch import Tensor
 from torch.nn.functional import pad
 
 import noisewise
@@ -309,7 +310,44 @@ def test_views_of_one_example_take_probabilities_and_smoothing() -> None:
 
 @pytest.mark.parametrize("spec", ["anl_ce(p_min=0.2)", "anl_fl(p_min=0.2)"])
 def test_where_every_class_costs_the_most_nothing_is_divided_by_nothing(spec: str) -> None:
-    assert noisewise.get(spec)(torch.zeros(1, 10), torch.tensor([3])).isfinite()
+    with pytest.warns(UserWarning, match=r"p_min=0.2.* 10 classes"):
+        assert noisewise.get(spec)(torch.zeros(1, 10), torch.tensor([3])).isfinite()
+
+
+@pytest.mark.parametrize("name", ["anl_ce", "anl_fl"])
+def test_a_p_min_that_makes_gradients_singular_is_warned_of_once_for_each_number_of_classes(name: str) -> None:
+    loss, label = noisewise.get(f"0.5*{name}(p_min=0.2) + ce"), torch.tensor([0])
+    for classes in (5, 8):
+        with pytest.warns(UserWarning, match=rf"{name}\(.*p_min=0.2.* {classes} classes"):
+            loss(torch.randn(1, classes), label)
+        loss(torch.randn(1, classes), label)  # a second warning would be an error here
+    loss(torch.randn(1, 4), label)
+    noisewise.get(f"{name}(p_min=0.2, beta=0)")(torch.randn(1, 5), label)
+
+
+def test_a_singular_p_min_compiles_as_one_graph() -> None:
+    scores = torch.randn(2, 5)
+    compiled = torch.compile(noisewise.get("anl_ce(p_min=0.2)"), backend="eager", fullgraph=True)
+    assert compiled(scores, torch.tensor([0, 1])).isfinite()
+
+
+@pytest.mark.parametrize("spec", ["cr(beta=0)", "cr(beta=0, prior=(0.5, 0.25, 0.25))", "gls(alpha=0)", "ls(alpha=0)"])
+@pytest.mark.parametrize("target", [torch.tensor([1]), torch.tensor([[0.25, 0.75, 0.0]])], ids=["label", "probabilities"])
+def test_without_their_regulariser_losses_of_every_class_are_cross_entropy_with_a_masked_class_too(spec: str, target: Tensor) -> None:
+    scores = torch.tensor([[1.0, 0.5, -torch.inf]], requires_grad=True)
+    expected, found = (noisewise.get(one)(scores, target) for one in ("ce", spec))
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, scores)[0], torch.autograd.grad(expected, scores)[0])
+
+
+@pytest.mark.parametrize("q", [5e-324, 1e-300, 1e-40, 1e-20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("spec", ["gce(q={})", "truncated_gce(q={}, kappa=1e-12)", "gr(beta=2, lam={}, g='identity')"])
+def test_a_tiny_exponent_is_cross_entropy(spec: str, dtype: torch.dtype, q: float) -> None:
+    scores, label = torch.tensor([[2.0, 0.0, -3.0], [-20.0, 1.0, 0.0]], dtype=dtype, requires_grad=True), torch.tensor([0, 0])
+    expected, found = (noisewise.get(one)(scores, label) for one in ("ce", spec.format(q)))
+    torch.testing.assert_close(found, expected, rtol=4 * torch.finfo(dtype).eps, atol=0.0)
+    torch.testing.assert_close(torch.autograd.grad(found, scores)[0], torch.autograd.grad(expected, scores)[0])
 
 
 # These count the classes, or average over all of them; peer loss draws (tests/test_peer.py).

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix
 from sklearn.model_selection import cross_val_predict
 
+import noisewise
+from noisewise import Recorder, margin
+from noisewise.audit import find_label_issues
+from noisewise.data import from_arrays
 from noisewise.errors import InputError
+from noisewise.kernels import loss_and_gradient
 from noisewise.noise import Corruption, corrupt
 from noisewise.transition import anchor_points, as_probabilities, confident_joint, counted, dual_t, noise_rate
 
@@ -160,6 +167,29 @@ def test_probabilities_that_are_all_alike_do_not_fall_below_their_own_mean():
 def test_bad_input_gives_one_sentence(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+FRACTIONS = {
+    "corrupt": lambda labels, _: corrupt(labels, "symmetric(0.4)", num_classes=2),
+    "counted": lambda labels, _: counted([0, 1], labels, 2),
+    "find_label_issues": lambda labels, _: find_label_issues(labels, [[0.5, 0.5]] * 2),
+    "find_label_issues with classes": lambda labels, _: find_label_issues(labels, [[0.5, 0.5]] * 2, classes=["a", "b"]),
+    "from_arrays": lambda labels, _: from_arrays(torch.zeros(2, 3), labels),
+    "Recorder": lambda labels, folder: Recorder(folder / "run", labels, loss="ce"),
+}
+
+
+@pytest.mark.parametrize("call", FRACTIONS.values(), ids=FRACTIONS)
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_fractions_are_no_labels_wherever_labels_are_given(call, kind, tmp_path):
+    with pytest.raises(InputError, match=r"1\.5"):
+        call(kind([0.0, 1.5]), tmp_path)
+
+
+@pytest.mark.parametrize("call", [noisewise.get("gce"), margin, partial(loss_and_gradient, "ce")], ids=["loss", "margin", "pass"])
+def test_fractions_are_no_labels_of_a_loss(call):
+    with pytest.raises(InputError, match="integers"):
+        call(torch.zeros(2, 3), torch.tensor([0.5, 1.5]))
 
 
 def test_what_was_read_is_scaled_where_it_is_and_what_was_given_is_left(monkeypatch):

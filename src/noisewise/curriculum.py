@@ -210,7 +210,8 @@ class Normalised(Normalising, name="normalised"):
 
     Args:
         loss: a loss of the margin alone.
-        by: "maximum" (all experiments of the curriculum paper), "integral" or "batch" (the IMAE and GR authors' code).
+        by: "maximum" (all experiments of the curriculum paper), "integral" or "batch" (as in the code of the IMAE
+            and GR authors, who take the mean before `saturation` makes the emphasis fade).
 
     Example:
         >>> Normalised("mae", by="maximum").emphasis(torch.tensor(0.0))

@@ -108,6 +108,11 @@ def going_forward() -> bool:
     return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
 
 
+def can_keep() -> bool:
+    """Whether a tensor made now can be cached: one made by torch.compile or a torch.func transform is of no use outside of it."""
+    return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+
+
 def at_least_float(scores: Tensor) -> Tensor:
     """Scores in float32 or better: half-precision scores are widened, once, before any arithmetic."""
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from noisewise.arrays import Floats
 from noisewise.errors import InputError
+from noisewise.exact import can_keep
 
 _NODES = 10
 HOME = 2.0**-5  # the cell around 0, where V is 0: small enough never to be halved, so that V is exact relative to itself
@@ -137,16 +138,17 @@ class Potential:
         value = powers[-1]
         for power in powers[-2::-1]:
             value = torch.addcmul(power, value, step)
-        beyond = margin - inside
-        slope = torch.where(beyond > 0, self._right, self._left)
-        return value - torch.where((beyond == 0) | (slope == 0), 0.0, beyond * slope)
+        for slope, beyond in ((self._left, margin.clamp(max=-REACH) + REACH), (self._right, margin.clamp(min=REACH) - REACH)):
+            if slope != 0:  # which an infinite margin must not be multiplied with
+                value = value - slope * beyond
+        return value
 
     def _on(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
         key = device, dtype
         if key in self._placed:
             return self._placed[key]
         placed = self._columns.to(device, dtype), self._edges.to(device, dtype), None if self._first is None else self._first.to(device)
-        if not torch.compiler.is_compiling():  # what is made while a graph is traced belongs to the graph
+        if can_keep():
             self._placed[key] = placed
         return placed
 

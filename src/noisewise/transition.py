@@ -35,7 +35,8 @@ def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int
     except (TypeError, ValueError):
         array = np.empty(0)
     if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
-        got = f"{array.dtype} shaped {array.shape}"
+        fractions = array[array != np.floor(array)] if array.dtype.kind == "f" else np.empty(0)
+        got = f"{array.dtype} shaped {array.shape}{f', such as {fractions[0]}' if fractions.size else ''}"
         raise InputError(f"The {what} given to {owner} must be whole numbers in one row, at least one. Got {got} instead.")
     if array.min() < 0 and num_classes is None:
         raise InputError(f"The {what} given to {owner} must be 0 or more. Got {array.min()} instead.")

@@ -203,6 +203,20 @@ def test_truncated_cifar_batches_are_named(tmp_path: Path) -> None:
         load("cifar10", root=tmp_path / "b")
 
 
+def test_labels_that_are_no_whole_numbers_are_refused_and_not_rounded(tmp_path: Path) -> None:
+    _, labels = write_cifar10(tmp_path, "py")
+    path = tmp_path / "cifar-10-batches-py/data_batch_1"
+    batch = pickle.loads(path.read_bytes())
+    path.write_bytes(pickle.dumps({**batch, "labels": [label + 0.5 for label in batch["labels"]]}))
+    with pytest.raises(InputError, match=r"data_batch_1'.*\.5"):
+        load("cifar10", root=tmp_path)
+    path.write_bytes(pickle.dumps(batch))
+    keys = ["clean_label", "aggre_label", "random_label1", "random_label2", "random_label3", "worse_label"]
+    write_human(tmp_path, "CIFAR-10_human.pt", {**dict.fromkeys(keys, labels), "worse_label": labels + 0.25})
+    with pytest.raises(InputError, match=r"CIFAR-10_human.pt'.*\.25"):
+        load("cifar10", root=tmp_path)
+
+
 def test_cifar_batch_with_code_is_refused_and_never_runs(tmp_path: Path) -> None:
     write_cifar10(tmp_path, "py")
     mark = tmp_path / "ran"

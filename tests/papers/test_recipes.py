@@ -233,6 +233,10 @@ def test_a_network_is_trained_alike_in_all_tables_of_gr() -> None:
     [
         (("imae/table5", "imae/supplement-table6"), "T = 8"),
         ([one.id for one in RECIPES if one.same_as is None and "0.5*mae" in [run["loss"] for run in one.runs]], "MAE is 1 − p"),
+        (
+            [one.id for one in RECIPES if one.same_as is None and any(", normalise='batch'" in run["loss"] for run in one.runs)],
+            "before saturation makes those of learned examples fade",
+        ),
         (("imae/figure5", "curriculum/figure5"), "drawn are ours"),
         (("gr/figure1",), "λ = 2 stands for parts (b) and (c)"),
         (("curriculum/table4",), "E[Δ] is that of equation 4"),

@@ -308,6 +308,19 @@ def test_steps_may_end_within_an_epoch(tmp_path):
     assert seen.sum() == 128 and (np.load(tmp_path / "run/record/training/predictions-00002.npy")[~seen] == -1).all()
 
 
+def test_a_run_of_a_trillion_steps_starts_at_once(tmp_path):
+    seen = []
+
+    def watch(done, of):
+        seen.append((done, of))
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit("mlp", clusters(), folder=tmp_path / "run", watch=watch, **{**QUICK, "epochs": None, "steps": 10**12, "schedule": "cosine"})
+    assert seen == [(step, 10**12) for step in (1, 2, 3)]
+
+
 def test_early_stopping_watches_a_noisy_share(tmp_path):
     settings = {**QUICK, "epochs": 60, "validation": 0.3, "patience": 3}
     run = fit("mlp(hidden=(64,))", clusters(200), noise="symmetric(0.4)", folder=tmp_path / "run", **settings)

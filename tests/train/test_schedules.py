@@ -77,6 +77,28 @@ def test_a_share_of_less_than_a_step_is_one_step():
         assert registry.get(spec).factors(100)[:2].tolist() == pytest.approx([1.0, 0.1])
 
 
+@pytest.mark.parametrize(
+    "spec", ["constant(warmup=500)", "step(7)", "step(1, factor=0.97)", "multistep((0.3, 0.5), factor=0.2)", "cosine(final=0.1, warmup=20)"]
+)
+@pytest.mark.parametrize(("total", "epoch"), [(1, 1), (1001, 7), (20_000, 391)])
+def test_the_steps_of_an_epoch_are_those_of_the_whole_run_to_the_last_bit(spec, total, epoch):
+    schedule = registry.get(spec)
+    epochs = [schedule.factors(total, first, min(epoch, total - first)) for first in range(0, total, epoch)]
+    step = torch.arange(total, dtype=torch.float64)
+    rising = torch.ones(()) if "warmup" not in spec else ((step + 1) / schedule.warmup).clamp(max=1)
+    whole = schedule.shape(step, total) * rising
+    assert torch.equal(torch.cat(epochs), whole) and torch.equal(schedule.factors(total), whole)
+
+
+def test_an_epoch_of_an_endless_run_takes_little_memory():
+    total = 10**12
+    assert Cosine().factors(total, total // 2, 3).tolist() == pytest.approx([0.5] * 3, abs=1e-11)
+    assert MultiStep((0.5,)).factors(total, total // 2 - 1, 2).tolist() == pytest.approx([1.0, 0.1])
+    assert len(Constant().factors(total, total - 2, 2)) == 2
+    epochs = [Cosine().factors(100_000, first, 30_000) for first in range(0, 100_000, 30_000)]
+    torch.testing.assert_close(torch.cat(epochs), Cosine().factors(100_000), rtol=0.0, atol=1e-15)
+
+
 @pytest.mark.parametrize("spec", ["constant", "step(30)", "multistep((30, 60))", "cosine(final=0.2)"])
 def test_warmup_rises_in_equal_parts_and_leaves_the_rest_as_it_is(spec):
     plain, warm = registry.get(spec).factors(100), registry.get(spec, warmup=20).factors(100)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from noisewise.arrays import Whole
 from noisewise.data._archives import copy_out, unpack
 from noisewise.data._dataset import Dataset
 from noisewise.data._official import Official
@@ -23,6 +24,7 @@ from noisewise.data._store import Holding
 from noisewise.errors import InputError
 from noisewise.noise import CIFAR100_SUPERCLASSES as CIFAR100_COARSE
 from noisewise.spec import setting
+from noisewise.transition import as_labels
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -129,12 +131,19 @@ CIFAR10N_FILES = _human("cifar10n", _HUMAN_10[0], "96644db5574813cae939af5f7f2a0
 CIFAR100N_FILES = _human("cifar100n", _HUMAN_100[0], "3957ab2a1b5fd13bfbd6ab956831f9b3")
 
 
+def _labels(values: Any, path: Path) -> Whole:
+    """The labels of a file; fractions are refused instead of rounded."""
+    return as_labels(values, what=f"labels in {str(path)!r}", owner="read").numpy()
+
+
 def _read_python(path: Path, keys: tuple[str, ...]) -> tuple[Tensor, Tensor]:
     """Images (N, 3, 32, 32) and labels (N, number of keys) of a python batch."""
     batch = load_pickle(path)
     try:
         images = np.asarray(batch["data"])
-        labels = np.stack([np.asarray(batch[key], np.int64) for key in keys], axis=1)
+        labels = np.stack([_labels(batch[key], path) for key in keys], axis=1)
+    except InputError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"The file {str(path)!r} is not a CIFAR batch: {error!r}. Fetch it again.") from error
     if images.dtype != np.uint8 or images.shape != (len(labels), 3072):
@@ -295,7 +304,9 @@ def _read_human(root: Path, either: tuple[str, ...], keys: dict[str, str], label
         return {}
     content: Any = load_torch_pickle(path)
     try:
-        clean, *given = (torch.from_numpy(np.asarray(content[key], np.int64)) for key in ("clean_label", *keys.values()))
+        clean, *given = (torch.from_numpy(_labels(content[key], path)) for key in ("clean_label", *keys.values()))
+    except InputError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"The file {str(path)!r} does not hold CIFAR-N labels: {error!r}. Fetch it again.") from error
     if not torch.equal(clean, labels):

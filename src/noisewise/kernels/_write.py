@@ -61,7 +61,11 @@ def covered(loss: Loss) -> bool:
         return all(covered(term) for _, term in loss.parts)
     if not isinstance(loss, OverEveryClass) or type(loss).per_example is not OverEveryClass.per_example:
         return False
-    return type(loss).of_costs in (NCE.of_costs, GLS.of_costs) or (type(loss).of_costs is CR.of_costs and loss.prior is None)
+    if isinstance(loss, GLS) and type(loss).of_costs is GLS.of_costs:
+        return loss.alpha != 0  # 0 · total is NaN where a class is masked
+    if isinstance(loss, CR) and type(loss).of_costs is CR.of_costs:
+        return loss.beta != 0 and loss.prior is None
+    return type(loss).of_costs is NCE.of_costs
 
 
 def write(loss: Loss, classes: int) -> Written:

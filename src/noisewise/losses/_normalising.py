@@ -1,8 +1,9 @@
 """Emphasis brought to a known size: by its maximum, by its area, or by its mean over the batch.
 
-The first two divide by a constant. The third divides by the mean emphasis of the examples at hand, as the code of the IMAE
-and GR authors does: right only if that mean is taken over the whole batch. Under data parallelism the mean is taken over all
-processes; under gradient accumulation `Accumulation` divides once, at the end.
+The first two divide by a constant. The third divides by the mean emphasis of the examples at hand, so that the mean becomes one. The
+code of the IMAE and GR authors takes the mean of the emphasis before `saturation` makes it fade; their emphasis is smaller than ours by
+one factor for the whole batch. The mean must be that of the whole batch: under data parallelism it is taken over all processes, and
+under gradient accumulation `Accumulation` divides once, at the end.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from noisewise.losses._base import Loss
 from noisewise.losses._every_class import negative_share, share
+from noisewise.losses._p_min import check_p_min
 from noisewise.losses.ce import CE
 from noisewise.spec import setting
 
@@ -20,7 +21,7 @@ class ANLCE(Loss, name="anl_ce"):
     Args:
         alpha: factor of the active part.
         beta: factor of the negative part.
-        p_min: the probability below which a class costs no more in the negative part.
+        p_min: the probability below which a class costs no more in the negative part; smaller than 1 / number of classes.
 
     Example:
         >>> ANLCE(alpha=5, beta=5)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
@@ -37,5 +38,7 @@ class ANLCE(Loss, name="anl_ce"):
     p_min: float = setting(default=1e-7, bounds="(0, 1)")
 
     def per_class(self, scores: Tensor) -> Tensor:
+        if self.beta > 0:
+            check_p_min(self, self.p_min, scores.shape[1])
         costs = CE().per_class(scores)
         return self.alpha * share(costs) + self.beta * negative_share(costs, -math.log(self.p_min))

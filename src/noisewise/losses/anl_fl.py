@@ -4,6 +4,7 @@ from torch import Tensor
 
 from noisewise.losses._base import Loss
 from noisewise.losses._every_class import negative_share, share
+from noisewise.losses._p_min import check_p_min
 from noisewise.losses.focal import Focal
 from noisewise.spec import setting
 
@@ -21,7 +22,7 @@ class ANLFL(Loss, name="anl_fl"):
         alpha: factor of the active part.
         beta: factor of the negative part.
         q: the focal exponent (γ in its paper).
-        p_min: the probability below which a class costs no more in the negative part.
+        p_min: the probability below which a class costs no more in the negative part; smaller than 1 / number of classes.
 
     Example:
         >>> ANLFL(alpha=5, beta=5, q=0.5)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
@@ -39,6 +40,8 @@ class ANLFL(Loss, name="anl_fl"):
     p_min: float = setting(default=1e-7, bounds="(0, 1)")
 
     def per_class(self, scores: Tensor) -> Tensor:
+        if self.beta > 0:
+            check_p_min(self, self.p_min, scores.shape[1])
         costs = Focal(q=self.q).per_class(scores)
         most = -math.pow(1 - self.p_min, self.q) * math.log(self.p_min)
         return self.alpha * share(costs) + self.beta * negative_share(costs, most)

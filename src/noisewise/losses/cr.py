@@ -44,6 +44,8 @@ class CR(OverEveryClass, name="cr"):
     prior: tuple[float, ...] | None = setting(default=None, check=_prior)
 
     def of_costs(self, own: Tensor, scores: Tensor) -> Tensor:
+        if self.beta == 0:  # times the infinite cost of a masked class it would be NaN
+            return own
         log_p = log_probabilities(scores)
         if self.prior is None:
             return own + self.beta * log_p.mean(1, keepdim=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from noisewise.arrays import Floats
 from noisewise.errors import InputError, must
-from noisewise.exact import seen_finite
+from noisewise.exact import can_keep, seen_finite
 from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss, registry
 from noisewise.noise import ClassNoise, Matrix, Noise, NoNoise, matrix_of
 from noisewise.noise import registry as noises
@@ -90,7 +90,7 @@ class Forward(Loss, name="forward"):
         shares = self._shares.get((self.noise, *where))
         if shares is None:
             shares = _logarithms(self, *where)
-            if not torch._C._are_functorch_transforms_active():  # what is made inside of one must not outlive it
+            if can_keep():
                 self._shares[self.noise, *where] = shares
         return shares
 

@@ -3,7 +3,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from noisewise.losses._base import MarginLoss
+from noisewise.losses._base import MarginLoss, expm1_over
 from noisewise.spec import setting
 
 
@@ -30,7 +30,7 @@ class GCE(MarginLoss, name="gce"):
     q: float = setting(default=0.7, bounds="(0, 1]")
 
     def value(self, d: Tensor) -> Tensor:
-        return -(self.q * logsigmoid(d)).expm1() / self.q
+        return -expm1_over(logsigmoid(d), self.q)
 
     def emphasis(self, d: Tensor) -> Tensor:
         return (self.q * logsigmoid(d)).exp() * (-d).sigmoid()

@@ -29,4 +29,6 @@ class GLS(OverEveryClass, name="gls"):
     alpha: float = setting(default=-0.4, bounds="(-inf, 1]")
 
     def of_costs(self, own: Tensor, scores: Tensor) -> Tensor:
+        if self.alpha == 0:  # times the infinite cost of a masked class it would be NaN
+            return own
         return (1 - self.alpha) * own - self.alpha * log_probabilities(scores).mean(1, keepdim=True)

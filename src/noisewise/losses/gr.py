@@ -1,7 +1,7 @@
-import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from noisewise.losses._base import expm1_over
 from noisewise.losses._normalising import NORMALISATIONS, Normalising
 from noisewise.losses._saturation import fade
 from noisewise.spec import setting
@@ -63,6 +63,4 @@ class GR(Normalising, name="gr"):
     def value(self, d: Tensor) -> Tensor:
         if not self._has_closed_form():
             return super().value(d)
-        log_p = logsigmoid(d)
-        share = -log_p if self.lam == 0 else -torch.expm1(self.lam * log_p) / self.lam
-        return self.beta / 2 * share / self._scale
+        return self.beta / 2 * -expm1_over(logsigmoid(d), self.lam) / self._scale

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from noisewise.losses._base import expm1_over
 from noisewise.losses.gce import GCE
 from noisewise.spec import setting
 
@@ -32,7 +33,7 @@ class TruncatedGCE(GCE, name="truncated_gce"):
     kappa: float = setting(default=0.5, bounds="(0, 1)")
 
     def value(self, d: Tensor) -> Tensor:
-        return -(self.q * logsigmoid(d).clamp(min=math.log(self.kappa))).expm1() / self.q
+        return -expm1_over(logsigmoid(d).clamp(min=math.log(self.kappa)), self.q)
 
     def emphasis(self, d: Tensor) -> Tensor:
         return torch.where(logsigmoid(d) > math.log(self.kappa), super().emphasis(d), 0.0)

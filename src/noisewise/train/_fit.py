@@ -246,7 +246,7 @@ class _Training:
         self.per_epoch = number_of_batches(len(self.data.train), settings.batch_size)
         self.total = settings.steps if settings.steps is not None else (settings.epochs or 0) * self.per_epoch
         self.epochs = math.ceil(self.total / self.per_epoch)
-        self.factors = schedules.get(settings.schedule).factors(self.total)
+        self.schedule = schedules.get(settings.schedule)
         self._build()
         if not any(weights.requires_grad for weights in self.updater.parameters):
             raise InputError(f"The model {settings.model} has no weights to train: all are frozen. Let some of them require a gradient.")
@@ -398,7 +398,7 @@ class _Training:
         self._prepare_epoch(epoch)
         first = (epoch - 1) * self.per_epoch
         number = min(self.per_epoch, self.total - first)
-        rates = self.base_lr * self.factors[first : first + number]
+        rates = self.base_lr * self.schedule.factors(self.total, first, number)
         on_device = rates.to(self.device, self.updater.lr.dtype)
         with closing(self._feed(epoch, number)) as feed:
             for position, (index, inputs, whole) in enumerate(feed):

@@ -1,6 +1,6 @@
 """Schedules: what the learning rate is multiplied with at every step, as a spec such as ``"multistep((32000, 48000))"``.
 
-A schedule is a list of numbers known before training starts, so nothing about it has to be saved or stepped. Lengths are
+All numbers of a schedule are known before training starts, so nothing about it has to be saved or stepped. Lengths are
 counted in steps (updates); a number below 1 is a share of the run instead, so that ``"multistep((0.5, 0.75))"`` fits a run of
 any length. This module must not know what the learning rate is, nor who applies it.
 """
@@ -17,6 +17,9 @@ from noisewise.errors import must
 from noisewise.spec import Named, Registry, real, setting, whole
 
 registry: Registry[Schedule] = Registry("schedule")
+
+_BLOCK = 2**15
+"""Steps computed together: how torch rounds a power depends on its place in a tensor, which must not depend on where an epoch begins."""
 
 _LENGTH = "a whole number of steps in [1, inf), or a share of the run in (0, 1)"
 
@@ -60,20 +63,28 @@ class Schedule(Named, registry=registry):
     warmup: float = setting(default=0, check=_warmup, kw_only=True)
 
     def shape(self, step: Tensor, total_steps: int) -> Tensor:
-        """The factors without warm-up, for steps 0, 1, …, total_steps − 1 given as float64."""
+        """The factors without warm-up of some steps, counted from 0 and given as float64."""
         raise NotImplementedError(f"{type(self).__name__} must define shape")
 
-    def factors(self, total_steps: int) -> Tensor:
-        """What the base learning rate is multiplied with at each step: float64, shaped (total_steps,).
+    def factors(self, total_steps: int, first: int = 0, number: int | None = None) -> Tensor:
+        """What the base learning rate is multiplied with at each step: float64, shaped (number,).
+
+        Args:
+            total_steps: the length of the run.
+            first: the first step to compute, counted from 0.
+            number: how many steps to compute; by default all that are left.
 
         Example:
             >>> Constant(warmup=4).factors(6)
             tensor([0.2500, 0.5000, 0.7500, 1.0000, 1.0000, 1.0000], dtype=torch.float64)
         """
         total_steps = whole("total_steps", type(self).__name__, total_steps, 1)
-        step = torch.arange(total_steps, dtype=torch.float64)
+        last = total_steps if number is None else first + number
+        start = first - first % _BLOCK
+        step = torch.arange(start, min(total_steps, max(start + _BLOCK, last)), dtype=torch.float64)
         rising = _in_steps(self.warmup, total_steps)
-        return self.shape(step, total_steps) * ((step + 1) / rising).clamp(max=1)
+        factors = self.shape(step, total_steps) * ((step + 1) / rising).clamp(max=1)
+        return factors[first - start : last - start]
 
 
 class Constant(Schedule, name="constant"):
