@@ -14,7 +14,7 @@ FEW = 50
 """So many names a sentence may list: all that are known to any registry, and not the thousands of classes or columns of some data."""
 
 
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but for tab and newline, marks that change the direction of text, and halves of surrogate pairs."""
 
 
@@ -27,7 +27,7 @@ def printable(text: str) -> str:
         >>> print(printable("\x1b[2Jcat \u202egnp.exe"))
         \x1b[2Jcat \u202egnp.exe
     """
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class InputError(ValueError):

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from noisewise import curriculum, losses, models
+from noisewise import curriculum, losses, models, signals
 from noisewise.batching import cut, number_of_batches, smallest_part
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
 from noisewise.dynamics import underfitting
@@ -134,7 +134,7 @@ def train(
     if isinstance(model, nn.Module) and not target.exists() and was_trained(model) and speaks_for_all():
         text = "This model was trained by fit before, and starts from what it learned there. Give every run a model of its own."
         warnings.warn(text, stacklevel=3)
-    with one_at_a_time, joined(place), undisturbed(place):
+    with signals.delayed(), one_at_a_time, joined(place), undisturbed(place):
         training = _Training(settings, model, sources, target, origin, told, watch)
         try:
             training.run()

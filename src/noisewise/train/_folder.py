@@ -39,6 +39,7 @@ from noisewise.data import Dataset
 from noisewise.dynamics._record import FORMAT, missing, open_array, read_json, read_metrics
 from noisewise.errors import InputError
 from noisewise.output import PART, sync_folders, written_whole
+from noisewise.signals import Stopped
 from noisewise.spec import in_short
 
 KEPT_CHECKPOINTS = 2
@@ -69,7 +70,7 @@ def in_a_name(spec: str) -> str:
 def ending(error: BaseException) -> tuple[str, str]:
     """How a run ended that did not finish, and why."""
     if not isinstance(error, Exception):
-        return "interrupted", "stopped by the user"
+        return "interrupted", f"stopped by {error}" if isinstance(error, Stopped) else "stopped by the user"
     return "failed", str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
 
 
