@@ -7,8 +7,10 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -250,6 +252,20 @@ def test_help_names_the_commands(arguments: list[str]) -> None:
     printed = run(app, arguments)
     assert printed.exit_code == 0
     assert all(command in printed.stdout for command in ("losses", "figure", "demo", "data", "train", "compare", "report"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has loaded is read from /proc")
+@pytest.mark.parametrize(("loaded", "start"), [("_multiarray_umath", "module"), ("libtorch_cpu", "script"), ("libtorch_python", "module")])
+def test_ctrl_c_while_the_command_loads_is_one_line(loaded: str, start: str, tmp_path: Path) -> None:
+    (tmp_path / "noisewise").write_text("from noisewise.cli import app\napp()\n")  # as pip writes it
+    command = [sys.executable, *(["-m", "noisewise"] if start == "module" else [str(tmp_path / "noisewise")]), "losses"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    maps = Path(f"/proc/{process.pid}/maps")
+    while loaded not in maps.read_text() and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (130, "", "noisewise: interrupted.\n")
 
 
 HOSTILE = ("\x1b[2Jcat", "=cmd()", "\u202egod", "\x9b31mfox")

@@ -116,7 +116,7 @@ class Board:
         loss, noise, seed = self.rows[place]
         return f"{loss}, {noise}, seed {seed}: {self.states[place]} ({self.finished})"
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: Any, options: ConsoleOptions) -> RenderResult:
         """All rows in their order; where they have no room, what is under way first and what is finished last.
 
         Until the end no more rows are laid out than there could be room for: it is done several times a second.

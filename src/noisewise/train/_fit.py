@@ -34,7 +34,7 @@ from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._predictor import EVALUATION_BATCH
-from noisewise.train._processes import joined, speaks_for_all, wait_for_all
+from noisewise.train._processes import answered, joined, speaks_for_all, wait_for_all
 from noisewise.train._rehearsal import check_scores, check_training, lay_channels_last, scored
 from noisewise.train._run import Run, fill, is_all_ours, is_ours, settings_of
 from noisewise.train._schedules import registry as schedules
@@ -338,7 +338,8 @@ class _Training:
                 wait_for_all()
                 self.began = True  # until here a folder may be refused, and the model is as it was given
                 try:
-                    self._epochs()
+                    with answered():
+                        self._epochs()
                     state = "finished"
                 except BaseException as error:
                     state, reason = ending(error)
