@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.audit._table import from_cell
-from noisewise.audit._table import from_cell
 from noisewise.errors import InputError
 
 _WORDS = {"accept": True, "reject": False}
@@ -56,7 +55,6 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[int, Decision]:
         {7: Decision(accepted=True, id=None, given=None, suggested='cat')}
     """
     found: dict[int, Decision] = {}
-    read_text = str if Path(path).suffix.lower() == ".json" else from_cell
     read_text = str if Path(path).suffix.lower() == ".json" else from_cell
     for number, entry in enumerate(_entries(Path(path)), 1):
         try:

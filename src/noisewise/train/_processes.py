@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,7 @@ TIMEOUT = "NOISEWISE_TIMEOUT"
 _DEFAULT_TIMEOUT = "600"
 _ROLL_CALL = 5.0  # seconds in which a process that runs can say so, once it has waited in vain for another
 _WAITED_IN_VAIN = re.compile(r"timed ?out|timeout|connection (closed|reset)", re.IGNORECASE)  # torch has no class of its own for these
-_store: dist.Store | None = None  # of the group that `joined` made
+_store: Any = None  # the key-value store of the group that `joined` made
 
 # Gloo's threads give back what their last work held after it is done, and need the interpreter's lock for that. Destroying the group
 # joins them with the lock held, so a thread that is late would wait for ever: seconds in which it can take the lock.
@@ -78,7 +79,7 @@ def answered() -> Iterator[None]:
         ) from error
 
 
-def _silent(store: dist.Store) -> list[int]:
+def _silent(store: Any) -> list[int]:
     """The ranks of the processes that do not say that they are there. Those that run wait in vain too, and come here."""
     here, world = dist.get_rank(), dist.get_world_size()
     missing = set(range(world)) - {here}
