@@ -264,7 +264,7 @@ def test_ctrl_c_while_the_command_loads_is_one_line(loaded: str, start: str, tmp
     while loaded not in maps.read_text() and process.poll() is None:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=300)
     assert (process.returncode, output, errors) == (130, "", "noisewise: interrupted.\n")
 
 

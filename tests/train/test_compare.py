@@ -153,7 +153,7 @@ SLOW = {"steps": 400_000, "batch_size": 300, "device": "cpu"}  # a two-hundredth
 def test_a_comparison_that_is_killed_interrupts_its_runs_without_a_word(tmp_path, model, asked, how):
     called = f"test_compare.compare_until_killed({str(tmp_path)!r}, {model!r}, {asked!r}, {how.value})"
     program = f"import sys; sys.path[:0] = {sys.path!r}; import test_compare; {called}"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == -how and "Traceback" not in ended.stderr  # which its worker has too, and lets go of at its end
     assert status(tmp_path / "none-ce-seed0")["state"] == "interrupted"
 
