@@ -1,19 +1,29 @@
 """The command line as a user meets it: what it prints, what it writes, and the one sentence when something is wrong."""
 
+import ast
+import csv
 import errno
 import json
+import math
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis.strategies import text
 from typer.testing import CliRunner
 
 import noisewise
 from noisewise import data, demo
+from noisewise.audit._table import as_cell, from_cell
 from noisewise.cli import app
+from noisewise.correct import Correction
 from noisewise.losses import available
 
 run = CliRunner().invoke
@@ -242,3 +252,77 @@ def test_help_names_the_commands(arguments: list[str]) -> None:
     printed = run(app, arguments)
     assert printed.exit_code == 0
     assert all(command in printed.stdout for command in ("losses", "figure", "demo", "data", "train", "compare", "report"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has loaded is read from /proc")
+@pytest.mark.parametrize(("loaded", "start"), [("_multiarray_umath", "script"), ("libtorch_cpu", "module")])
+def test_ctrl_c_while_the_command_loads_is_one_line(loaded: str, start: str, tmp_path: Path) -> None:
+    (tmp_path / "noisewise").write_text("from noisewise.cli import app\napp()\n")  # as pip writes it
+    command = [sys.executable, *(["-m", "noisewise"] if start == "module" else [str(tmp_path / "noisewise")]), "losses"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    maps = Path(f"/proc/{process.pid}/maps")
+    while loaded not in maps.read_text() and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=300)
+    assert (process.returncode, output, errors) == (130, "", "noisewise: interrupted.\n")
+
+
+HOSTILE = ("\x1b[2Jcat", "=cmd()", "\u202egod", "\x9b31mfox")
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture
+def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table whose classes and ids would steer a terminal, or run in a spreadsheet."""
+    monkeypatch.chdir(tmp_path)
+    table = tmp_path / "\x1b]0;owned\x07table.csv"
+    draw, rows = np.random.default_rng(0), []
+    for number in range(80):
+        kind = number % len(HOSTILE)
+        rows.append([f"@SUM({number})", *(draw.normal(size=4) + 3 * np.eye(4)[kind]).round(3), HOSTILE[kind if number > 8 else 0]])
+    with table.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["id", "a", "b", "c", "d", "kind"], *rows])
+    return table
+
+
+def test_names_reach_neither_the_terminal_nor_a_spreadsheet_as_commands(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    asked = ["audit", str(hostile), "--label", "kind", "--id", "id", "--loss", "ce", "--epochs", "15", "--run", "\x1b[1mrun"]
+    for arguments in (
+        [*asked, "-o", "issues.csv"],
+        [*asked, "-o", "issues.csv", "--json"],
+        ["correct", "\x1b[1mrun", "-o", "corrected.csv"],
+        ["train", "--data", str(hostile), "--label", "\x1b[2Jlabel", "--model", "linear", "--epochs", "1"],
+    ):
+        done = run(app, arguments)
+        assert done.exit_code == (2 if "train" in arguments else 0), done.stderr
+        assert not STEERING.search(done.stdout.replace("\n", "")) and not STEERING.search(done.stderr.replace("\n", ""))
+        if "--json" in arguments:
+            assert {row["given_label"] for row in json.loads(done.stdout)["worst"]} <= set(HOSTILE)
+        elif arguments[0] == "audit":
+            assert "\\x1b[2Jcat" in done.stdout and "\\u202egod" in done.stdout and "\\x1b[1mrun" in done.stdout
+    with Path("issues.csv").open(newline="", encoding="utf-8") as file:
+        listed = list(csv.DictReader(file))
+    assert {row["given_label"] for row in listed} == {"\x1b[2Jcat", "'=cmd()", "\u202egod", "\x9b31mfox"}
+    assert all(row["id"].startswith("'@SUM(") for row in listed)
+    classes = json.loads(Path("\x1b[1mrun/classes.json").read_text(encoding="utf-8"))
+    corrected = Correction.read("corrected.csv", classes)
+    assert set(classes) == set(HOSTILE) and corrected.ids[:2] == ("@SUM(0)", "@SUM(1)") and len(corrected) == 80
+    assert corrected.given.tolist() == np.load("\x1b[1mrun/labels/given.npy").tolist()
+
+
+@given(text(alphabet="'=+-@1.e\tax", max_size=6))
+def test_every_text_is_read_back_from_a_list_as_it_was(name: str) -> None:
+    cell = as_cell(name)
+    assert from_cell(cell) == name
+    assert not cell.startswith(("=", "@", "\t")) and (not cell.startswith(("+", "-")) or not math.isnan(float(cell)))
+
+
+def test_commands_print_in_one_way() -> None:
+    """Only `_app` prints, and has rich print, because only what goes through it is escaped."""
+    for file in Path(noisewise.__file__).parent.glob("cli/_*.py"):
+        if file.name != "_app.py":
+            names = {node.id for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)}
+            imports = set(re.findall(r"^from rich\.\w+ import .*\b(Console|Text)\b", file.read_text(encoding="utf-8"), re.MULTILINE))
+            assert "print" not in names and not imports, file.name

@@ -198,11 +198,11 @@ def test_a_loss_that_will_hardly_learn_is_named_in_one_line(tmp_path: Path) -> N
 def _interrupted(arguments: list[str], begun: Path) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own and press Ctrl-C once a file is there."""
     process = subprocess.Popen([sys.executable, "-m", "noisewise", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 300
     while not begun.exists() and process.poll() is None and time.monotonic() < limit:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=300)
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 

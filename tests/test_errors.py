@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import noisewise
 from noisewise.audit import find_label_issues
 from noisewise.correct import Correction
 from noisewise.data import Dataset, from_arrays, from_table
-from noisewise.errors import InputError, listed, must, unknown
+from noisewise.errors import InputError, listed, must, shown, unknown
 from noisewise.noise import corrupt
 from noisewise.train._sources import read_both
 
@@ -100,6 +101,13 @@ def test_what_was_given_is_shown_in_short(call: Callable[[], Any], said: str) ->
 
 
 def test_a_matrix_that_was_given_is_shown_whole() -> None:
-    """As torch shows it, and numpy: they are short of themselves."""
+    """As torch and numpy print it, which shorten large ones themselves, but in one line."""
     for given in (torch.zeros(3, 3), np.zeros((2, 2))):
-        assert f"Got {given!r} instead." in str(must("T", "Forward", "a matrix", given))
+        assert f"Got {' '.join(repr(given).split())} instead." in str(must("T", "Forward", "a matrix", given))
+
+
+def test_an_error_is_one_line_that_is_safe_to_print() -> None:
+    error = InputError("There is no class named cat\x1b[2J\x9b31m\u202egod.\nGive another\u2028one. Straße, 猫, می‌خواهم stay.")
+    assert str(error) == "There is no class named cat\\x1b[2J\\x9b31m\\u202egod. Give another one. Straße, 猫, می‌خواهم stay."
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert shown(10**5000) == "something of type int that is too long to show"

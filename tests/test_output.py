@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from noisewise import fit
+from noisewise.audit._table import write_blocks
+from noisewise.draw import curves
 from noisewise.errors import InputError
 from noisewise.output import check_output, check_replacing, make_folder, written_output, written_whole
 from noisewise.report import report
+from noisewise.train._folder import RunFolder
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,33 @@ def test_a_block_that_fails_leaves_what_was_there_before(tmp_path: Path) -> None
         part.write_text("half of wh")
         raise RuntimeError
     assert file.read_text() == "before" and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_and_then_its_folder_are_synced_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[Path, bool]] = []
+    sync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{descriptor}").readlink(), file.exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    for name, write in (
+        ("issues.csv", lambda path: write_blocks(path, [[["a", "b"], [1, 2]]], ["id", "label"])),
+        ("status.json", lambda path: RunFolder(tmp_path).write_json(path.name, {})),
+        ("curves.html", lambda path: curves(["ce"], path)),
+    ):
+        file = tmp_path / name
+        write(file)
+        (part, before), (folder, after) = synced
+        assert part.name.startswith(f".{name}.") and not before
+        assert folder == tmp_path and after
+        synced.clear()
+    folder = RunFolder(tmp_path / "run")
+    for name in ("record/1.npy", "record/2.npy", "metrics.jsonl", "status.json"):
+        folder._write(name, b"")
+    names = [path.relative_to(folder.path).name.split(".")[1 if path.suffix == ".part" else 0] for path, _ in synced]
+    assert names[:4] == ["1", "2", "metrics", "status"] and sorted(names[4:]) == ["", "record"], "every folder once, after all files"
 
 
 def test_two_who_write_one_file_at_once_both_write_it_whole(tmp_path: Path) -> None:

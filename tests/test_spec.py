@@ -1,12 +1,14 @@
 """Spec strings: what they can say, what they refuse, and that they run nothing."""
 
+import re
+
 import pytest
 import torch
 
 import noisewise
 from noisewise import InputError
 from noisewise.losses import GCE, IMAE, MAE, NCE
-from noisewise.spec import Interval, Named, Registry, setting
+from noisewise.spec import Interval, Named, Registry, in_short, setting
 
 
 def test_a_name_a_call_and_a_sum_are_specs():
@@ -169,3 +171,43 @@ def test_what_comes_with_the_package_cannot_be_replaced_by_another_of_its_name()
     for _ in range(2):  # a notebook's cell may be run again
         latest = type("Shape", (Named,), {}, registry=shapes, name="shape")
     assert type(shapes.get("shape")) is latest
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "ce(name=1)",
+        "ce(self=1)",
+        "-" * 6000 + "1*ce",
+        "0x" + "f" * 10_000 + "*ce",
+        "gce(q=0x" + "f" * 10_000 + ")",
+        "gce(q=(1, 0x" + "f" * 10_000 + "))",
+        "*".join(["1" + "0" * 300] * 50) + "*ce",
+        "ce" + " " * 32_000_000 + "+ mae",
+    ],
+    ids=lambda spec: f"{spec[:12]} {len(spec)}",
+)
+def test_a_spec_that_is_too_long_or_too_deep_gets_one_short_sentence(spec):
+    with pytest.raises(InputError) as caught:
+        noisewise.get(spec)
+    assert "loss" in str(caught.value) or "'q'" in str(caught.value)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
+
+
+def test_a_long_matrix_is_a_spec():
+    spec = f"matrix({((1 / 128,) * 128,) * 128})"
+    assert len(spec) > 100_000 and repr(noisewise.noise.registry.get(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "short"),
+    [
+        (f"gce(q=0.7, weight={(1.0,) * 30})", "gce(q=0.7, weight=(…))"),
+        (f"binary(ce(weight={(1.0,) * 30}), weight={(2.0,) * 30})", "binary(ce(weight=(…)), weight=(…))"),
+        (f"f({(1.0,) * 30}, x=2)", "f((…), x=2)"),
+        (f"forward('matrix({((0.5, 0.5),) * 20})', loss=ce)", "forward('matrix(…)', loss=ce)"),
+    ],
+)
+def test_a_spec_in_short_keeps_its_brackets_balanced(spec, short):
+    assert re.sub("…[0-9a-f]{4}", "…", in_short(spec)) == short
+    assert in_short(spec.replace("1.0", "3.0").replace("0.5", "0.25")) != in_short(spec)

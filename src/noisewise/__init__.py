@@ -6,6 +6,7 @@
 torch.Size([])
 """
 
+from noisewise import _startup  # noqa: F401  # isort: skip  (first: loading the others takes seconds)
 from noisewise import (
     audit,
     correct,

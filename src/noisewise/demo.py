@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from noisewise.dynamics import Dynamics
-from noisewise.output import make_folder
+from noisewise.output import make_folder, written_whole
 from noisewise.spec import whole
 from noisewise.train import Run, compare
 
@@ -88,7 +88,8 @@ def run(folder: Path, *, seed: int = 0, watch: Callable[[Any], None] | None = No
         "corrupted": int(_wrong(runs[0].dynamics).sum()),
         "results": [asdict(one) for one in results],
     }
-    (folder / "results.json").write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+    with written_whole(folder / "results.json") as part:
+        part.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
     runs.report(folder / "report.html")
     return results
 

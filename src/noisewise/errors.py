@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,8 +14,27 @@ FEW = 50
 """So many names a sentence may list: all that are known to any registry, and not the thousands of classes or columns of some data."""
 
 
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but for tab and newline, marks that change the direction of text, and halves of surrogate pairs."""
+
+
+def printable(text: str) -> str:
+    r"""Text that is safe to print: characters that steer a terminal, or reverse the text after them, are written as escapes.
+
+    Every command prints through this, because the names of files and classes can hold anything.
+
+    Example:
+        >>> print(printable("\x1b[2Jcat \u202egnp.exe"))
+        \x1b[2Jcat \u202egnp.exe
+    """
+    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 class InputError(ValueError):
-    """Something the user gave is wrong; the message says what, what was given and what to do."""
+    """Something the user gave is wrong; the message says what, what was given and what to do, in one line that is safe to print."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(printable(" ".join(line.strip() for line in sentence.splitlines())))
 
 
 def must(parameter: str, owner: str, requirement: str, got: Any) -> InputError:
@@ -36,7 +56,10 @@ def shown(got: Any) -> str:
         >>> shown(list(range(10**6)))[-29:]
         '(a list of 1,000,000 entries)'
     """
-    text = repr(got)
+    try:
+        text = repr(got)
+    except ValueError:  # Python does not print a whole number of thousands of digits
+        return f"something of type {type(got).__name__} that is too long to show"
     if len(text) <= _LONGEST:
         return text
     entries = f" of {len(got):,} entries" if hasattr(got, "__len__") and not isinstance(got, str) else f", {len(text):,} characters"

@@ -112,15 +112,18 @@ def _part(file: Path) -> Path:
 
 
 @contextmanager
-def written_whole(file: Path, sweep: bool = True) -> Iterator[Path]:
+def written_whole(file: Path, sweep: bool = True, later: set[Path] | None = None) -> Iterator[Path]:
     """A path to write to, which takes the file's name when the block ends well and is gone when it does not.
 
-    The path is nobody else's: of several who write one file, each writes its own, and the last to end has the file. What one that was
-    killed left is removed by whoever writes the same file a day later.
+    The file and its new name are on the disk when this returns, so that a power cut leaves the old file or the new one. The path is nobody
+    else's: of several who write one file, each writes its own, and the last to end has the file. What one that was killed left is removed
+    by whoever writes the same file a day later.
 
     Args:
         file: the file.
         sweep: whether to look for what was left, which takes the longer the more files lie beside it.
+        later: takes the folder, for a caller that writes many files and then calls `sync_folders` once; by default the folder is synced
+            here.
 
     Example:
         >>> import tempfile
@@ -135,9 +138,30 @@ def written_whole(file: Path, sweep: bool = True) -> Iterator[Path]:
         _sweep(file)
     try:
         yield part
+        _sync(part, os.O_RDWR)  # Windows syncs only what is open for writing
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)
+    if later is None:
+        sync_folders({file.parent})
+    else:
+        later.add(file.parent)
+
+
+def sync_folders(folders: set[Path]) -> None:
+    """Wait until the names of files in some folders are on the disk, and empty the set."""
+    while folders:
+        with suppress(OSError):  # Windows and some network disks cannot sync folders
+            _sync(folders.pop(), os.O_RDONLY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    """Wait until what is written there is on the disk."""
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sweep(file: Path) -> None:

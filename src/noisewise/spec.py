@@ -16,14 +16,18 @@ import numbers
 import operator
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
-from noisewise.errors import InputError, must, unknown
+from noisewise.errors import InputError, must, shown, unknown
 
 T = TypeVar("T")
-_NUMBERS = re.compile(r"(?<=\()[-+\d.,e()\s]{40,}(?=\))")
+_NUMBERS = re.compile(r"[-+\d.,e()\s]{40,}")
 _LONGEST = 10_000  # of what is shown in full: more letters than a page has
+_LONGEST_SPEC = 32_000_000  # characters: room for a matrix of 1,000 x 1,000 numbers
+_LONGEST_NUMBER = 10_000  # bits: Python refuses to print whole numbers a little longer than this
+_LONG_LITERAL = re.compile(r"\w{2500}")  # a whole number of so many bits has no fewer digits
 _REQUIRED: Any = inspect.Parameter.empty
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Mult: operator.mul}
 
@@ -65,13 +69,33 @@ def name_of(spec: str) -> str:
 
 
 def in_short(spec: str) -> str:
-    """A spec for the eye: a long row of numbers in it, as of a transition matrix, is a few letters that tell it from others.
+    """A spec for display: long rows of numbers in brackets, such as a transition matrix, are replaced by a short digest.
 
     Example:
         >>> in_short("forward('matrix(((0.9, 0.1, 0.0), (0.0, 0.9, 0.1), (0.1, 0.0, 0.9)))', loss=ce)")
         "forward('matrix(…3989)', loss=ce)"
     """
-    return _NUMBERS.sub(lambda found: f"…{hashlib.sha256(found[0].encode()).hexdigest()[:4]}", spec)
+    parts, end = [], 0
+    for start, stop in _rows_of_numbers(spec):
+        parts += [spec[end:start], f"…{hashlib.sha256(spec[start:stop].encode()).hexdigest()[:4]}"]
+        end = stop
+    return "".join([*parts, spec[end:]])
+
+
+def _rows_of_numbers(spec: str) -> list[tuple[int, int]]:
+    """Where the outermost pairs of brackets with nothing but many numbers between them start and stop, brackets excluded."""
+    opened: list[int] = []
+    rows: list[tuple[int, int]] = []
+    for bracket in re.finditer(r"[()]", spec):
+        if bracket[0] == "(":
+            opened.append(bracket.end())
+        elif opened:
+            start, stop = opened.pop(), bracket.start()
+            if _NUMBERS.fullmatch(spec, start, stop):
+                while rows and rows[-1][0] > start:
+                    rows.pop()  # a part of this one
+                rows.append((start, stop))
+    return rows
 
 
 def readable(spec: str) -> str:
@@ -216,7 +240,7 @@ class Registry(Generic[T]):
         """The registered names that match a wildcard pattern, sorted."""
         return sorted(name for name in self._factories if fnmatch.fnmatch(name, pattern))
 
-    def make(self, name: str, *args: Any, **kwargs: Any) -> T:
+    def make(self, name: str, /, *args: Any, **kwargs: Any) -> T:
         factory = self[name]
         try:
             inspect.signature(factory).bind(*args, **kwargs)
@@ -238,20 +262,34 @@ class Registry(Generic[T]):
                     f"A {self.kind} that is built already takes no {', '.join(kwargs)}. Got {spec!r}; give its spec string instead."
                 )
             return spec
-        unreadable = InputError(f'The {self.kind} spec {spec!r} cannot be read. Write a name, a call or a sum, like "name(x=1)".')
-        try:
-            tree = ast.parse(spec.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError):
-            raise unreadable from None
+        tree = self._parsed(spec)
         if isinstance(tree, ast.Constant):
             raise unknown(self.kind, spec, self._factories)
         try:
             built: T | float = self._build(tree, spec, kwargs)
         except RecursionError:
-            raise unreadable from None
+            raise self._unreadable(spec) from None
         if isinstance(built, int | float):
-            raise unreadable
+            raise self._unreadable(spec)
         return built
+
+    def _parsed(self, spec: str) -> ast.expr:
+        """The expression in a spec; one that is too long, nested too deeply or has a number too long to print is refused."""
+        if len(spec) > _LONGEST_SPEC:
+            raise InputError(f"The {self.kind} spec {shown(spec)} is too long. Write at most {_LONGEST_SPEC:,} characters.")
+        try:
+            tree = ast.parse(spec.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last is what the parser says of deep nesting
+            raise self._unreadable(spec) from None
+        if _LONG_LITERAL.search(spec) and any(map(_is_long_number, ast.walk(tree))):
+            raise self._unreadable(spec)
+        return tree
+
+    def _unreadable(self, spec: str) -> InputError:
+        return InputError(f'The {self.kind} spec {shown(spec)} cannot be read. Write a name, a call or a sum, like "name(x=1)".')
+
+    def _unreadable_at(self, node: ast.expr, spec: str, advice: str) -> InputError:
+        return InputError(f"The {self.kind} spec {shown(spec)} cannot be read at {shown(ast.unparse(node))}. {advice}")
 
     def _build(self, node: ast.expr, spec: str, kwargs: dict[str, Any]) -> Any:
         if isinstance(node, ast.Name):
@@ -261,21 +299,23 @@ class Registry(Generic[T]):
             named = {word.arg: self._argument(word.value, spec) for word in node.keywords if word.arg is not None}
             twice = sorted(named.keys() & kwargs.keys())
             if twice:
-                raise InputError(f"The {self.kind} spec {spec!r} gives {', '.join(twice)}, which is given beside it too. Give it once.")
+                raise InputError(
+                    f"The {self.kind} spec {shown(spec)} gives {', '.join(twice)}, which is given beside it too. Give it once."
+                )
             if len(named) == len(node.keywords):
                 return self.make(node.func.id, *args, **named, **kwargs)
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
             if kwargs:
                 beside = ", ".join(kwargs)
-                raise InputError(f"The {self.kind} spec {spec!r} is a sum or a multiple and takes no {beside} beside it. Write it inside.")
+                raise InputError(
+                    f"The {self.kind} spec {shown(spec)} is a sum or a multiple and takes no {beside} beside it. Write it inside."
+                )
             left, right = self._operand(node.left, spec), self._operand(node.right, spec)
-            try:
-                return _OPERATORS[type(node.op)](left, right)
-            except (TypeError, OverflowError):
-                pass
-        raise InputError(
-            f"The {self.kind} spec {spec!r} cannot be read at {ast.unparse(node)!r}. Write names, calls, numbers, '+' and '*'."
-        )
+            with suppress(TypeError, OverflowError):
+                result = _OPERATORS[type(node.op)](left, right)
+                if not isinstance(result, int) or not math.isnan(real(result)):
+                    return result
+        raise self._unreadable_at(node, spec, "Write names, calls, numbers, '+' and '*'.")
 
     def _operand(self, node: ast.expr, spec: str) -> Any:
         if isinstance(node, ast.Constant | ast.UnaryOp):
@@ -292,9 +332,11 @@ class Registry(Generic[T]):
         try:
             return ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, RecursionError):
-            raise InputError(
-                f"The {self.kind} spec {spec!r} cannot be read at {ast.unparse(node)!r}. Only literals and known names may stand there."
-            ) from None
+            raise self._unreadable_at(node, spec, "Only literals and known names may stand there.") from None
+
+
+def _is_long_number(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value.bit_length() > _LONGEST_NUMBER
 
 
 @dataclass_transform(field_specifiers=(setting,))

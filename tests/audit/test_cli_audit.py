@@ -272,19 +272,22 @@ def test_all_that_trains_shows_how_far_it_is(tmp_path, monkeypatch):
     assert told == [(step, 12) for step in range(1, 13)]
 
 
-def test_an_interrupted_audit_goes_on_where_it_was(tmp_path):
+def test_an_audit_that_was_asked_to_end_goes_on_where_it_was(tmp_path):
     folder = tmp_path / "run"
     mine = own_table(tmp_path / "mine.csv", 400)
     asked = ["audit", mine, "--label", "kind", "--epochs", 80, "--run", folder, "-o", tmp_path / "issues.csv"]
     command = [sys.executable, "-m", "noisewise", *map(str, asked)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 300
     while not (folder / "record/training/margins-00004.npy").exists() and process.poll() is None and time.monotonic() < limit:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
-    assert (process.returncode, output) == (130, "") and "run the same command again and it goes on" in errors
-    reached = json.loads((folder / "status.json").read_text())["epoch"]
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=300)
+    assert (process.returncode, output) == (128 + signal.SIGTERM, "") and errors.count("\n") == 1
+    assert errors.startswith("noisewise: stopped by SIGTERM; run the same command again")
+    status = json.loads((folder / "status.json").read_text())
+    assert (status["state"], status["reason"]) == ("interrupted", "stopped by SIGTERM")
+    reached = status["epoch"]
     assert 3 <= reached < 80
     first = folder / "record/training/margins-00001.npy"
     before = first.stat().st_mtime_ns

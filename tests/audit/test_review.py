@@ -45,6 +45,15 @@ def progress(page):
     return page.text_content("#progress")
 
 
+def test_names_that_a_spreadsheet_would_run_are_exported_as_text_and_read_back(opened, tmp_path):
+    opened.evaluate("Object.assign(cards[0], { id: '=cmd()', given: '-1', suggested: \"'@x\" })")
+    opened.keyboard.press("a")
+    file = exported(opened, "#export-csv", tmp_path)
+    assert """"'=cmd()","-1","''@x","accept\"""" in file.read_text()
+    (decision,) = read_decisions(file).values()
+    assert (decision.id, decision.given, decision.suggested) == ("=cmd()", "-1", "'@x")
+
+
 def test_suggestions_are_accepted_rejected_and_undone_with_the_keyboard(opened, digits_run, tmp_path):
     worst = audit(digits_run).order[:3].tolist()
     for key in ("a", "r", "a"):

@@ -1,8 +1,10 @@
 """One run over two processes is the run of one process with the same batches."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,3 +144,27 @@ def decoding_worker(folder: Path, images: Path) -> None:
 def test_a_process_decodes_the_images_it_trains_on_and_no_others(tmp_path, images):
     in_two_processes(decoding_worker, tmp_path / "run", images)
     assert Run(tmp_path / "run").state == "finished"
+
+
+def stopping_worker(folder: Path, stopped: str) -> None:
+    rank, other = os.environ["RANK"], "10"[int(os.environ["RANK"])]
+    os.environ["NOISEWISE_TIMEOUT"] = "6"
+    (folder / rank).write_text(str(os.getpid()))
+    while not (folder / other).exists() or not (folder / other).read_text():  # so that neither waits for the other's start
+        time.sleep(0.01)
+
+    def watch(step: int, steps: int) -> None:
+        if rank == stopped and step == 5:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    with pytest.raises(InputError) as caught:
+        fit("mlp(hidden=(32,))", clusters(), folder=folder / "run", watch=watch, **SETTINGS)
+    if rank != stopped:
+        os.kill(int((folder / other).read_text()), signal.SIGCONT)
+        assert f"rank {stopped}." in str(caught.value) and "NOISEWISE_TIMEOUT" in str(caught.value) and "6 s" in str(caught.value)
+
+
+@pytest.mark.parametrize("stopped", ["1", pytest.param("0", marks=pytest.mark.slow)])
+def test_a_process_that_stands_still_is_named_by_the_others(tmp_path, stopped):
+    in_two_processes(stopping_worker, tmp_path, stopped)
+    assert Run(tmp_path / "run").state == "failed"

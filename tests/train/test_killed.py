@@ -1,6 +1,7 @@
 """A run that is killed or interrupted at any moment goes on, and ends in the same bits as one that never was."""
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -37,12 +38,12 @@ class Trainer:
         sys.path.insert(0, sys.argv[1])
         from test_killed import TRAINED
         for line in map(str.strip, sys.stdin):
-            folder, _, last = line.partition("\\t")
+            folder, last, number = line.split("\\t")
             child = os.fork()
             if child == 0:
                 def watch(step, steps):
                     if str(step) == last:
-                        os.kill(os.getpid(), signal.SIGINT)
+                        os.kill(os.getpid(), int(number))
                 try:
                     noisewise.fit(folder=folder, watch=watch, **TRAINED)
                 except KeyboardInterrupt:
@@ -60,8 +61,8 @@ class Trainer:
     def __exit__(self, *error):
         self.process.communicate()
 
-    def start(self, folder: Path, interrupted_after: int | None = None) -> int:
-        self.process.stdin.write(f"{folder}\t{interrupted_after}\n")
+    def start(self, folder: Path, interrupted_after: int | None = None, how: signal.Signals = signal.SIGINT) -> int:
+        self.process.stdin.write(f"{folder}\t{interrupted_after}\t{how.value}\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 
@@ -113,11 +114,19 @@ def test_killed_two_hundred_times_it_ends_in_the_same_bits(tmp_path):
 
 
 def test_an_interrupt_leaves_a_run_that_goes_on(tmp_path):
+    ends = {
+        signal.SIGINT: 130,
+        signal.SIGTERM: -signal.SIGTERM,
+        signal.SIGHUP: -signal.SIGHUP,
+    }  # the last two as if nobody had handled them
     with Trainer() as trainer:
-        trainer.start(tmp_path / "run", interrupted_after=60)
-        assert trainer.wait() == 130
-        assert Run(tmp_path / "run").state == "interrupted"
-        for name in ("run", "straight"):
+        for how, end in ends.items():
+            trainer.start(tmp_path / how.name, interrupted_after=60, how=how)
+            assert trainer.wait() == end
+            assert Run(tmp_path / how.name).state == "interrupted"
+            assert json.loads((tmp_path / how.name / "status.json").read_text())["reason"].endswith(("the user", how.name))
+        for name in ("straight", *(how.name for how in ends)):
             trainer.start(tmp_path / name)
             assert trainer.wait() == 0
-    same_bits(tmp_path / "straight", tmp_path / "run")
+    for how in ends:
+        same_bits(tmp_path / "straight", tmp_path / how.name)

@@ -27,6 +27,7 @@ from noisewise.correct._origin import examples_of
 from noisewise.data import Dataset, read
 from noisewise.report._repeat import repeat
 from noisewise.train import Run, Settings
+from noisewise.train._git import head_commit
 from noisewise.train._sources import digest, gather, read_both
 
 HEADER = ["id", "a", "b", "c", "d", "kind"]
@@ -277,3 +278,49 @@ def test_many_classes_and_columns_are_matched_without_comparing_each_with_all(mo
     _, alike = read_both(train, test)
     assert Compared.times < 20 * 500
     assert alike is not None and torch.equal(alike.inputs, inputs) and torch.equal(alike.labels, labels)
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    settings = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    return subprocess.run(["git", *settings, *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_commit_is_read_without_running_what_a_repository_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _git(tmp_path, "init", "-q")
+    (tmp_path / "code.py").write_text("1")
+    _git(tmp_path, "add", "code.py")
+    _git(tmp_path, "commit", "-qm", "first")
+    hook = tmp_path / "hook"
+    hook.write_text(f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
+    hook.chmod(0o755)
+    _git(tmp_path, "config", "core.fsmonitor", str(hook))
+    monkeypatch.chdir(tmp_path)
+    fit("linear", (torch.eye(4), torch.tensor([0, 1, 0, 1])), epochs=1, folder=tmp_path / "run", device="cpu")
+    assert not (tmp_path / "ran").exists()
+    _git(tmp_path, "config", "--unset", "core.fsmonitor")
+    assert json.loads((tmp_path / "run/provenance.json").read_text())["git"] == {"commit": _git(tmp_path, "rev-parse", "HEAD")}
+
+
+def test_the_commit_is_found_wherever_git_keeps_it(tmp_path: Path) -> None:
+    main, linked, below = tmp_path / "main", tmp_path / "linked", tmp_path / "main/src/deep"
+    below.mkdir(parents=True)
+    assert head_commit(main) is None
+    _git(main, "init", "-q")
+    assert head_commit(main) is None, "there is no commit yet"
+    for number in range(2):
+        _git(main, "commit", "-q", "--allow-empty", "-m", str(number))
+    _git(main, "worktree", "add", "-q", "-b", "topic/other", str(linked), "HEAD~1")
+
+    def agree(*folders: Path) -> None:
+        for folder in folders:
+            assert head_commit(folder) == _git(folder, "rev-parse", "HEAD")
+
+    agree(main, below, linked)
+    assert head_commit(main) != head_commit(linked)
+    _git(main, "pack-refs", "--all")
+    agree(main, below, linked)
+    _git(main, "checkout", "-q", "--detach", "HEAD~1")
+    agree(main, below)
+    for broken in (b"ref: refs/heads/../../secret", b"\xff\xfe", b"", b"ref: HEAD", b"0" * 39):
+        (main / ".git/HEAD").write_bytes(broken)
+        assert head_commit(main) is None

@@ -196,6 +196,9 @@ class Audit:
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write all examples to a file, the most doubtful first.
 
+        In a CSV file, text that a spreadsheet would run as a formula (it starts with =, +, - or @ and is not a number) has an apostrophe
+        before it. JSON and Parquet files hold all text as it is.
+
         Args:
             path: ends in .csv, .json or .parquet.
 

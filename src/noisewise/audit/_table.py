@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ Block = Sequence[Sequence[Any]]
 
 ROWS = 1 << 16
 """How many rows a block has, but for the last: they are never held all together."""
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 
 
 def write_blocks(path: str | os.PathLike[str], blocks: Iterable[Block], columns: Sequence[str]) -> Path:
@@ -78,6 +82,21 @@ def _parquet_columns(path: Path) -> list[str]:
     return list(parquet.read_schema(path).names)
 
 
+def as_cell(text: str) -> str:
+    """Text as a cell of a CSV file: with an apostrophe before it if a spreadsheet would run it as a formula. Numbers are left alone.
+
+    Example:
+        >>> as_cell("=1+1"), as_cell("cat"), as_cell("-1"), from_cell(as_cell("=1+1"))
+        ("'=1+1", 'cat', '-1', '=1+1')
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def from_cell(text: str) -> str:
+    """The text that `as_cell` made a cell of."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
 def _csv(path: Path, blocks: Iterable[Block], columns: Sequence[str]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -89,6 +108,8 @@ def _csv(path: Path, blocks: Iterable[Block], columns: Sequence[str]) -> None:
 def _cell(value: Any) -> Any:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
+    if isinstance(value, str):
+        return as_cell(value)
     return " ".join(f"{one:.4g}" for one in value) if isinstance(value, list) else value
 
 

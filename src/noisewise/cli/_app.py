@@ -8,15 +8,20 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
+import rich.console
+import rich.text
 import typer
+from rich.console import ConsoleOptions
+from rich.segment import Segment
 from typer.core import TyperGroup
 
 import noisewise
-from noisewise.errors import InputError, unknown
+from noisewise import _startup, signals
+from noisewise.errors import UNPRINTABLE, InputError, printable, unknown
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has carried it under several names
 
@@ -52,7 +57,8 @@ class OneSentence(TyperGroup):
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a sign the terminal or a pipe has not must not end a command
         try:
-            sys.exit(super().main(args, prog_name, complete_var, False, windows_expand_args, **extra))
+            with _startup.loaded(), signals.raised():
+                sys.exit(super().main(args, prog_name, complete_var, False, windows_expand_args, **extra))
         except InputError as error:
             sentence = in_flags(str(error))
         except _UsageError as error:
@@ -61,8 +67,8 @@ class OneSentence(TyperGroup):
             if error.errno not in _NOT_OURS:
                 raise
             sentence = f"{_file(error.filename)} cannot be used ({error.strerror})."
-        except (typer.Abort, KeyboardInterrupt):
-            sys.exit(130)
+        except (typer.Abort, KeyboardInterrupt) as error:
+            sys.exit(signals.exit_code(error))
         if sentence:  # a group without a command has printed its help
             say(sentence)
         sys.exit(2)
@@ -71,9 +77,8 @@ class OneSentence(TyperGroup):
         try:
             with _spoken_warnings():
                 return super().invoke(ctx)
-        except KeyboardInterrupt:
-            say("interrupted.")
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as error:
+            raise _ended(error, ".") from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in self.commands and not args[0].startswith("-"):
@@ -117,7 +122,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"noisewise {noisewise.__version__}")
+        show(f"noisewise {noisewise.__version__}")
         raise typer.Exit
 
 
@@ -127,17 +132,41 @@ def _start(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        print(context.get_help())  # which is ours, colours and all
 
 
 def say(sentence: str) -> None:
-    """Tell the user something that is no result."""
-    print(f"noisewise: {sentence}", file=sys.stderr)
+    """Tell the user something that is not a result, in one line on stderr; a terminal that is closed is not told."""
+    with suppress(OSError):
+        print(f"noisewise: {printable(' '.join(sentence.splitlines()))}", file=sys.stderr)
+
+
+def show(*lines: object) -> None:
+    """Print results. Commands print plain lines with this, and tables and bars with `Console` and `Text`, which all escape what would
+    steer the terminal: names of files and classes can hold anything.
+    """
+    print(printable("\n".join(map(str, lines))))
+
+
+class Console(rich.console.Console):
+    """Rich's console, but for what would steer the terminal in the text it is given."""
+
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+class Text(rich.text.Text):
+    """Rich's text, escaped before a table measures it."""
+
+    def __init__(self, text: str = "", *args: Any, **kwargs: Any) -> None:
+        super().__init__(printable(text), *args, **kwargs)
 
 
 def print_json(data: Any) -> None:
     readable = sys.stdout.encoding.lower().startswith("utf")  # elsewhere other signs are escaped, as JSON has it
-    print(json.dumps(data, indent=2, ensure_ascii=not readable, allow_nan=False))
+    text = json.dumps(data, indent=2, ensure_ascii=not readable, allow_nan=False)
+    print(UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))  # as JSON escapes them, so that the data are the same
 
 
 def percent(share: float | None) -> str:
@@ -156,9 +185,14 @@ def _spoken_warnings() -> Iterator[None]:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Let Ctrl-C end the command with a word on how to go on."""
+    """Let Ctrl-C, SIGTERM and SIGHUP end the command with a word on how to go on."""
     try:
         yield
-    except KeyboardInterrupt:
-        say("interrupted; run the same command again and it goes on from the last checkpoint.")
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as error:
+        raise _ended(error, "; run the same command again and it goes on from the last checkpoint.") from None
+
+
+def _ended(error: KeyboardInterrupt, advice: str) -> typer.Exit:
+    """Say that a signal ended the command; the exit that shells expect then."""
+    say(f"stopped by {error}{advice}" if isinstance(error, signals.Stopped) else f"interrupted{advice}")
+    return typer.Exit(signals.exit_code(error))

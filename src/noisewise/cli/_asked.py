@@ -133,7 +133,7 @@ class Asked:
 def _read(config: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     try:
         written = tomllib.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"The settings file {str(config)!r} cannot be read ({error}). Give a TOML file.") from None
     kinds = {**get_type_hints(Settings), **{name: kind for name, (kind, _) in _READING.items()}}
     for name, value in written.items():

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from noisewise.cli._app import AsJson, app, flag, percent, print_json, say
+from noisewise.cli._app import AsJson, Console, Text, app, flag, percent, print_json, say, show
 from noisewise.cli._asked import only_given, read_for, with_reading
 from noisewise.cli._bar import trained
 from noisewise.errors import InputError, listed, must
@@ -89,7 +87,7 @@ def audit(
         return
     _show(found)
     for path in written:
-        print(path)
+        show(path)
 
 
 def _check_targets(target: Path | None, page: Path | None, source: str) -> None:
@@ -165,7 +163,7 @@ def _show(found: Audit) -> None:
     if found.count:
         chance = percent(found.expected_precision)
         words = f"{found.count:,} of {len(found):,} labels are doubtful, with a mean chance of {chance} to be wrong"
-    print(f"{words}; between {low:,.0f} and {high:,.0f} may be wrong{'' if found.tested else ', if the model makes few mistakes itself'}.")
+    show(f"{words}; between {low:,.0f} and {high:,.0f} may be wrong{'' if found.tested else ', if the model makes few mistakes itself'}.")
     if found.caution is not None:
         say(found.caution)
 
@@ -228,14 +226,14 @@ def correct(
     if undo:
         _undo(run, target)
     elif review is not None:
-        print(write_review(find(run), review, limit=limit or 200, data=source))
+        show(write_review(find(run), review, limit=limit or 200, data=source))
     else:
         decided = None if decisions is None else read_decisions(decisions)
         correction = apply(find(run), policy, decisions=decided)
         check_output(target, "correct", (".csv",))
         again = retrain and bool(correction.changed.any())
         lines = _retrain(run, correction, run_folder, source, test) if again else []
-        print(repr(correction), correction.write(target), *lines, sep="\n")  # only now: all that could be refused has been checked
+        show(repr(correction), correction.write(target), *lines)  # only now: all that could be refused has been checked
         if retrain and not again:
             say("no label was changed, so nothing was trained again.")
 
@@ -265,7 +263,7 @@ def _undo(run: Path, target: Path) -> None:
 
     correction = Correction.read(target, Record(run).classes)
     correction.undone().write(target)
-    print(f"{int(correction.changed.sum()):,} changes taken back.\n{target}")
+    show(f"{int(correction.changed.sum()):,} changes taken back.\n{target}")
 
 
 def _retrain(folder: Path, correction: Any, into: Path | None, data: Any, test: str | None) -> list[str]:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
-from noisewise.cli._app import AsJson, app, in_flags, print_json, resumable, say
+from noisewise.cli._app import AsJson, Console, Text, app, in_flags, print_json, resumable, say, show
 from noisewise.cli._asked import Asked, Config, as_list, with_settings
 from noisewise.cli._report import write as write_report
 from noisewise.dynamics import Spread, over_seeds
@@ -87,7 +86,7 @@ def _tell(runs: Runs, output: Path, source: Any, as_json: bool) -> None:
         print_json({"results": results, "runs": summaries})
     else:
         _show(results)
-        print(f"{len(runs)} run{'s' if len(runs) > 1 else ''} in {output}, and a page about {'them' if len(runs) > 1 else 'it'}: {page}")
+        show(f"{len(runs)} run{'s' if len(runs) > 1 else ''} in {output}, and a page about {'them' if len(runs) > 1 else 'it'}: {page}")
 
 
 class Board:
@@ -117,7 +116,7 @@ class Board:
         loss, noise, seed = self.rows[place]
         return f"{loss}, {noise}, seed {seed}: {self.states[place]} ({self.finished})"
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: Any, options: ConsoleOptions) -> RenderResult:
         """All rows in their order; where they have no room, what is under way first and what is finished last.
 
         Until the end no more rows are laid out than there could be room for: it is done several times a second.

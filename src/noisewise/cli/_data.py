@@ -10,11 +10,10 @@ from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from noisewise import data
-from noisewise.cli._app import AsJson, OneSentence, app, print_json
+from noisewise.cli._app import AsJson, Console, OneSentence, app, print_json, show
 from noisewise.data._official import registry
 from noisewise.data._progress import silent
 
@@ -50,6 +49,6 @@ def _get(
     with data.progress_bars() if sys.stderr.isatty() else nullcontext(silent) as progress:
         folder = data.fetch(official, root, progress)
     if official.places:
-        print(f"{name} is in", *(official.find(folder, either) for either in official.places), sep="\n  ")
+        show(f"{name} is in", *(f"  {official.find(folder, either)}" for either in official.places))
     else:
-        print(f"Nothing to fetch: {official.summary}.")
+        show(f"Nothing to fetch: {official.summary}.")

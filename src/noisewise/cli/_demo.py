@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from noisewise.cli._app import app, percent, resumable
+from noisewise.cli._app import Console, Text, app, percent, resumable
 from noisewise.cli._compare import shown
 
 

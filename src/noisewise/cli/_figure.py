@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from noisewise.cli._app import OneSentence, app
+from noisewise.cli._app import OneSentence, app, show
 from noisewise.cli._asked import whole_numbers
 
 _group = typer.Typer(cls=OneSentence, no_args_is_help=True, help="Draw losses and runs, for papers and slides.")
@@ -28,7 +28,7 @@ def _curves(
     """Draw emphasis, loss value and gradient norm over p and over the margin."""
     from noisewise import draw
 
-    print(f"Wrote {draw.curves(specs, output, classes=classes)}")
+    show(f"Wrote {draw.curves(specs, output, classes=classes)}")
 
 
 @_group.command("dynamics")
@@ -36,7 +36,7 @@ def _dynamics(runs: _Runs, output: _Output = Path("dynamics.svg")) -> None:
     """Draw accuracies, α_t and mean emphasis over the iterations of runs."""
     from noisewise import draw
 
-    print(f"Wrote {draw.dynamics(runs, output)}")
+    show(f"Wrote {draw.dynamics(runs, output)}")
 
 
 @_group.command("margins")
@@ -49,4 +49,4 @@ def _margins(
     from noisewise import draw
 
     chosen = None if epochs is None else whole_numbers(epochs, "epochs", "figure margins")
-    print(f"Wrote {draw.margins(runs, output, epochs=chosen)}")
+    show(f"Wrote {draw.margins(runs, output, epochs=chosen)}")

@@ -6,12 +6,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
-from noisewise.cli._app import AsJson, app, print_json
+from noisewise.cli._app import AsJson, Console, Text, app, print_json
 
 _SPREAD = "the variance of ‖∂L/∂s‖₁, twice the emphasis, over uniform p"
 _CAPTION = (

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from noisewise.cli._app import app
+from noisewise.cli._app import Console, app, show
 from noisewise.cli._asked import read_for, with_reading
 
 
@@ -27,7 +26,7 @@ def report(
     **reading: Any,
 ) -> None:
     """Show what each loss did: one page that opens offline, from any number of runs."""
-    print(f"Wrote {write(runs, output, title=title, data=read_for('report', data, reading))}")
+    show(f"Wrote {write(runs, output, title=title, data=read_for('report', data, reading))}")
 
 
 def write(runs: list[Path], output: Path, **options: Any) -> Path:

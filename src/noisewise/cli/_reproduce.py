@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
-from rich.text import Text
 
-from noisewise.cli._app import AsJson, app, flag, print_json, resumable, say
+from noisewise.cli._app import AsJson, Console, Text, app, flag, print_json, resumable, say
 from noisewise.cli._asked import whole_numbers
 from noisewise.cli._compare import shown
 from noisewise.errors import InputError, must

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from noisewise.cli._app import app, percent, say
+from noisewise.cli._app import Console, app, percent, say, show
 from noisewise.cli._asked import Asked, Config, with_settings
 from noisewise.cli._bar import trained
 from noisewise.spec import in_short
@@ -39,7 +38,7 @@ def train(
         run = fit(settings.model, data, test=test, folder=output, loggers=logger or (), watch=bar, **asked.others)
     if not bar.moved:
         say("this run is finished already; nothing was trained.")
-    print(f"{_results(run.dynamics.summary())}{_kept(run) if settings.keep == 'best' else ''}\n{run.path}")
+    show(f"{_results(run.dynamics.summary())}{_kept(run) if settings.keep == 'best' else ''}\n{run.path}")
 
 
 def _kept(run: Run) -> str:

@@ -17,7 +17,7 @@ import torch
 
 from noisewise.arrays import Flags, Floats, Whole, places_of
 from noisewise.audit import Audit, audit
-from noisewise.audit._table import ROWS, Block, rows_of, write_blocks
+from noisewise.audit._table import ROWS, Block, from_cell, rows_of, write_blocks
 from noisewise.correct._decisions import Decision
 from noisewise.correct._policies import Policy, policies
 from noisewise.data import Dataset
@@ -110,6 +110,9 @@ class Correction:
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the labels to a CSV file that `read` reads back.
+
+        Text that a spreadsheet would run as a formula (it starts with =, +, - or @ and is not a number) has an apostrophe before it, which
+        `read` removes. The file lists labels; your own table is never written to.
 
         Args:
             path: ends in .csv.
@@ -290,7 +293,7 @@ def _read_rows(path: Path) -> list[dict[str, str]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
-            rows = list(reader)
+            rows = [{name: from_cell(text) if isinstance(text, str) else text for name, text in row.items()} for row in reader]
             columns = tuple(reader.fieldnames or ())
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"The file {str(path)!r} cannot be read ({error}). Give a file of corrected labels.") from None

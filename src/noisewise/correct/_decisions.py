@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from noisewise.audit._table import from_cell
 from noisewise.errors import InputError
 
 _WORDS = {"accept": True, "reject": False}
@@ -54,6 +55,7 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[int, Decision]:
         {7: Decision(accepted=True, id=None, given=None, suggested='cat')}
     """
     found: dict[int, Decision] = {}
+    read_text = str if Path(path).suffix.lower() == ".json" else from_cell
     for number, entry in enumerate(_entries(Path(path)), 1):
         try:
             example, accepted = _whole(entry["index"]), _WORDS[entry["decision"]]
@@ -65,7 +67,7 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[int, Decision]:
         if example in found:
             raise InputError(f"Entry {number} of {str(path)!r} decides on example {example} again. Keep one entry for every example.")
         seen = (entry.get(name) for name in ("id", "given_label", "suggested_label"))
-        found[example] = Decision(accepted, *(None if value in (None, "") else str(value) for value in seen))
+        found[example] = Decision(accepted, *(None if value in (None, "") else read_text(str(value)) for value in seen))
     return found
 
 

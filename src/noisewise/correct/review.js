@@ -107,7 +107,8 @@ function save(name, kind, text) {
 
 function asCsv() {
   const columns = ["index", "id", "given_label", "suggested_label", "decision"];
-  const cell = (value) => `"${String(value).replaceAll('"', '""')}"`;
+  const isFormula = (text) => /^'*[=+\-@\t\r]/.test(text) && !/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text);
+  const cell = (value) => `"${isFormula(String(value)) ? "'" : ""}${String(value).replaceAll('"', '""')}"`; // as lists of labels have it
   return [columns, ...entries().map((entry) => columns.map((name) => entry[name]))].map((row) => row.map(cell).join(",")).join("\n") + "\n";
 }
 

@@ -13,10 +13,13 @@ from noisewise.models._base import FeatureClassifier
 from noisewise.spec import setting
 
 
+_WIDEST = 10**6  # beyond it torch cannot count the weights of a layer
+
+
 def _widths(value: Any) -> tuple[int, ...]:
     widths = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if not widths or not all(isinstance(width, int) and not isinstance(width, bool) and width > 0 for width in widths):
-        raise must("hidden", "MLP", "one or more whole numbers above 0, like (256, 256)", value)
+    if not widths or not all(isinstance(width, int) and not isinstance(width, bool) and 0 < width <= _WIDEST for width in widths):
+        raise must("hidden", "MLP", f"one or more whole numbers from 1 to {_WIDEST:,}, like (256, 256)", value)
     return widths
 
 

@@ -12,8 +12,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.multiprocessing as multiprocessing
 
+from noisewise import signals
 from noisewise.errors import InputError, must
 from noisewise.losses import Loss
 from noisewise.noise import Noise
@@ -165,7 +166,7 @@ def train_each(
     for parent in {task.folder.parent for task in tasks}:
         make_folder(parent)  # or refuse it now, and not once for every run
     jobs = min(jobs or (RUNS_ON_A_GPU if device.type == "cuda" else os.cpu_count() or 1), len(tasks))
-    with gpu_for_many() if device.type == "cuda" and jobs > 1 else nullcontext():
+    with signals.delayed(), gpu_for_many() if device.type == "cuda" and jobs > 1 else nullcontext():
         return _work(tasks, [train_set, test_set], jobs, watch or (lambda progress: None))
 
 
@@ -208,19 +209,34 @@ def _work(tasks: Sequence[Task], shared: list[Any], jobs: int, watch: Callable[[
         for _ in range(jobs):
             line, end = context.Pipe()
             worker = context.Process(target=_worker, args=(tasks, shared, end), daemon=True)
-            worker.start()
+            with _deaf_to_interrupts():
+                worker.start()
             end.close()  # the worker has the only one now: when it dies, the line is cut
             crew[line] = worker
         failures = _follow(tasks, crew, watch)
-    except BaseException:  # an interrupt, or an error of watch: what is under way goes on when the same is asked for again
+    except BaseException as error:  # an interrupt, or an error of watch: what is under way goes on when the same is asked for again
         for worker in crew.values():
             worker.terminate()
         _wait_for(crew.values())
+        why = f"stopped by {error}" if isinstance(error, signals.Stopped) else "stopped by the user"
         for task in tasks:
-            mark_ended(RunFolder(task.folder), "interrupted", "stopped by the user")
+            mark_ended(RunFolder(task.folder), "interrupted", why)
         raise
     _wait_for(crew.values())
     return failures
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Start processes in the block that Ctrl-C does not reach, from their first moment; here it comes when the block ends."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _follow(tasks: Sequence[Task], crew: Mapping[Any, Any], watch: Callable[[Progress], None]) -> dict[int, str]:

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from noisewise import curriculum, losses, models
+from noisewise import curriculum, losses, models, signals
 from noisewise.batching import cut, number_of_batches, smallest_part
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
 from noisewise.dynamics import underfitting
@@ -34,7 +34,7 @@ from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._predictor import EVALUATION_BATCH
-from noisewise.train._processes import joined, speaks_for_all, wait_for_all
+from noisewise.train._processes import answered, joined, speaks_for_all, wait_for_all
 from noisewise.train._rehearsal import check_scores, check_training, lay_channels_last, scored
 from noisewise.train._run import Run, fill, is_all_ours, is_ours, settings_of
 from noisewise.train._schedules import registry as schedules
@@ -134,7 +134,7 @@ def train(
     if isinstance(model, nn.Module) and not target.exists() and was_trained(model) and speaks_for_all():
         text = "This model was trained by fit before, and starts from what it learned there. Give every run a model of its own."
         warnings.warn(text, stacklevel=3)
-    with one_at_a_time, joined(place), undisturbed(place):
+    with signals.delayed(), one_at_a_time, joined(place), undisturbed(place):
         training = _Training(settings, model, sources, target, origin, told, watch)
         try:
             training.run()
@@ -338,7 +338,8 @@ class _Training:
                 wait_for_all()
                 self.began = True  # until here a folder may be refused, and the model is as it was given
                 try:
-                    self._epochs()
+                    with answered():
+                        self._epochs()
                     state = "finished"
                 except BaseException as error:
                     state, reason = ending(error)

@@ -38,7 +38,8 @@ from torch.nn.parameter import is_lazy
 from noisewise.data import Dataset
 from noisewise.dynamics._record import FORMAT, missing, open_array, read_json, read_metrics
 from noisewise.errors import InputError
-from noisewise.output import PART, written_whole
+from noisewise.output import PART, sync_folders, written_whole
+from noisewise.signals import Stopped
 from noisewise.spec import in_short
 
 KEPT_CHECKPOINTS = 2
@@ -47,6 +48,8 @@ _METRICS = "metrics.jsonl"
 _FIRST = "provenance.json"
 _START = (_FIRST, "classes.json", "labels/given.npy", "labels/index.npy", "labels/true.npy", "labels/ids.json", "status.json")
 """What is written before the settings, the first of them first."""
+_LAST = ("status.json", "settings.json", "model.safetensors")
+"""What is written after other files that it stands for: now the names of those must be on the disk too."""
 
 
 def in_a_name(spec: str) -> str:
@@ -67,7 +70,7 @@ def in_a_name(spec: str) -> str:
 def ending(error: BaseException) -> tuple[str, str]:
     """How a run ended that did not finish, and why."""
     if not isinstance(error, Exception):
-        return "interrupted", "stopped by the user"
+        return "interrupted", f"stopped by {error}" if isinstance(error, Stopped) else "stopped by the user"
     return "failed", str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
 
 
@@ -86,6 +89,7 @@ class RunFolder:
         if not isinstance(path, str | os.PathLike):
             raise InputError(f"A run folder must be a path. Got {path!r} instead.")
         self.path = Path(path)
+        self._unsynced: set[Path] = set()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -275,10 +279,10 @@ class RunFolder:
         path = self.path / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with written_whole(path, sweep=False) as part, part.open("wb") as file:  # `held` has swept
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            with written_whole(path, sweep=False, later=self._unsynced) as part:  # `held` has swept
+                part.write_bytes(content)
+            if name in _LAST or name.startswith("checkpoints/"):
+                sync_folders(self._unsynced)
         except OSError as error:
             raise InputError(
                 f"The run folder {str(self.path)!r} cannot be written ({error.strerror or error}). "

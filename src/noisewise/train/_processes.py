@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from noisewise.errors import InputError, must, reason
+from noisewise.spec import real
+
+TIMEOUT = "NOISEWISE_TIMEOUT"
+"""The environment variable that says for how many seconds the processes of a run wait for each other."""
+_DEFAULT_TIMEOUT = "600"
+_ROLL_CALL = 5.0  # seconds in which a process that runs can say so, once it has waited in vain for another
+_WAITED_IN_VAIN = re.compile(r"timed ?out|timeout|connection (closed|reset)", re.IGNORECASE)  # torch has no class of its own for these
+_store: Any = None  # the key-value store of the group that `joined` made
 
 # Gloo's threads give back what their last work held after it is done, and need the interpreter's lock for that. Destroying the group
 # joins them with the lock held, so a thread that is late would wait for ever: seconds in which it can take the lock.
@@ -25,12 +39,63 @@ def joined(device: torch.device) -> Iterator[None]:
     # Its functions keep, as default argument, the group that exists when it is first imported. Imported by the first data-parallel
     # model, it would keep this run's group, whose threads then outlive the interpreter: once in a few hundred runs that aborts.
     importlib.import_module("torch.distributed.nn")
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    from torch.distributed.rendezvous import rendezvous
+
+    global _store
+    limit = _timeout()
+    try:
+        _store, rank, world = next(iter(rendezvous("env://", timeout=limit)))
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=_store, rank=rank, world_size=world, timeout=limit)
+    except dist.DistError as error:
+        raise InputError(f"The processes of the run did not find each other ({reason(error)}). Start all of them at once.") from error
     try:
         yield
     finally:
         time.sleep(_LETTING_GO)
         dist.destroy_process_group()
+        _store = None
+
+
+def _timeout() -> timedelta:
+    seconds = os.environ.get(TIMEOUT, _DEFAULT_TIMEOUT)
+    with suppress(ValueError, OverflowError):
+        if real(float(seconds)) > 0:
+            return timedelta(seconds=float(seconds))
+    raise must(TIMEOUT, "the environment", "a number of seconds", seconds)
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Say which processes did not answer, in one sentence, where this one waited for them in vain."""
+    try:
+        yield
+    except RuntimeError as error:
+        if _store is None or not _WAITED_IN_VAIN.search(str(error)):
+            raise
+        silent = ", ".join(map(str, _silent(_store))) or "unknown"
+        raise InputError(
+            f"Some of the {dist.get_world_size()} processes of the run did not answer for {_timeout().total_seconds():g} s: rank {silent}. "
+            f"See why they stand still, then run the same again: it goes on from the last checkpoint. {TIMEOUT} sets how long to wait."
+        ) from error
+
+
+def _silent(store: Any) -> list[int]:
+    """The ranks of the processes that do not say that they are there. Those that run wait in vain too, and come here."""
+    here, world = dist.get_rank(), dist.get_world_size()
+    missing = set(range(world)) - {here}
+
+    def call() -> None:
+        store.set(f"here/{here}", "yes")
+        for rank in sorted(missing):
+            with suppress(RuntimeError):
+                store.wait([f"here/{rank}"], timedelta(seconds=_ROLL_CALL))
+                missing.discard(rank)
+
+    # In a thread, because the first process answers for the store: where it stands still, asking takes for ever.
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(_ROLL_CALL * (world + 1))
+    return [0] if thread.is_alive() and here != 0 else sorted(missing)
 
 
 def speaks_for_all() -> bool:
@@ -48,4 +113,5 @@ def own_gpu() -> torch.device:
 def wait_for_all() -> None:
     """Go on when every process of the run has come this far."""
     if dist.is_initialized():
-        dist.barrier()
+        with answered():
+            dist.barrier()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from noisewise.data._table import is_table
 from noisewise.errors import InputError, listed, must
 from noisewise.noise import Corruption
 from noisewise.spec import readable
+from noisewise.train._git import head_commit
 from noisewise.train._settings import Settings
 
 
@@ -275,10 +275,10 @@ def _parts(values: Tensor) -> Iterator[Tensor]:
 
 
 def _git() -> dict[str, Any] | None:
-    """The commit of the folder the user works in, and whether it is changed; None where there is no repository."""
-    try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-        changed = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return {"commit": commit, "changed": bool(changed)}
+    """The commit of the folder the user works in; None where there is no repository.
+
+    Git's own files are read and nothing is run: commands of git start programs that the repository's configuration names. So whether files
+    were changed since the commit is not known.
+    """
+    commit = head_commit(Path.cwd())
+    return None if commit is None else {"commit": commit}

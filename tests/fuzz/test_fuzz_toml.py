@@ -1,0 +1,43 @@
+"""Settings files with anything in them: `--config` takes them, or refuses them in one sentence."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from fuzzing import survives
+from noisewise import InputError
+from noisewise.cli._asked import _READING, Asked
+from noisewise.train import Settings
+
+NOTHING_GIVEN = dict.fromkeys([*(field.name for field in fields(Settings)), *_READING])
+FILES = [
+    b'data = "digits"\nmodel = "mlp(hidden=(16,))"\nloss = "gce(q=0.7)"\nnoise = "symmetric(0.4)"\nepochs = 3\nseed = 1\n',
+    b'data = "mine.csv"\nmodel = "linear"\nsteps = 0x10\nlabel = "kind"\nfeatures = ["a", "b"]\nsize = 32\nnormalise = false\n',
+    b'data = "digits"\nmodel = "linear"\nepochs = 1_0\nclip = 1e3\nvalidation = 0.1\npatience = 2\nkeep = "best"\nschedule = "cosine"\n',
+    b"data = 'digits'\nmodel = 'linear'\nepochs = 2\naugment = 'none'\noptimiser = 'adam(lr=0.01)'\ndevice = 'cpu'\n",
+]
+
+
+def read(case: bytes, file: Path) -> None:
+    """What `noisewise train --config` does before it reads any data."""
+    file.write_bytes(case)
+    Settings.of(Asked.of(NOTHING_GIVEN, file).settings)
+
+
+def test_every_settings_file_is_taken_or_refused_in_one_sentence(tmp_path: Path, times: int) -> None:
+    file = tmp_path / "settings.toml"
+    refused = survives(lambda case: read(case, file), FILES, 1000 * times, tmp_path)
+    assert 1000 * times > refused > 250 * times
+
+
+LONG = b"0x" + b"f" * 10_000
+
+
+@pytest.mark.parametrize(
+    "line", [b"a = " + b"[" * 5000, b"a = " + b"{b=" * 5000, b"loss = " + LONG, b"seed = [" + LONG + b"]", b"clip = " + LONG]
+)
+def test_what_is_nested_too_deeply_or_too_long_to_print_is_refused(tmp_path: Path, line: bytes) -> None:
+    with pytest.raises(InputError, match=r"settings\.toml|loss|seed|clip") as caught:
+        read(b"data = 'digits'\nmodel = 'linear'\nepochs = 1\n" + line, tmp_path / "settings.toml")
+    assert len(str(caught.value)) < 1000
