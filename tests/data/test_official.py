@@ -9,6 +9,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -342,6 +343,18 @@ def test_broken_idx_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "labels").write_bytes(content)
     with pytest.raises(InputError, match="labels' is no whole idx file"):
         read_idx(tmp_path / "labels")
+
+
+def test_no_more_of_an_idx_file_is_unpacked_than_it_states_nor_than_the_limit(tmp_path: Path) -> None:
+    for shape, problem in (((3, 2), "states 6 values and has more"), ((2**16, 2**15), "2,147,483,648 values, more than the 1,073,741,824")):
+        header = bytes([0, 0, 8, 2]) + b"".join(length.to_bytes(4, "big") for length in shape)
+        (tmp_path / "labels").write_bytes(gzip.compress(header + bytes(2**24), mtime=0))
+        tracemalloc.start()
+        with pytest.raises(InputError, match=problem):
+            read_idx(tmp_path / "labels")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2**20
 
 
 # Digits

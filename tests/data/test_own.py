@@ -7,6 +7,8 @@ import contextlib
 import datetime
 import os
 import re
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from PIL import Image, ImageOps
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from costs import Compared, with_peak
+from fuzzing import confined
 from noisewise import Run, fit
 from noisewise.correct import correct, retrain
 from noisewise.data import Dataset, ImageFiles, Stream, Unreadable, batches, from_arrays, from_folder, from_hf, from_table, read, split
@@ -321,6 +324,63 @@ def test_images_that_cannot_be_read_are_left_out_where_that_is_asked_for(damaged
     whole = read(damaged, unreadable="skip", **options)
     assert type(data) is type(whole) and data.ids == whole.ids and torch.equal(data.labels, whole.labels) and len(data) == 6
     assert all(map(torch.equal, *([batch.inputs for batch in batches(one, 4, shuffle=False)] for one in (data, whole))))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n", "not one of BMP, GIF"),
+        (b"DDS " + (124).to_bytes(4, "little") + bytes(120), "not one of BMP, GIF"),
+        (b"BLP2" + bytes(160), "not one of BMP, GIF"),
+        (b"\0\0\0 ftypavif\0\0\0\0avifmif1" + bytes(64), "not one of BMP, GIF"),
+    ],
+    ids=["EPS", "DDS", "BLP", "AVIF"],
+)
+@pytest.mark.parametrize("options", [{}, {"size": 4, "memory": 0}], ids=["in memory", "streamed"])
+def test_a_png_that_is_of_another_format_is_refused_and_starts_no_program(
+    folder: Path, content: bytes, problem: str, options: dict[str, Any]
+) -> None:
+    (folder / "cat" / "0.png").write_bytes(content)
+    with confined(folder) if not options else contextlib.nullcontext(), pytest.raises(InputError) as caught:
+        data = read(folder, **options)
+        next(iter(batches(data, 6, shuffle=False)))
+    assert "cat/0.png" in str(caught.value) and problem in str(caught.value)
+
+
+def bomb(path: Path, width: int, height: int) -> None:
+    """A PNG of a few hundred bytes for every million of its pixels, each of which is white."""
+    line, packer = b"\0" + b"\xff" * (width // 8), zlib.compressobj(9)
+    rows = b"".join([*(packer.compress(line) for _ in range(height)), packer.flush()])
+    chunks = ((b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)), (b"IDAT", rows), (b"IEND", b""))
+    parts = (struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+
+
+def test_images_of_too_many_pixels_are_refused_before_they_are_decoded(folder: Path) -> None:
+    for number in range(2):
+        bomb(folder / "cat" / f"{number}.png", 16_000, 12_000 if number else 8_500)  # Pillow refuses one, and warns of the other
+    for options in ({"size": 4}, {}):
+        with pytest.raises(InputError) as caught:
+            read(folder, **options)
+        assert "cat/0.png" in str(caught.value) and "16,000 × 8,500 pixels, more than the 134,217,728" in str(caught.value)
+    with pytest.warns(Unreadable, match="2 of the 6") as warned:
+        assert len(read(folder, size=4, unreadable="skip")) == 4
+    assert len(warned) == 1
+    (folder / "cat" / "0.png").unlink()
+    with pytest.raises(InputError, match=r"1\.png.*134,217,728 pixels that are read: .*192000000"):
+        read(folder, size=4)
+
+
+def test_a_photograph_of_a_hundred_million_pixels_is_read_where_it_is_resized(tmp_path: Path) -> None:
+    for kind in ("cat", "dog"):
+        (tmp_path / kind).mkdir()
+        bomb(tmp_path / kind / "large.png", 4_800, 4_000)
+    refused("have 4,000 × 4,800 pixels, more than the 16,777,216 that are kept of an image; give size=…", read, tmp_path)
+    bomb(tmp_path / "cat" / "large.png", 12_000, 8_400)
+    data = read(tmp_path, size=4)
+    assert data.inputs.shape == (2, 3, 4, 4) and int(data.inputs.min()) == 255
+    streamed = read(tmp_path, size=4, memory=0)
+    assert isinstance(streamed, Stream) and torch.equal(next(iter(batches(streamed, 2, shuffle=False))).inputs, data.inputs)
 
 
 def test_unreadable_images_of_a_table_take_their_row_with_them(damaged: Path) -> None:

@@ -1,9 +1,9 @@
 """Reading pickles from strangers without calling anything they name.
 
-Some official data files are pickles of dicts of lists and NumPy arrays. `pickle` would call the functions such a file names, and NumPy trusts
-the state it restores, so a forged file could run code, crash the process or show its memory. Here the opcodes are interpreted one by one:
-only plain values can be built, and an array is made from its bytes after its type, shape and size have been checked. This module must not
-know which data set a file belongs to.
+Some official data files are pickles of dicts of lists and NumPy arrays. `pickle` would call the functions such a file names, and
+NumPy trusts the state it restores, so a forged file could run code, crash the process or show its memory. Here the opcodes are
+interpreted one by one: only plain values can be built, and an array is made from its bytes after its type, shape and size have been
+checked. This module must not know which data set a file belongs to.
 """
 
 from __future__ import annotations
