@@ -7,6 +7,9 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
+import sys
+import tracemalloc
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -221,9 +224,77 @@ def test_cifar_batch_with_code_is_refused_and_never_runs(tmp_path: Path) -> None
     write_cifar10(tmp_path, "py")
     mark = tmp_path / "ran"
     (tmp_path / "cifar-10-batches-py/data_batch_1").write_bytes(b"cos\nsystem\n(S'touch " + str(mark).encode() + b"'\ntR.")
-    with pytest.raises(InputError, match=r"is refused: it names os\.system"):
+    with pytest.raises(InputError, match=r"is refused: it names 'os\.system'"):
         load("cifar10", root=tmp_path)
     assert not mark.exists()
+
+
+def forged(dtype: bytes, state: bytes, shape: bytes = b"K\x02K\x03\x86", content: bytes = b"C\x06abcdef") -> bytes:
+    """A pickle of a batch whose array has the given opcodes for its dtype's arguments, its dtype's state, its shape and its content."""
+    array = b"cnumpy._core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85C\x01btR(K\x01" + shape
+    array += b"cnumpy\ndtype\n" + dtype + b"R" + state + b"b\x89" + content + b"tb"
+    return b"\x80\x03}(U\x04data" + array + b"U\x06labels](K\x00K\x01eu."
+
+
+PLAIN = b"(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t"
+
+
+FORGED = [
+    forged(b"U\x02u1K\x00K\x01\x87", b"(K\x03U\x01|NNNK\x00J\xff\xff\xff\xffK\x00t"),  # of no size
+    forged(b"U\x02u1K\x00K\x01\x87", b"(K\x03U\x01|NNNM\x00\x10K\x01K\x00t"),  # of 4,096 bytes, which are those after the content
+    forged(b"U\x02u1K\x00K\x01\x87", b"(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x3ft"),  # objects, as its flags say
+    forged(b"U\x02u1K\x00K\x01\x87", b"(K\x03U\x01|cnumpy\ndtype\nU\x02u1\x85R)\x86NNK\x01K\x01K\x00t"),  # of many
+    forged(b"U\x02O8K\x00K\x01\x87", PLAIN),
+    forged(b"U\x02V8K\x00K\x01\x87", PLAIN),
+    forged(b"U\x02u1K\x00K\x01\x87", PLAIN, shape=b"K\x02K\x04\x86"),  # larger than its content
+    forged(b"U\x02u1K\x00K\x01\x87", PLAIN, shape=b"J\xff\xff\xff\xffJ\xfa\xff\xff\xff\x86"),  # -1 × -6
+    forged(b"U\x02u8K\x00K\x01\x87", PLAIN),
+    b"\x80\x02cnumpy\nndarray\nJ\x00\x00\x00\x01\x85R.",  # an array nothing was written to
+    b"\x80\x02cnumpy\nndarray\nJ\x00\x00\x00\x01\x85\x81.",
+    b"\x80\x02cnumpy._core.multiarray\n_reconstruct\ncnumpy\nndarray\nJ\x00\x00\x00\x01\x85U\x01b\x87R.",
+    b"\x80\x02K\x01r\xff\xff\xff\x7f" + b"\x85" * 10 + b".",  # the last of two billion places to remember things in
+    b"\x80\x02)" + b"".join(b"\x85q\x00h\x00\x86" for _ in range(60)) + b"}\x86.",  # 2^60 values, if they are gone through
+    b"\x80\x02}" + b")" + b"".join(b"q\x00h\x00\x86" for _ in range(60)) + b"K\x01s.",  # and as a key
+    b"\x80\x02}" + b"(U\x06labels](K\x00U\xff" + b"a" * 255 + b"eu.",
+]
+
+
+def test_forged_pickles_are_refused_and_neither_crash_nor_show_memory(tmp_path: Path) -> None:
+    write_cifar10(tmp_path, "py")
+    for number, content in enumerate(FORGED):
+        (tmp_path / str(number)).write_bytes(content)
+    program = f"""
+import resource
+from pathlib import Path
+from noisewise.data import load
+from noisewise.errors import InputError
+root = Path({str(tmp_path)!r})
+for number in range({len(FORGED)}):
+    (root / "cifar-10-batches-py/data_batch_1").write_bytes((root / str(number)).read_bytes())
+    try:
+        load("cifar10", root=root)
+    except InputError as error:
+        print(number, error, flush=True)
+assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2**20, "a gigabyte"
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    sentences = ended.stdout.splitlines()
+    assert [sentence.partition(" ")[0] for sentence in sentences] == list(map(str, range(len(FORGED)))), ended.stderr
+    assert ended.returncode == 0, ended.stderr
+    assert all("data_batch_1" in sentence and len(sentence) < 500 for sentence in sentences)
+
+
+def test_a_pickle_of_python_2_is_read(tmp_path: Path) -> None:
+    write_cifar10(tmp_path, "py")
+    images = pixels(2)
+    rows = b"U\x02u1K\x00K\x01\x87", PLAIN
+    text = b"T" + images.nbytes.to_bytes(4, "little") + images.tobytes()
+    batch = forged(*rows, shape=b"K\x02M\x00\x0c\x86", content=text).replace(b"numpy._core", b"numpy.core").replace(b"C\x01b", b"U\x01b")
+    for number in range(1, 6):
+        (tmp_path / f"cifar-10-batches-py/data_batch_{number}").write_bytes(batch)
+    data = load("cifar10", root=tmp_path)
+    np.testing.assert_array_equal(data.inputs[:2].reshape(2, -1).numpy(), images)
+    assert data.labels.tolist() == [0, 1] * 5
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
@@ -286,6 +357,18 @@ def test_broken_idx_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "labels").write_bytes(content)
     with pytest.raises(InputError, match="labels' is no whole idx file"):
         read_idx(tmp_path / "labels")
+
+
+def test_no_more_of_an_idx_file_is_unpacked_than_it_states_nor_than_the_limit(tmp_path: Path) -> None:
+    for shape, problem in (((3, 2), "states 6 values and has more"), ((2**16, 2**15), "2,147,483,648 values, more than the 1,073,741,824")):
+        header = bytes([0, 0, 8, 2]) + b"".join(length.to_bytes(4, "big") for length in shape)
+        (tmp_path / "labels").write_bytes(gzip.compress(header + bytes(2**24), mtime=0))
+        tracemalloc.start()
+        with pytest.raises(InputError, match=problem):
+            read_idx(tmp_path / "labels")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2**20
 
 
 # Digits

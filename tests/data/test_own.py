@@ -7,6 +7,10 @@ import contextlib
 import datetime
 import os
 import re
+import struct
+import sys
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +22,24 @@ from PIL import Image, ImageOps
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from costs import Compared, with_peak
+from fuzzing import confined
 from noisewise import Run, fit
 from noisewise.correct import correct, retrain
-from noisewise.data import Dataset, ImageFiles, Stream, Unreadable, batches, from_arrays, from_folder, from_hf, from_table, read, split
-from noisewise.data._table import Table, _chosen, _named
+from noisewise.data import (
+    Dataset,
+    ImageFiles,
+    SimilarLabels,
+    Stream,
+    Unreadable,
+    batches,
+    from_arrays,
+    from_folder,
+    from_hf,
+    from_table,
+    read,
+    split,
+)
+from noisewise.data._table import Needed, _chosen, _needed
 from noisewise.errors import InputError
 
 CSV = """name,width,height,kind,truth
@@ -99,6 +117,70 @@ def test_quoted_text_may_hold_separators_and_lines(tmp_path: Path) -> None:
     assert from_table(path).classes == ("a;b;c", "d;e;f"), "the line of names says what separates"
 
 
+@pytest.mark.parametrize("header", ["width;height;kind", "width, in cm;height, in cm;kind", '"width, in cm";"height, or so";"kind"'])
+@pytest.mark.parametrize("cells", [2**18, 1])
+def test_decimal_commas_are_read_where_columns_are_separated_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, cells: int
+) -> None:
+    monkeypatch.setattr("noisewise.data._table._CELLS", cells)
+    path = tmp_path / "pets.csv"
+    path.write_text(f"{header}\n1;2,5;a,b\n1,5;-3;c\n,5;1,5e1;c\n")
+    for separator in (";", "\t"):
+        path.write_text(path.read_text().replace(";", separator))
+        data = read(path, label="kind")
+        assert data.inputs.tolist() == [[1, 2.5], [1.5, -3], [0.5, 15]] and data.classes == ("a,b", "c")
+    path.write_text(path.read_text() + "wide\t1\tc\n")
+    refused("Row 3 (line 5), column", read, path, label="kind")
+    refused("is 'wide', not a number", read, path, label="kind")
+    path.write_text("x;label\n1,5;a\n2.5;b\n")  # which may be 25
+    refused("column 'x' of pets.csv have decimal commas in some rows and decimal points in others", read, path)
+    path.write_text("x;label\nso, so.;a\n2;b\n")
+    refused("column 'x' of pets.csv, is 'so, so.', not a number", read, path)
+    path.write_text('x,label\n"1,5",a\n2,b\n')
+    refused("Row 0 (line 2), column 'x' of pets.csv, is '1,5', not a number", read, path)
+
+
+def test_a_long_file_is_refused_for_its_first_rows_before_the_rest_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "reviews.csv"
+    text = "a review of some length, " * 40
+    with path.open("wb") as file:
+        file.write(b"review,label\n")
+        for number in range(5000):
+            file.write(f'"{number} {text}",{number % 2}\n'.encode())
+        file.write(b"\xff\n")  # what was read to the end would be refused for this
+    refused("Row 0 (line 2), column 'review' of reviews.csv, is '0 a review", read, path)
+    refused("There is no column of reviews.csv named 'lable'. Did you mean 'label'?", read, path, label="lable")
+    with path.open("a") as file:
+        file.write("late,1,2\n")
+    refused("'size' parameter of from_table must be left out", read, path, size=8)
+
+
+@pytest.mark.parametrize("kind", ["table", "arrays", "folder"])
+@pytest.mark.parametrize(
+    ("labels", "classes", "said"),
+    [
+        (["Yes", "yes", "no"], ("Yes", "no", "yes"), "'Yes' and 'yes' in .* look alike and are read as 2 classes"),
+        (["cat", "cat ", "dog"], ("cat", "dog"), "'cat' and 'cat ' in .* look alike and are read as one class"),
+        (["a  b", "A b", "c"], ("A b", "a  b", "c"), "'A b' and 'a  b' in .* look alike and are read as 2 classes"),
+        (["café", "cafe\u0301", "tea"], ("cafe\u0301", "café", "tea"), "look alike and are read as 2 classes"),
+    ],
+)
+def test_labels_that_look_alike_are_named_in_one_line(
+    tmp_path: Path, labels: list[str], classes: tuple[str, ...], said: str, kind: str
+) -> None:
+    if kind == "table":
+        (tmp_path / "t.csv").write_text("x,label\n" + "".join(f"{number},{label}\n" for number, label in enumerate(labels)))
+    elif kind == "folder":
+        for label in labels:
+            picture(tmp_path / label / "0.png")
+    sources = {"table": tmp_path / "t.csv", "folder": tmp_path, "arrays": (np.zeros((3, 1)), np.array(labels))}
+    with pytest.warns(SimilarLabels, match=said) as caught:
+        data = read(sources[kind])
+    assert data.classes == classes and len(caught) == 1 and "\n" not in str(caught[0].message)
+    assert "write labels that mean the same alike" in str(caught[0].message) and caught[0].filename == __file__
+    assert len(read(sources[kind], classes=(*classes, "other"))) == 3, "classes that are named are meant"
+
+
 def test_true_and_false_are_numbers_in_a_file_as_in_a_data_frame(frame: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("noisewise.data._table._CELLS", 6)  # two rows at a time
     frame["tame"] = [True, False, False, True]
@@ -136,7 +218,7 @@ def test_a_test_set_counts_classes_as_the_training_set_does(table: Path) -> None
         (
             "",
             "",
-            {"label": "width"},
+            {"label": "width", "features": ["height"]},
             "Row 0 (line 2), column 'width' of pets.csv, is '1.5', which names no class; labels are whole numbers",
         ),
         ("", "", {"label": "kid"}, "There is no column of pets.csv named 'kid'. Did you mean 'kind'? Say with label=… which it is."),
@@ -254,10 +336,9 @@ def test_a_byte_that_is_no_text_is_counted_from_the_start_of_the_file(table: Pat
 def test_many_columns_are_told_apart_without_comparing_each_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [Compared(f"gene {number}") for number in range(500)]
     monkeypatch.setattr(Compared, "times", 0)
-    table = Table(_named(names, [[1.0]] * 500, "genes.csv"), "genes.csv", "genes", Path())
-    chosen = _chosen(table, names, {"label"})
+    needed = _needed(names, "genes.csv", lambda known, called: Needed((), _chosen(dict.fromkeys(known), called, names, {"label"})))
     assert Compared.times < 10 * 500
-    assert list(table.columns) == list(chosen) == names
+    assert list(needed.numbers) == names
 
 
 def test_a_table_of_images_is_read_from_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,6 +402,63 @@ def test_images_that_cannot_be_read_are_left_out_where_that_is_asked_for(damaged
     whole = read(damaged, unreadable="skip", **options)
     assert type(data) is type(whole) and data.ids == whole.ids and torch.equal(data.labels, whole.labels) and len(data) == 6
     assert all(map(torch.equal, *([batch.inputs for batch in batches(one, 4, shuffle=False)] for one in (data, whole))))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n", "not one of BMP, GIF"),
+        (b"DDS " + (124).to_bytes(4, "little") + bytes(120), "not one of BMP, GIF"),
+        (b"BLP2" + bytes(160), "not one of BMP, GIF"),
+        (b"\0\0\0 ftypavif\0\0\0\0avifmif1" + bytes(64), "not one of BMP, GIF"),
+    ],
+    ids=["EPS", "DDS", "BLP", "AVIF"],
+)
+@pytest.mark.parametrize("options", [{}, {"size": 4, "memory": 0}], ids=["in memory", "streamed"])
+def test_a_png_that_is_of_another_format_is_refused_and_starts_no_program(
+    folder: Path, content: bytes, problem: str, options: dict[str, Any]
+) -> None:
+    (folder / "cat" / "0.png").write_bytes(content)
+    with confined(folder) if not options else contextlib.nullcontext(), pytest.raises(InputError) as caught:
+        data = read(folder, **options)
+        next(iter(batches(data, 6, shuffle=False)))
+    assert "cat/0.png" in str(caught.value) and problem in str(caught.value)
+
+
+def bomb(path: Path, width: int, height: int) -> None:
+    """A PNG of a few hundred bytes for every million of its pixels, each of which is white."""
+    line, packer = b"\0" + b"\xff" * (width // 8), zlib.compressobj(9)
+    rows = b"".join([*(packer.compress(line) for _ in range(height)), packer.flush()])
+    chunks = ((b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)), (b"IDAT", rows), (b"IEND", b""))
+    parts = (struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+
+
+def test_images_of_too_many_pixels_are_refused_before_they_are_decoded(folder: Path) -> None:
+    for number in range(2):
+        bomb(folder / "cat" / f"{number}.png", 16_000, 12_000 if number else 8_500)  # Pillow refuses one, and warns of the other
+    for options in ({"size": 4}, {}):
+        with pytest.raises(InputError) as caught:
+            read(folder, **options)
+        assert "cat/0.png" in str(caught.value) and "16,000 × 8,500 pixels, more than the 134,217,728" in str(caught.value)
+    with pytest.warns(Unreadable, match="2 of the 6") as warned:
+        assert len(read(folder, size=4, unreadable="skip")) == 4
+    assert len(warned) == 1
+    (folder / "cat" / "0.png").unlink()
+    with pytest.raises(InputError, match=r"1\.png.*134,217,728 pixels that are read: .*192000000"):
+        read(folder, size=4)
+
+
+def test_a_photograph_of_a_hundred_million_pixels_is_read_where_it_is_resized(tmp_path: Path) -> None:
+    for kind in ("cat", "dog"):
+        (tmp_path / kind).mkdir()
+        bomb(tmp_path / kind / "large.png", 4_800, 4_000)
+    refused("have 4,000 × 4,800 pixels, more than the 16,777,216 that are kept of an image; give size=…", read, tmp_path)
+    bomb(tmp_path / "cat" / "large.png", 12_000, 8_400)
+    data = read(tmp_path, size=4)
+    assert data.inputs.shape == (2, 3, 4, 4) and int(data.inputs.min()) == 255
+    streamed = read(tmp_path, size=4, memory=0)
+    assert isinstance(streamed, Stream) and torch.equal(next(iter(batches(streamed, 2, shuffle=False))).inputs, data.inputs)
 
 
 def test_unreadable_images_of_a_table_take_their_row_with_them(damaged: Path) -> None:
@@ -712,6 +850,8 @@ def test_parquet_is_read_as_csv_is(table: Path) -> None:
     assert (data.classes, data.ids) == (expected.classes, expected.ids)
     parquet.write_table(arrow.table(columns | {"kind": ["cat", "dog", None, "cat"]}), path)
     refused("Row 2, column 'kind' of pets.parquet, is empty", from_table, path, **COLUMNS)
+    parquet.write_table(arrow.table(columns | {"kind": arrow.array(["cat", "dog", None, "cat"]).dictionary_encode()}), path)
+    refused("Row 2, column 'kind' of pets.parquet, is empty", from_table, path, **COLUMNS)
     parquet.write_table(arrow.table(columns | {"width": [1.0, None, 2.0, 3.0]}), path)
     refused("Row 1, column 'width' of pets.parquet, is nan", from_table, path, **COLUMNS)
     parquet.write_table(arrow.table(columns | {"width": [[1.0], [1.0, 2.0], [2.0], [3.0]]}), path)
@@ -721,6 +861,26 @@ def test_parquet_is_read_as_csv_is(table: Path) -> None:
     refused("Row 0, column 'width' of pets.parquet, is 2020-01-02T00:00:00.000000, a time and not a number", from_table, path, **COLUMNS)
     path.write_bytes(b"PAR1 but not for long")
     refused("'pets.parquet' cannot be read as Parquet", from_table, path)
+
+
+def test_a_parquet_file_that_unpacks_to_gigabytes_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    empty = arrow.nulls(2**20, arrow.int8())
+    block = arrow.table({"x": empty, "y": empty, "label": empty})
+    with parquet.ParquetWriter(tmp_path / "bomb.parquet", block.schema) as writer:
+        for _ in range(64):
+            writer.write_table(block)
+    assert (tmp_path / "bomb.parquet").stat().st_size < 2**22
+    with pytest.raises(InputError) as caught:
+        read(tmp_path / "bomb.parquet")
+    assert "1,610,612,736 bytes, more than the 1,073,741,824" in str(caught.value)
+    text = "x" * 10_000  # which is in the file once, and in memory too
+    labels = arrow.DictionaryArray.from_arrays(np.arange(2**15) % 2, [text, "y"])
+    parquet.write_table(arrow.table({"x": np.zeros(2**15), "label": labels}), tmp_path / "text.parquet", store_schema=False)
+    before = arrow.default_memory_pool().max_memory()
+    data, peak = with_peak(lambda: read(tmp_path / "text.parquet"))
+    assert data.classes == (text, "y") and peak + arrow.default_memory_pool().max_memory() - before < 2**26
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -771,6 +931,55 @@ def test_a_hugging_face_data_set_of_numbers_is_read() -> None:
 @pytest.fixture
 def frame(table: Path) -> Any:
     return pytest.importorskip("pandas").read_csv(table)
+
+
+def test_a_polars_frame_is_read_as_the_file_it_was_written_to(table: Path) -> None:
+    import polars
+
+    frame = polars.read_csv(table)
+    for options in (COLUMNS, {**COLUMNS, "features": ["height"]}):
+        ours, theirs = read(frame, **options), read(table, **options)
+        assert torch.equal(ours.inputs, theirs.inputs) and torch.equal(ours.labels, theirs.labels)
+        assert (ours.classes, ours.ids, ours.features) == (theirs.classes, theirs.ids, theirs.features)
+    typed = frame.with_columns(polars.col("kind").cast(polars.Categorical), polars.col("height").cast(polars.Int8))
+    assert torch.equal(read(typed, **COLUMNS).labels, read(table, **COLUMNS).labels)
+    gap = frame.with_columns(polars.when(polars.col("kind") == "bird").then(None).otherwise(polars.col("kind")).alias("kind"))
+    refused("Row 3, column 'kind' of the DataFrame, is empty", read, gap, **COLUMNS)
+    refused("There is no column of the DataFrame named 'label'", read, frame)
+    refused("There are no rows in the DataFrame", read, frame[:0], **COLUMNS)
+
+
+def test_a_polars_frame_is_predicted_by_the_names_of_its_columns(table: Path, tmp_path: Path) -> None:
+    import polars
+
+    frame = polars.read_csv(table)
+    run = fit("linear", read(frame, **COLUMNS), epochs=1, folder=tmp_path / "run", device="cpu")
+    assert torch.equal(run.predict(frame[:, ::-1]), run.predict(table))
+
+
+def test_an_excel_file_is_read_as_the_frame_it_was_written_from(frame: Any, tmp_path: Path) -> None:
+    frame.loc[0, ["kind", "truth"]] = "None"  # a word like any other
+    frame.to_excel(tmp_path / "pets.xlsx", index=False)
+    ours, theirs = read(tmp_path / "pets.xlsx", **COLUMNS), read(frame, **COLUMNS)
+    assert torch.equal(ours.inputs, theirs.inputs) and torch.equal(ours.labels, theirs.labels)
+    assert (ours.classes, ours.ids, ours.features, ours.name) == (theirs.classes, theirs.ids, theirs.features, "pets")
+    frame.loc[2, "kind"] = None
+    frame.to_excel(tmp_path / "pets.xlsx", index=False)
+    refused("Row 2, column 'kind' of pets.xlsx, is empty", read, tmp_path / "pets.xlsx", **COLUMNS)
+
+
+def test_an_excel_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "pets.xlsx"
+    path.write_bytes(b"PK\x03\x04")
+    refused("'pets.xlsx' cannot be read as Excel", read, path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/worksheets/sheet1.xml", "")
+        archive.infolist()[0].file_size = 2**31  # as a forger would state it
+    refused("2,147,483,648 bytes, more than the 1,073,741,824", read, path)
+    pytest.importorskip("pandas").DataFrame({"x": [1, 2], "label": ["a", "b"]}).to_excel(path, index=False)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)  # as where it is not installed
+    refused("needs pandas and openpyxl", read, path)
+    refused("as CSV", read, path)
 
 
 @pytest.mark.parametrize("options", [COLUMNS, {**COLUMNS, "features": ["height"]}, {"label": "truth", "features": "width"}])

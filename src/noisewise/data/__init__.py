@@ -7,6 +7,7 @@ from noisewise.data._arrays import from_arrays
 from noisewise.data._augment import Augmentation, Normalise
 from noisewise.data._augment import registry as augmentations
 from noisewise.data._catalogue import Description, available, describe, fetch, files, load
+from noisewise.data._column import SimilarLabels
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles, Unreadable
 from noisewise.data._folder import from_folder
@@ -25,6 +26,7 @@ __all__ = [
     "Description",
     "ImageFiles",
     "Normalise",
+    "SimilarLabels",
     "Stream",
     "Unreadable",
     "augmentations",

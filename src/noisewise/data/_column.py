@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import numbers
 import re
-from collections import Counter
+import sys
+import unicodedata
+import warnings
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +24,10 @@ from noisewise.arrays import NO_CLASS
 from noisewise.errors import FEW, InputError, must
 
 _YES_AND_NO = {"true": 1.0, "false": 0.0}
+
+
+class SimilarLabels(UserWarning):
+    """Some labels differ only in case, blanks or accents that look the same, and may be meant to be one class."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +70,19 @@ class Column:
     def keys(self) -> list[int] | list[str]:
         """The labels as whole numbers if all of them are, as text otherwise."""
         found = [value.strip() if isinstance(value, str) else value for value in self.objects()]
-        measured = all(map(_is_number, found))  # in a file of text too
+        measured = all(map(is_number, found))  # in a file of text too
         for number, value in enumerate(found):
             if (measured or isinstance(value, numbers.Real)) and float(value) % 1 != 0:
                 raise self.wrong(number, f"is {value!r}, which names no class", "labels are whole numbers or text")
         if all(_is_whole(value) for value in found):
             return [int(value.partition(".")[0] if isinstance(value, str) else value) for value in found]
         return [str(value) for value in found]
+
+    def spellings(self) -> list[str]:
+        """The labels that are text, as they are written, each once."""
+        if getattr(getattr(self.values, "dtype", None), "kind", "O") not in "OUT" or isinstance(self.values, Tensor):
+            return []
+        return sorted({str(value) for value in self.values if isinstance(value, str)})
 
     def numbers(self) -> np.ndarray:
         """The values as finite numbers, float32."""
@@ -109,7 +122,7 @@ class Column:
 
     def _first_without_number(self) -> InputError:
         found = self.objects()
-        words = [number for number, value in enumerate(found) if not _is_number(value) and str(value).strip().lower() not in _YES_AND_NO]
+        words = [number for number, value in enumerate(found) if not is_number(value) and str(value).strip().lower() not in _YES_AND_NO]
         naming = "give it as id=… if it names the examples, or " if len(words) == len(found) == len(set(map(str, found))) else ""
         advice = f"{naming}name the columns of numbers with features=[…] and leave this one out, or put numbers in it"
         return self.wrong(words[0], f"is {found[words[0]]!r}, not a number", advice)
@@ -139,7 +152,8 @@ def _is_missing(value: Any) -> bool:
     return type(value).__name__ in ("NAType", "NaTType")  # pandas' own, which need not be installed
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether Python reads it as one."""
     try:
         float(value)
     except (TypeError, ValueError):
@@ -170,6 +184,8 @@ def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | 
     if any(isinstance(key, str) for column in keys for key in column):
         keys = [list(map(str, column)) for column in keys]
     if classes is None:
+        if isinstance(keys[0][0], str):
+            _warn_of_similar(labels)
         distinct = sorted(set(keys[0]) | (set(keys[-1]) - {NO_CLASS, str(NO_CLASS)}))
         places = {key: place for place, key in enumerate(distinct)}
         names = tuple(map(str, distinct))
@@ -190,6 +206,29 @@ def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | 
     if true_labels is None:
         return numbered, None, names
     return numbered, _placed(true_labels, keys[1], {NO_CLASS: NO_CLASS, str(NO_CLASS): NO_CLASS, **places}, names), names
+
+
+def _warn_of_similar(labels: Column) -> None:
+    """Say which labels look alike, and whether they are one class or several."""
+    groups = defaultdict(list)
+    for spelling in labels.spellings():
+        groups[unicodedata.normalize("NFKC", " ".join(spelling.split())).casefold()].append(spelling)
+    alike = [group for group in groups.values() if len(group) > 1]
+    if not alike:
+        return
+    first, others = alike[0], f" So do {len(alike) - 1} more groups of labels." if len(alike) > 1 else ""
+    number = len({spelling.strip() for spelling in first})
+    classes = "are read as one class" if number == 1 else f"are read as {number} classes"
+    text = f"The labels {' and '.join(map(repr, first))} in {labels.name} look alike and {classes}; write labels that mean the same alike."
+    warnings.warn(text + others, SimilarLabels, stacklevel=_caller())
+
+
+def _caller() -> int:
+    """The stack level of the code that called this package, for a warning of the function that asks."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("noisewise."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def given_names(names: Sequence[str]) -> Sequence[str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,13 +20,14 @@ import torch
 from torch import Tensor
 
 from noisewise.data._dataset import Dataset, check_examples, positions_of
-from noisewise.data._decoder import to_rgb
-from noisewise.errors import InputError, listed
+from noisewise.data._decoder import LARGE, open_image, to_rgb
+from noisewise.errors import InputError, listed, reason
 
 if TYPE_CHECKING:
     from PIL import Image
 
 _MEMORY = 32 << 30
+_ONE_AT_A_TIME = Lock()
 
 
 class Unreadable(UserWarning):
@@ -34,30 +36,36 @@ class Unreadable(UserWarning):
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[Image.Image]:
-    """An image file, open; what is wrong with it is said in one sentence."""
-    from PIL import Image
-
+    """An image file, open; whatever is wrong with it is said in one sentence."""
     try:
-        with Image.open(path) as image:
+        with open_image(path) as image:
             yield image
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # a damaged image can fail in any way its decoder can
         raise InputError(
-            f"The image {str(path)!r} cannot be read: {error}. Replace the file or leave it out; unreadable='skip' "
+            f"The image {str(path)!r} cannot be read: {reason(error)}. Replace the file or leave it out; unreadable='skip' "
             "leaves out all that cannot be read."
         ) from error
 
 
+@contextmanager
+def without_pillow_warnings() -> Iterator[None]:
+    """Leave out what Pillow warns of: an image is either read or refused. Enter it in one thread at a time."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="PIL")
+        yield
+
+
 def decode(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
-    """Read one image file as RGB.
+    """Read one image file as RGB. Several threads take turns, so that one image is decoded at a time.
 
     Args:
-        path: any format Pillow reads.
+        path: a file in one of the formats `FORMATS`, of at most `MAX_PIXELS` pixels.
         size: the (height, width) to resize to; None keeps the image's own.
 
     Returns:
         uint8 (3, height, width).
     """
-    with opened(path) as image:
+    with _ONE_AT_A_TIME, without_pillow_warnings(), opened(path) as image:
         rgb = to_rgb(image, size)
     return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous()
 
@@ -65,7 +73,8 @@ def decode(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
 def _damage(path: str) -> str | None:
     """What is wrong with an image file, or None."""
     try:
-        decode(path)
+        with opened(path) as image, _ONE_AT_A_TIME if image.width * image.height > LARGE else nullcontext():
+            to_rgb(image, None)
     except InputError as error:
         return str(error)
     return None
@@ -118,7 +127,7 @@ class ImageFiles:
 
     def readable(self) -> ImageFiles:
         """Those that can be read: every file is tried, and a warning names the others."""
-        with ThreadPoolExecutor() as threads:
+        with without_pillow_warnings(), ThreadPoolExecutor() as threads:
             damage = list(threads.map(_damage, self.paths))
         left = [position for position, found in enumerate(damage) if found is None]
         if len(left) == len(self):

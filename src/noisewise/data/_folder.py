@@ -11,8 +11,8 @@ from pathlib import Path
 
 from noisewise.data._column import Column, encode
 from noisewise.data._dataset import Dataset
-from noisewise.data._decoder import upright_size
-from noisewise.data._files import ImageFiles, opened
+from noisewise.data._decoder import LARGE, upright_size
+from noisewise.data._files import ImageFiles, opened, without_pillow_warnings
 from noisewise.data._stream import Stream
 from noisewise.errors import InputError, must
 
@@ -109,14 +109,20 @@ def one_size(size: int | tuple[int, int]) -> tuple[int, int]:
 
 def _common_size(files: ImageFiles) -> tuple[int, int]:
     """The (height, width) that all files say they have, without decoding them."""
-    sizes = map(_stated_size, files.paths)
-    first = next(sizes)
-    for path, size in zip(files.paths[1:], sizes, strict=True):
-        if size != first:
-            raise InputError(
-                f"The images of {files.name} must have one size where none is asked for. Got {first} for {files.paths[0]!r} "
-                f"and {size} for {path!r}; give size=… to resize them."
-            )
+    with without_pillow_warnings():
+        sizes = map(_stated_size, files.paths)
+        first = next(sizes)
+        for path, size in zip(files.paths[1:], sizes, strict=True):
+            if size != first:
+                raise InputError(
+                    f"The images of {files.name} must have one size where none is asked for. Got {first} for {files.paths[0]!r} "
+                    f"and {size} for {path!r}; give size=… to resize them."
+                )
+    if first[0] * first[1] > LARGE:
+        raise InputError(
+            f"The images of {files.name} have {first[0]:,} × {first[1]:,} pixels, more than the {LARGE:,} that are kept of an image; "
+            "give size=… to resize them."
+        )
     return first
 
 

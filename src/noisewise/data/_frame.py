@@ -1,4 +1,4 @@
-"""The columns of a pandas DataFrame. It asks the object for them and never imports that library."""
+"""The columns of a DataFrame of pandas or polars. It asks the object for them and never imports those libraries."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 
 def is_frame(source: Any) -> bool:
-    """Whether something is a DataFrame of pandas, or of a class made from it."""
-    return any(kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas" for kind in type(source).__mro__)
+    """Whether something is a DataFrame of pandas or polars, or of a class made from one."""
+    return any(kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] in ("pandas", "polars") for kind in type(source).__mro__)
 
 
 def columns_of(frame: Any) -> tuple[list[str], list[Any]]:
@@ -16,5 +16,7 @@ def columns_of(frame: Any) -> tuple[list[str], list[Any]]:
     Args:
         frame: a DataFrame.
     """
+    if hasattr(frame, "get_columns"):  # of polars, which has no index
+        return list(frame.columns), [column.to_numpy() for column in frame.get_columns()]
     columns = [frame.iloc[:, place] for place in range(frame.shape[1])]  # by place, as a name may occur twice
     return list(map(str, frame.columns)), [column.to_numpy(object if column.dtype.kind in "mM" else None) for column in columns]

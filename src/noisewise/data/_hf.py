@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor
 
 from noisewise.data._column import Column, encode
 from noisewise.data._dataset import Dataset
-from noisewise.data._decoder import to_rgb
+from noisewise.data._decoder import open_image, to_rgb
+from noisewise.data._files import without_pillow_warnings
 from noisewise.data._folder import one_size
-from noisewise.errors import InputError, listed, must, unknown
+from noisewise.errors import InputError, listed, must, reason, unknown
 
 
 def from_hf(
@@ -76,12 +78,16 @@ def _column(source: Any, name: str) -> Column:
 def _images(source: Any, name: str, size: int | tuple[int, int] | None) -> Tensor:
     wanted = None if size is None else one_size(size)
     inputs: Tensor | None = None
-    column = Column(source[name], f"column {name!r} of the data set")
+    column = Column((), f"column {name!r} of the data set")
+    kind = type(source.features[name])
+    if kind.__name__ == "Image":  # decoded here, as `datasets` would open any format and size
+        source = source.cast_column(name, kind(decode=False))
     for row in range(len(source)):
         try:
-            image = to_rgb(source[row][name], wanted)
-        except (AttributeError, OSError, SyntaxError, ValueError) as error:
-            raise column.wrong(row, f"holds no image that can be read ({error})", "leave the row out") from error
+            with without_pillow_warnings(), open_image(_file(source[row][name])) as opened:
+                image = to_rgb(opened, wanted)
+        except Exception as error:  # a damaged image can fail in any way its decoder can
+            raise column.wrong(row, f"holds no image that can be read ({reason(error)})", "leave the row out") from error
         pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
         if inputs is None:
             inputs = torch.empty((len(source), *pixels.shape), dtype=torch.uint8)
@@ -93,3 +99,7 @@ def _images(source: Any, name: str, size: int | tuple[int, int] | None) -> Tenso
         inputs[row] = pixels
     assert inputs is not None
     return inputs
+
+
+def _file(stored: dict[str, Any]) -> BinaryIO | str:
+    return str(stored["path"]) if stored["bytes"] is None else io.BytesIO(stored["bytes"])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from pathlib import Path
-from typing import ClassVar
+from typing import BinaryIO, ClassVar
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from noisewise.data._sources import DebianPackage, FileSite, NpmPackage, pick
 from noisewise.data._store import Holding
 from noisewise.errors import InputError
 
+_LARGEST = 1 << 30
 _SPLITS = {"train": "train", "test": "t10k"}
 _NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
@@ -24,21 +26,33 @@ _NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx
 def read_idx(path: Path) -> Tensor:
     """Read an idx file of bytes, gzipped or not: two zero bytes, 8, the number of axes, their lengths, the values.
 
+    No more is unpacked than the lengths say, and that is at most a gibibyte.
+
     Raises:
-        InputError: the file is truncated or something else.
+        InputError: the file is truncated, larger or something else.
     """
-    content = path.read_bytes()
     try:
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
-        if content[:3] != b"\0\0\x08":
-            raise ValueError("it does not begin with 0, 0, 8")
-        axes = content[3]
-        shape = np.frombuffer(content, ">u4", axes, offset=4).astype(np.int64)
-        values = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
-        return torch.from_numpy(values.reshape(shape).copy())
+        with path.open("rb") as plain:
+            packed = plain.read(2) == b"\x1f\x8b"
+            plain.seek(0)
+            return _read_idx(gzip.GzipFile(fileobj=plain) if packed else plain)
     except (ValueError, IndexError, EOFError, OSError, zlib.error) as error:
         raise InputError(f"The file {str(path)!r} is no whole idx file: {error}. Fetch it again.") from error
+
+
+def _read_idx(file: BinaryIO | gzip.GzipFile) -> Tensor:
+    start = file.read(4)
+    if start[:3] != b"\0\0\x08":
+        raise ValueError("it does not begin with 0, 0, 8")
+    lengths = file.read(4 * start[3])
+    shape = np.frombuffer(lengths, ">u4", start[3]).tolist()
+    size = math.prod(shape)
+    if size > _LARGEST:
+        raise ValueError(f"it states {size:,} values, more than the {_LARGEST:,} that are read")
+    values = file.read(size + 1)
+    if len(values) != size:
+        raise ValueError(f"it states {size:,} values and has {'more' if len(values) > size else f'{len(values):,}'}")
+    return torch.from_numpy(np.frombuffer(values, np.uint8).reshape(shape).copy())
 
 
 def _layout(folder: str, md5s: tuple[str, ...]) -> tuple[dict[str, str], ...]:
