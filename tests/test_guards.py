@@ -19,6 +19,7 @@ import noisewise
 from noisewise.losses._base import registry
 from noisewise.potential import Potential
 from registry import EVERY, MARGIN, SEPARATE, SHIFTABLE, SPECS, SUMS, batch, build
+from waiting import LIMIT
 
 DRAWN = st.integers(0, 2**31 - 1)
 
@@ -218,7 +219,7 @@ def test_it_compiles_to_machine_code():
                 torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-6)
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
-    ended = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=300, check=False)
+    ended = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
 
 

@@ -4,10 +4,6 @@ import csv
 import json
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -19,6 +15,7 @@ from noisewise.audit import audit
 from noisewise.cli import app
 from noisewise.correct import Correction
 from test_dynamics import write_run
+from waiting import interrupted
 
 
 def noisewise(*arguments):
@@ -276,14 +273,8 @@ def test_an_interrupted_audit_goes_on_where_it_was(tmp_path):
     folder = tmp_path / "run"
     mine = own_table(tmp_path / "mine.csv", 400)
     asked = ["audit", mine, "--label", "kind", "--epochs", 80, "--run", folder, "-o", tmp_path / "issues.csv"]
-    command = [sys.executable, "-m", "noisewise", *map(str, asked)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    limit = time.monotonic() + 60
-    while not (folder / "record/training/margins-00004.npy").exists() and process.poll() is None and time.monotonic() < limit:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
-    assert (process.returncode, output) == (130, "") and "run the same command again and it goes on" in errors
+    stopped = interrupted(asked, folder / "record/training/margins-00004.npy")
+    assert (stopped.returncode, stopped.stdout) == (130, "") and "run the same command again and it goes on" in stopped.stderr
     reached = json.loads((folder / "status.json").read_text())["epoch"]
     assert 3 <= reached < 80
     first = folder / "record/training/margins-00001.npy"

@@ -17,6 +17,7 @@ from noisewise.data import Stream, _files, _stream, order, read
 from noisewise.train import Run
 from noisewise.train._processes import joined
 from two_processes import in_two_processes
+from waiting import LIMIT
 
 SETTINGS = {**QUICK, "noise": "symmetric(0.2)", "batch_size": 64, "epochs": 3}
 
@@ -33,7 +34,7 @@ def test_torchrun_trains_from_the_command_line(tmp_path):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     two = [*launcher, "-m", "noisewise", *common, "-o", str(tmp_path / "two")]
     for command in (one, two):
-        subprocess.run(command, check=True, capture_output=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        subprocess.run(command, check=True, capture_output=True, timeout=LIMIT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     first, second = Run(tmp_path / "one"), Run(tmp_path / "two")
     assert second.state == "finished"
     for name, value in first.model().state_dict().items():

@@ -1,103 +1,27 @@
 """A run that is killed or interrupted at any moment goes on, and ends in the same bits as one that never was."""
 
-import contextlib
-import os
 import random
 import signal
-import subprocess
-import sys
-import textwrap
-import time
 from pathlib import Path
 
 import pytest
-from test_fit import clusters, same_bits
+from test_fit import same_bits
+from trainer import Trainer
 
 from noisewise.train import Run
-
-TRAINED = {
-    "model": "mlp(hidden=(64, 64), dropout=0.1)",
-    "data": clusters(800, 5),
-    "noise": "symmetric(0.3)",
-    "loss": "imae(T=8)",
-    "epochs": 8,
-    "batch_size": 32,
-    "seed": 7,
-    "device": "cpu",
-    "checkpoint_every": 2,
-}
-
-
-class Trainer:
-    """Trains in processes that can be killed. They are forked from one that has imported torch already, which saves seconds each."""
-
-    SCRIPT = textwrap.dedent("""
-        import os, signal, sys, torch, noisewise
-        torch.set_num_threads(1)
-        sys.path.insert(0, sys.argv[1])
-        from test_killed import TRAINED
-        for line in map(str.strip, sys.stdin):
-            folder, _, last = line.partition("\\t")
-            child = os.fork()
-            if child == 0:
-                def watch(step, steps):
-                    if str(step) == last:
-                        os.kill(os.getpid(), signal.SIGINT)
-                try:
-                    noisewise.fit(folder=folder, watch=watch, **TRAINED)
-                except KeyboardInterrupt:
-                    os._exit(130)
-                os._exit(0)
-            print(child, flush=True)
-            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-    """)
-
-    def __enter__(self):
-        command = [sys.executable, "-c", self.SCRIPT, str(Path(__file__).parent)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        return self
-
-    def __exit__(self, *error):
-        self.process.communicate()
-
-    def start(self, folder: Path, interrupted_after: int | None = None) -> int:
-        self.process.stdin.write(f"{folder}\t{interrupted_after}\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def wait(self) -> int:
-        return int(self.process.stdout.readline())
-
-    def begin(self, folder: Path) -> int:
-        """Start, and wait until the run folder came to be."""
-        child = self.start(folder)
-        while not (folder / "settings.json").exists():
-            time.sleep(0.001)
-        return child
-
-    def stop(self, folder: Path, how: signal.Signals, after: float) -> int:
-        """Send a signal some seconds after the run folder came to be; return how the run ended."""
-        child = self.begin(folder)
-        time.sleep(after)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, how)
-        return self.wait()
 
 
 def kill_and_resume(tmp_path: Path, times: int, seed: int) -> None:
     chance = random.Random(seed)
     with Trainer() as trainer:
         for name in ("warm", "straight"):
-            before = time.perf_counter()
-            trainer.start(tmp_path / name)
-            assert trainer.wait() == 0
-        length = time.perf_counter() - before
+            whole = trainer.train(tmp_path / name)
+            assert whole.code == 0
         killed = 0
         for number in range(times):
             folder = tmp_path / f"killed-{number}"
-            killed += trainer.stop(folder, signal.SIGKILL, chance.uniform(0, 0.7 * length)) != 0
-            trainer.start(folder)
-            assert trainer.wait() == 0
+            killed += trainer.train(folder, seconds=chance.uniform(0.001, whole.seconds)).code == -signal.SIGPROF
+            assert trainer.train(folder).code == 0
             same_bits(tmp_path / "straight", folder)
             assert not list(folder.rglob("*.part"))
     assert killed > times / 3, "too few kills arrived in time to show anything"
@@ -114,10 +38,8 @@ def test_killed_two_hundred_times_it_ends_in_the_same_bits(tmp_path):
 
 def test_an_interrupt_leaves_a_run_that_goes_on(tmp_path):
     with Trainer() as trainer:
-        trainer.start(tmp_path / "run", interrupted_after=60)
-        assert trainer.wait() == 130
+        assert trainer.train(tmp_path / "run", step=60).code == 130
         assert Run(tmp_path / "run").state == "interrupted"
         for name in ("run", "straight"):
-            trainer.start(tmp_path / name)
-            assert trainer.wait() == 0
+            assert trainer.train(tmp_path / name).code == 0
     same_bits(tmp_path / "straight", tmp_path / "run")
