@@ -96,7 +96,7 @@ def test_emphasis_by_differentiation_equals_the_closed_form(spec, norm):
 
 
 @pytest.mark.parametrize("spec", SHIFTABLE)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=DRAWN, shift=st.floats(-1e3, 1e3))
 def test_a_shift_of_all_scores_changes_nothing(spec, seed, shift):
     loss = build(spec, reduction="none")
@@ -105,7 +105,7 @@ def test_a_shift_of_all_scores_changes_nothing(spec, seed, shift):
 
 
 @pytest.mark.parametrize("spec", EVERY)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=DRAWN)
 def test_renaming_the_classes_renames_the_gradient(spec, seed):
     loss = build(spec)
@@ -120,7 +120,7 @@ def test_renaming_the_classes_renames_the_gradient(spec, seed):
 
 
 @pytest.mark.parametrize("spec", MARGIN)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(margin=st.floats(-1e5, 1e5))
 def test_emphasis_is_never_negative(spec, margin):
     loss = build(spec, classes=10)
@@ -144,7 +144,7 @@ def test_value_and_gradient_are_finite_for_extreme_scores(spec, dtype):
 
 
 @pytest.mark.parametrize("spec", SEPARATE)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seed=DRAWN)
 def test_a_batch_is_the_mean_of_its_singles(spec, seed):
     loss = build(spec)
