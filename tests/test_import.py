@@ -17,16 +17,15 @@ def _fresh(code: str) -> dict[str, object]:
 
 def test_importing_noisewise_loads_torch_and_numpy_only() -> None:
     found = _fresh("""
-import json, sys, time
+import json, sys
 import torch, numpy
-before, start = set(sys.modules), time.process_time()
+before = set(sys.modules)
 import noisewise
-seconds = time.process_time() - start
-print(json.dumps({"new": sorted({name.split(".")[0] for name in set(sys.modules) - before}), "seconds": seconds}))
+print(json.dumps({"new": [name.split(".")[0] for name in set(sys.modules) - before]}))
 """)
-    packages = {name for name in found["new"] if name not in sys.stdlib_module_names}  # type: ignore[attr-defined]
-    assert packages <= {"noisewise", "torch", "numpy"}
-    assert found["seconds"] < 1.0  # type: ignore[operator]
+    packages = [name for name in found["new"] if name not in sys.stdlib_module_names]  # type: ignore[attr-defined]
+    assert set(packages) <= {"noisewise", "torch", "numpy"}
+    assert len(found["new"]) - packages.count("noisewise") < 60, "so many modules of others take time to load"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("argument", "allowed"), [("--help", {"typer", "rich"}), ("losses", {"typer", "rich"})])
