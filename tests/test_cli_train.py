@@ -194,14 +194,14 @@ def test_a_loss_that_will_hardly_learn_is_named_in_one_line(tmp_path: Path) -> N
 
 def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    asked = ["train", *DIGITS, "--epochs", "150", "--no-clean-pass", "--evaluate-every", "50", "-o", str(folder)]
+    asked = ["train", *DIGITS, "--epochs", "60", "--no-clean-pass", "--evaluate-every", "20", "-o", str(folder)]
     stopped = interrupted(asked, folder / "record/training/margins-00004.npy")  # which stays: of checkpoints only the last two do
     assert (stopped.returncode, stopped.stdout) == (130, "")
     assert stopped.stderr == "noisewise: interrupted; run the same command again and it goes on from the last checkpoint.\n"
     newest = max((folder / "checkpoints").iterdir()).stem.rpartition("-")[2]
     again = run(app, asked)
-    assert again.exit_code == 0 and again.stderr == f"noisewise: goes on after step {12 * int(newest)} of 1800.\n"
-    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 150
+    assert again.exit_code == 0 and again.stderr == f"noisewise: goes on after step {12 * int(newest)} of 720.\n"
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 60
 
 
 def test_compare_tells_of_every_run_and_redoes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
