@@ -206,7 +206,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
 
 def test_compare_tells_of_every_run_and_redoes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    asked = ["compare", *DIGITS, "--noise", "symmetric(0.4)", "--seed", "0", "--seed", "1", "--epochs", "2", "--jobs", "2"]
+    asked = ["compare", *DIGITS, "--noise", "symmetric(0.4)", "--seed", "0", "--seed", "1", "--epochs", "2", "--jobs", "1"]
     asked += ["--loss", "ce", "--loss", "0.001*nce", "-o", str(tmp_path)]
     first = run(app, asked)
     assert first.exit_code == 0
