@@ -188,7 +188,7 @@ def _slow_if_alike(spec: str):
     return pytest.param(spec, marks=[pytest.mark.slow] if alike else [])
 
 
-@pytest.mark.parametrize("spec", map(_slow_if_alike, EVERY))
+@pytest.mark.parametrize("spec", [_slow_if_alike(spec) for spec in EVERY])
 def test_it_compiles_as_one_graph(spec):
     torch._dynamo.reset()
     loss = build(spec)
