@@ -1,4 +1,4 @@
-"""What every test run shares: torch in doctests, one thread, the --slow switch, Ctrl-C, a browser."""
+"""What every test run shares: torch in doctests, one thread, the --slow switch, Ctrl-C, no time limits, a browser."""
 
 import importlib.util
 import os
@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+
+from waiting import LIMIT
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -20,11 +23,13 @@ collect_ignore_glob = ["tests/*/conftest.py"]  # read as fixtures, not looked in
 
 
 def pytest_configure() -> None:
-    """Compute with one thread from the start, and let programs that tests start hear Ctrl-C.
+    """Compute with one thread from the start, draw examples without a time limit, and let programs that tests start hear Ctrl-C.
 
     A shell's background job is deaf to it and passes that on.
     """
     torch.set_num_threads(1)
+    settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("untimed")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -54,14 +59,29 @@ def times(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--fuzz"))
 
 
+class _Browser:
+    """Opens contexts and pages that wait for as long as a busy machine takes."""
+
+    def __init__(self, started: Any) -> None:
+        self._started = started
+
+    def new_context(self, **options: Any) -> Any:
+        context = self._started.new_context(**options)
+        context.set_default_timeout(1000 * LIMIT)
+        return context
+
+    def new_page(self, **options: Any) -> Any:
+        return self.new_context(**options).new_page()
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[_Browser]:
     """One browser, ended before other tests run: playwright keeps an event loop going as long as it lives."""
     playwright = pytest.importorskip("playwright.sync_api", reason="pages are tested in a browser: pip install playwright")
     path = os.environ.get("NOISEWISE_CHROMIUM") or next(filter(None, map(shutil.which, _BROWSERS)), None)
     if path is None:
         pytest.skip("pages are tested in a browser: install chromium, or name one in NOISEWISE_CHROMIUM")
     with playwright.sync_playwright() as engine:
-        started = engine.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield started
+        started = engine.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=1000 * LIMIT)
+        yield _Browser(started)
         started.close()

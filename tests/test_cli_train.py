@@ -4,11 +4,7 @@ import dataclasses
 import io
 import json
 import os
-import signal
 import statistics
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +18,7 @@ from noisewise.cli import app
 from noisewise.cli._compare import Board, shown
 from noisewise.train import Settings
 from noisewise.train._compare import Progress
+from waiting import interrupted
 
 run = CliRunner().invoke
 DIGITS = ["--data", "digits", "--model", "mlp(hidden=(16,))", "--device", "cpu"]
@@ -195,32 +192,21 @@ def test_a_loss_that_will_hardly_learn_is_named_in_one_line(tmp_path: Path) -> N
     assert done.stderr.startswith("noisewise: 0.001*nce starts at") and done.stderr.count("\n") == 1
 
 
-def _interrupted(arguments: list[str], begun: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own and press Ctrl-C once a file is there."""
-    process = subprocess.Popen([sys.executable, "-m", "noisewise", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    limit = time.monotonic() + 300
-    while not begun.exists() and process.poll() is None and time.monotonic() < limit:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=300)
-    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
-
-
 def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    asked = ["train", *DIGITS, "--epochs", "150", "--no-clean-pass", "--evaluate-every", "50", "-o", str(folder)]
-    stopped = _interrupted(asked, folder / "record/training/margins-00004.npy")  # which stays: of checkpoints only the last two do
+    asked = ["train", *DIGITS, "--epochs", "60", "--no-clean-pass", "--evaluate-every", "20", "-o", str(folder)]
+    stopped = interrupted(asked, folder / "record/training/margins-00004.npy")  # which stays: of checkpoints only the last two do
     assert (stopped.returncode, stopped.stdout) == (130, "")
     assert stopped.stderr == "noisewise: interrupted; run the same command again and it goes on from the last checkpoint.\n"
     newest = max((folder / "checkpoints").iterdir()).stem.rpartition("-")[2]
     again = run(app, asked)
-    assert again.exit_code == 0 and again.stderr == f"noisewise: goes on after step {12 * int(newest)} of 1800.\n"
-    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 150
+    assert again.exit_code == 0 and again.stderr == f"noisewise: goes on after step {12 * int(newest)} of 720.\n"
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 60
 
 
 def test_compare_tells_of_every_run_and_redoes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    asked = ["compare", *DIGITS, "--noise", "symmetric(0.4)", "--seed", "0", "--seed", "1", "--epochs", "2", "--jobs", "2"]
+    asked = ["compare", *DIGITS, "--noise", "symmetric(0.4)", "--seed", "0", "--seed", "1", "--epochs", "2", "--jobs", "1"]
     asked += ["--loss", "ce", "--loss", "0.001*nce", "-o", str(tmp_path)]
     first = run(app, asked)
     assert first.exit_code == 0
@@ -265,7 +251,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
     config = tmp_path / "both.toml"
     config.write_text('loss = ["ce", "mae"]\nseed = 7\nepochs = 5000\n', encoding="utf-8")
     asked = ["compare", *DIGITS, "--config", str(config), "--jobs", "1", "-o", str(tmp_path / "runs")]
-    stopped = _interrupted(asked, tmp_path / "runs/none-ce-seed7/metrics.jsonl")
+    stopped = interrupted(asked, tmp_path / "runs/none-ce-seed7/metrics.jsonl")
     assert (stopped.returncode, stopped.stdout) == (130, "")
     assert stopped.stderr.splitlines()[-1] == "noisewise: interrupted; run the same command again and it goes on from the last checkpoint."
     assert _settings(tmp_path / "runs/none-ce-seed7")["epochs"] == 5000

@@ -3,8 +3,7 @@
 import importlib.util
 import re
 import shlex
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +14,7 @@ from typer.testing import CliRunner
 import noisewise
 from noisewise.cli import app
 from noisewise.losses import available
+from prepared import Prepared, prepared
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -33,11 +33,17 @@ def hooks() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def python() -> Iterator[Prepared]:
+    with prepared() as server:
+        yield server
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if _blocks(page, "python")], ids=lambda page: page.name)
-def test_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+def test_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, python: Prepared) -> None:
     (tmp_path / "page.py").write_text("\n".join(_blocks(page, "python")), encoding="utf-8")
-    done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    code, output = python.run(tmp_path / "page.py")
+    assert code == 0, output
 
 
 _COMMANDS = [line for page in PAGES for block in _blocks(page, "bash") for line in block.splitlines() if line.startswith("noisewise ")]

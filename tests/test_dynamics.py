@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ import noisewise
 from costs import with_peak
 from noisewise import InputError, curriculum, losses
 from noisewise.dynamics import Dynamics, Record, split_estimate, underfitting
+from noisewise.dynamics._estimate import _grouped
 
 ASKED = {
     "format": 1,
@@ -592,7 +592,7 @@ def test_one_group_is_said_not_to_be_two():
     assert "not clearly apart" in str(split_estimate(np.random.default_rng(4).normal(size=5000)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rate=st.floats(0.05, 0.95),
     low=st.floats(0.1, 5),
@@ -621,11 +621,10 @@ def test_the_estimate_is_of_the_finite_values_and_unmoved_by_their_order_and_uni
     np.testing.assert_allclose(split_estimate(1e5 + 10 * values).noisy, found.noisy, atol=1e-6)
 
 
-def test_a_million_values_take_seconds_and_give_what_all_of_them_say():
+def test_a_million_values_are_fitted_in_groups_and_give_what_all_of_them_say():
     values, noisy = draw(np.random.default_rng(6), 1_000_000, 0.35, (-3, 1), (2, 1.5))
-    started = time.perf_counter()
+    assert len(_grouped(np.sort(values))[0]) < 10_000, "the fit goes over groups of values, of which there are not more for a million"
     found = split_estimate(values)
-    assert time.perf_counter() - started < 10
     for side, component in ((noisy, 0), (~noisy, 1)):
         assert abs(found.means[component] - values[side].mean()) < 0.02
         assert abs(found.deviations[component] - values[side].std()) < 0.02

@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
@@ -201,7 +201,6 @@ def test_two_examples_far_away_do_not_flatten_the_film(recorded: tuple[Path, np.
     assert edges[0] <= low and high <= edges[-1] and edges[-1] - edges[0] < 1.1 * (high - low)
 
 
-@settings(deadline=None)
 @given(st.floats(-6e4, 6e4, width=16), st.floats(-6e4, 6e4, width=16), st.integers(4, 200))
 def test_bins_are_round_reach_over_the_range_and_have_an_edge_at_zero(one: float, other: float, bins: int) -> None:
     low, high = sorted((one, other))

@@ -4,8 +4,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 _HEAVY = {"typer", "rich", "jinja2", "plotly", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib", "PIL", "safetensors"}
 
 
@@ -17,30 +15,29 @@ def _fresh(code: str) -> dict[str, object]:
 
 def test_importing_noisewise_loads_torch_and_numpy_only() -> None:
     found = _fresh("""
-import json, sys, time
+import json, sys
 import torch, numpy
-before, start = set(sys.modules), time.process_time()
+before = set(sys.modules)
 import noisewise
-seconds = time.process_time() - start
-print(json.dumps({"new": sorted({name.split(".")[0] for name in set(sys.modules) - before}), "seconds": seconds}))
+print(json.dumps({"new": [name.split(".")[0] for name in set(sys.modules) - before]}))
 """)
-    packages = {name for name in found["new"] if name not in sys.stdlib_module_names}  # type: ignore[attr-defined]
-    assert packages <= {"noisewise", "torch", "numpy"}
-    assert found["seconds"] < 1.0  # type: ignore[operator]
+    packages = [name for name in found["new"] if name not in sys.stdlib_module_names]  # type: ignore[attr-defined]
+    assert set(packages) <= {"noisewise", "torch", "numpy"}
+    assert len(found["new"]) - packages.count("noisewise") < 60, "so many modules of others take time to load"  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("argument", "allowed"), [("--help", {"typer", "rich"}), ("losses", {"typer", "rich"})])
-def test_a_command_loads_only_what_it_needs(argument: str, allowed: set[str]) -> None:
-    found = _fresh(f"""
+def test_help_and_a_list_load_only_what_they_need() -> None:
+    found = _fresh("""
 import json, sys
 from noisewise.cli import app
-try:
-    app([{argument!r}])
-except SystemExit:
-    pass
-print(json.dumps({{"loaded": sorted({{name.split(".")[0] for name in sys.modules}})}}))
+for argument in ("--help", "losses"):
+    try:
+        app([argument])
+    except SystemExit as ended:
+        assert ended.code == 0
+print(json.dumps({"loaded": sorted({name.split(".")[0] for name in sys.modules})}))
 """)
-    assert set(found["loaded"]) & _HEAVY <= allowed  # type: ignore[call-overload]
+    assert set(found["loaded"]) & _HEAVY <= {"typer", "rich"}  # type: ignore[call-overload]
 
 
 def test_asking_what_the_papers_report_does_not_load_the_compiler_of_torch() -> None:

@@ -581,7 +581,7 @@ def test_classes_without_examples_have_the_identity_row():
     assert result.realised[1:].tolist() == [[0, 1, 0], [0, 0, 1]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     labels=st.lists(st.integers(0, 6), min_size=1, max_size=200),
     rate=st.floats(0, 1),

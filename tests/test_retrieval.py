@@ -94,7 +94,7 @@ def random_embeddings(number: int, size: int, identities: int, cameras: int, gen
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**31), st.integers(1, 9), st.integers(1, 40), st.integers(1, 4), st.integers(1, 8), st.integers(1, 3))
 def test_measures_equal_a_slow_walk_down_every_ranking(
     seed: int, number: int, entries: int, size: int, identities: int, cameras: int

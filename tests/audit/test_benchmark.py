@@ -41,6 +41,7 @@ def judged(folder):
     return json.loads((folder / "judged.json").read_text())
 
 
+@pytest.mark.slow
 def test_every_setting_is_judged_in_every_way_from_one_run_and_from_folds(judged):
     assert [row["noise"] for row in judged["rows"]] == NOISES
     for row in judged["rows"]:
@@ -49,6 +50,7 @@ def test_every_setting_is_judged_in_every_way_from_one_run_and_from_folds(judged
         assert all(way["average_precision"] > row["rate"] for way in row["ways"].values()), "each finds more than chance would"
 
 
+@pytest.mark.slow
 def test_packing_loses_nothing_that_the_audit_reads(judged, tmp_path):
     noisy = load("digits").corrupted("instance(0.4)", seed=1)
     found = audit(fit("mlp", noisy, test=load("digits", "test"), folder=tmp_path / "run", device="cpu", **SETTINGS))
@@ -59,6 +61,7 @@ def test_packing_loses_nothing_that_the_audit_reads(judged, tmp_path):
     assert row["doubtful"] == found.count / len(found)
 
 
+@pytest.mark.slow
 def test_the_pack_holds_the_probabilities_of_every_example_by_a_model_that_did_not_see_it(folder, judged):
     with np.load(folder / "part.npz", allow_pickle=False) as packed:
         for place, row in enumerate(judged["rows"]):
@@ -69,6 +72,7 @@ def test_the_pack_holds_the_probabilities_of_every_example_by_a_model_that_did_n
             assert row["held_out_accuracy"] == pytest.approx((held_out.argmax(1) == true).mean())
 
 
+@pytest.mark.slow
 def test_runs_are_relabelled_from_their_own_record_and_trained_again(judged):
     assert [row["noise"] for row in judged["retrained"]] == ["symmetric(0.2)", "symmetric(0.4)"]
     for row in judged["retrained"]:
@@ -77,6 +81,7 @@ def test_runs_are_relabelled_from_their_own_record_and_trained_again(judged):
         assert row["after"] > 0.8 < row["before"]
 
 
+@pytest.mark.slow
 def test_parts_of_different_comparisons_are_not_put_into_one_table(folder):
     with np.load(folder / "part.npz", allow_pickle=False) as packed:
         about = json.loads(str(packed["about"]))

@@ -2,12 +2,9 @@
 
 import csv
 import json
+import signal
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -19,6 +16,7 @@ from noisewise.audit import audit
 from noisewise.cli import app
 from noisewise.correct import Correction
 from test_dynamics import write_run
+from waiting import interrupted
 
 
 def noisewise(*arguments):
@@ -276,15 +274,9 @@ def test_an_audit_that_was_asked_to_end_goes_on_where_it_was(tmp_path):
     folder = tmp_path / "run"
     mine = own_table(tmp_path / "mine.csv", 400)
     asked = ["audit", mine, "--label", "kind", "--epochs", 80, "--run", folder, "-o", tmp_path / "issues.csv"]
-    command = [sys.executable, "-m", "noisewise", *map(str, asked)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    limit = time.monotonic() + 300
-    while not (folder / "record/training/margins-00004.npy").exists() and process.poll() is None and time.monotonic() < limit:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    output, errors = process.communicate(timeout=300)
-    assert (process.returncode, output) == (128 + signal.SIGTERM, "") and errors.count("\n") == 1
-    assert errors.startswith("noisewise: stopped by SIGTERM; run the same command again")
+    stopped = interrupted(asked, folder / "record/training/margins-00004.npy", signal.SIGTERM)
+    assert (stopped.returncode, stopped.stdout) == (128 + signal.SIGTERM, "") and stopped.stderr.count("\n") == 1
+    assert stopped.stderr.startswith("noisewise: stopped by SIGTERM; run the same command again")
     status = json.loads((folder / "status.json").read_text())
     assert (status["state"], status["reason"]) == ("interrupted", "stopped by SIGTERM")
     reached = status["epoch"]

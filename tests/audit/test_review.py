@@ -22,7 +22,6 @@ def opened(browser, digits_run, tmp_path):
     path = review(audit(digits_run), tmp_path / "review.html", limit=10)
     context = browser.new_context(offline=True, accept_downloads=True)
     page = context.new_page()
-    page.set_default_timeout(20_000)
     heard = []
     page.on("console", lambda message: heard.append(message.text))
     page.on("pageerror", lambda error: heard.append(str(error)))

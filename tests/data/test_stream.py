@@ -18,6 +18,7 @@ from PIL import Image
 
 from noisewise.data import Dataset, ImageFiles, Stream, batches, order, split
 from noisewise.errors import InputError
+from waiting import LIMIT, wait_until
 
 SIZE = (10, 8)
 NUMBER = 37
@@ -33,12 +34,6 @@ def files(tmp_path: Path) -> ImageFiles:
     return ImageFiles(
         tuple(map(str, paths)), torch.arange(NUMBER) % 3, ("a", "b", "c"), true_labels=torch.zeros(NUMBER).long(), name="pets"
     )
-
-
-def paint(paths: list[str], colour: int) -> None:
-    for path in paths:
-        Image.new("RGB", (9, 12), (colour,) * 3).save(path + ".new", "PNG")
-        Path(path + ".new").replace(path)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
@@ -121,16 +116,27 @@ def test_a_stream_is_a_data_set(files: ImageFiles) -> None:
     assert torch.equal(batch.labels, noisy.labels[first.index[:5]])
 
 
+class Asked(tuple):
+    """Paths that remember which of them were asked for."""
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        self.positions: list[int] = []
+
+    def __getitem__(self, position: int) -> str:  # type: ignore[override]
+        self.positions.append(position)
+        return tuple.__getitem__(self, position)
+
+
 @pytest.mark.parametrize(("workers", "prefetch"), [(1, 0), (2, 1), (2, 3)])
 def test_no_more_is_decoded_ahead_than_workers_and_prefetch_allow(files: ImageFiles, workers: int, prefetch: int) -> None:
-    """Files that change after the first batch show which batches were decoded before it was asked for more."""
-    paint(list(files.paths), 0)
-    going = batches(Stream.of(files, SIZE, workers=workers, prefetch=prefetch), 2, shuffle=False)
-    assert next(going).inputs.max() == 0
-    time.sleep(0.7)  # enough for all eighteen other batches, if nothing held them back
-    paint(list(files.paths), 200)
-    ahead = sum(bool(batch.inputs.min() == 0) for batch in going)
-    assert 1 <= ahead <= workers + prefetch
+    stream = Stream.of(files, SIZE, workers=workers, prefetch=prefetch)
+    paths = Asked(stream.paths)
+    going = batches(replace(stream, paths=paths), 2, shuffle=False)
+    next(going)
+    allowed = 2 * (1 + workers + prefetch)
+    wait_until(lambda: len(paths.positions) >= allowed)
+    time.sleep(0.2)  # in which a stream that nothing holds back decodes more
+    assert sorted(paths.positions) == list(range(allowed))
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
@@ -165,13 +171,6 @@ def is_running(process: int) -> bool:
     return status(process)[:1] not in ([], ["Z"])
 
 
-def gone(processes: set[int], seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while any(map(is_running, processes)) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not any(map(is_running, processes))
-
-
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
@@ -191,7 +190,7 @@ def test_a_worker_that_dies_names_the_file_it_was_reading(files: ImageFiles) -> 
         first.join()
         with pytest.raises(InputError, match=r"[/\\]5 é.*ended with status -9"):
             next(going)
-    assert gone({worker})
+    wait_until(lambda: not is_running(worker))
 
 
 @linux
@@ -202,17 +201,17 @@ def test_leaving_the_loop_ends_the_workers(files: ImageFiles) -> None:
     workers = children(os.getpid()) - before
     assert len(workers) == 2
     going.close()  # type: ignore[attr-defined]
-    assert gone(workers)
+    wait_until(lambda: not any(map(is_running, workers)))
 
 
 SCRIPT = """
-import sys, time, torch
+import signal, sys, torch
 from noisewise.data import ImageFiles, Stream, batches
 paths = tuple(sys.argv[1:])
 stream = Stream.of(ImageFiles(paths, torch.arange(len(paths)) % 2, ("a", "b")), (10, 8), workers=2)
 for batch in batches(stream, 2, shuffle=True):
     print(len(batch.index), flush=True)
-    time.sleep(60)
+    signal.pause()
 """
 
 
@@ -226,8 +225,8 @@ def test_no_worker_outlives_the_process_that_reads(files: ImageFiles, how: signa
         workers = children(process.pid)
         assert len(workers) == 2
         os.killpg(process.pid, how)
-        assert process.wait(timeout=20) != 0
-    assert gone(workers)
+        assert process.wait(timeout=LIMIT) != 0
+    wait_until(lambda: not any(map(is_running, workers)))
 
 
 @pytest.mark.parametrize(

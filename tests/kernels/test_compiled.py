@@ -11,6 +11,7 @@ import torch
 
 from noisewise.kernels import _switch, compiled
 from registry import batch, build
+from waiting import LIMIT
 
 
 @pytest.mark.slow
@@ -35,7 +36,7 @@ def test_a_compiled_loss_gives_the_same_for_any_shape():
         assert not quick._failed
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
-    ended = subprocess.run(command, cwd=Path(__file__).parent.parent, capture_output=True, text=True, timeout=300, check=False)
+    ended = subprocess.run(command, cwd=Path(__file__).parent.parent, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
 
 

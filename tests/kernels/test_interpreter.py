@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from waiting import LIMIT
+
 HERE = Path(__file__).parent
 
 
@@ -16,6 +18,6 @@ HERE = Path(__file__).parent
 def test_kernels_are_right_through_the_interpreter(file):
     command = [sys.executable, "-m", "pytest", str(HERE / file), "-q", "-x", "-p", "no:cacheprovider", "-k", "not on_a_gpu"]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
-    ended = subprocess.run(command, cwd=HERE.parent.parent, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    ended = subprocess.run(command, cwd=HERE.parent.parent, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-1000:]
     assert " passed" in ended.stdout and " skipped" not in ended.stdout

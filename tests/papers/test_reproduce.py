@@ -29,6 +29,7 @@ from noisewise.papers._reproduce import _data
 from noisewise.train._folder import RunFolder
 
 RUN = [recipe for recipe in map(get, available()) if recipe.nothing is None]
+LARGE = ["gr/table6"]  # ResNet-50 on Clothing1M, as imae/table5, with another loss
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,10 @@ def _choice(recipe: Recipe) -> str | None:
 
 
 @pytest.mark.filterwarnings("ignore::noisewise.train.Underfitting")
-@pytest.mark.parametrize("recipe", RUN, ids=lambda recipe: recipe.id)
+@pytest.mark.parametrize(
+    "recipe",
+    [pytest.param(recipe, id=recipe.id, marks=[pytest.mark.slow] if recipe.id in LARGE else []) for recipe in RUN],
+)
 def test_a_recipe_runs_from_end_to_end(recipe: Recipe, shared: Path) -> None:
     done = papers.reproduce(papers.plan(recipe, only=_choice(recipe), quick=True, output=shared))
     assert (bool(done.runs), recipe.picture is not None) == (bool(recipe.runs), "picture" in done.files)

@@ -32,7 +32,6 @@ def visit(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         if before:
             context.add_init_script(before)
         opened = Opened(context.new_page())
-        opened.page.set_default_timeout(20_000)
         opened.page.on("console", lambda message: opened.complaints.append(message.text))
         opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
         opened.page.on("request", lambda request: opened.requests.append(request.url))

@@ -15,7 +15,9 @@ from noisewise.draw._history import Course, History, Trained
 from noisewise.draw._look import look
 from noisewise.report._charts import dynamics_figure
 from noisewise.report._render import render
+from waiting import wait_until
 
+PACE = 120  # milliseconds a frame of a film is shown
 SECTIONS = ["verdict", "results", "correction", "emphasis", "dynamics", "film", "doubt", "runs"]
 VISIBLE_ROWS = "[data-view]:not([hidden]) tbody tr:not([hidden])"
 
@@ -274,20 +276,22 @@ def test_play_advances_to_the_end_and_pause_holds_it(visit):
     page = visit(written()).page
     walk(page)
     slider, button = page.locator("#film input[type=range]:visible"), page.locator("#film .play:visible")
-    page.wait_for_timeout(300)
+    page.clock.install(time=0)
+    page.clock.pause_at(1)
+    page.clock.run_for(5000)
     assert slider.input_value() == "0"  # nothing moves by itself
     button.click()
-    page.get_by_text("Pause", exact=True).wait_for()
-    page.wait_for_function("slider => Number(slider.value) > 0", arg=slider.element_handle())
+    assert button.inner_text().endswith("Pause")
+    page.clock.run_for(3.5 * PACE)
+    assert slider.input_value() == "3"
+    assert plotted(page)[0][:-1] == small()["tasks"][0]["films"][0]["counts"]["clean"][3]
     button.click()
-    held = int(slider.input_value())
-    assert 0 < held < 11
-    assert plotted(page)[0][:-1] == small()["tasks"][0]["films"][0]["counts"]["clean"][held]
-    page.wait_for_timeout(300)
-    assert int(slider.input_value()) == held
+    page.clock.run_for(5000)
+    assert slider.input_value() == "3"
     button.click()
-    page.locator("#film .now:visible", has_text="epoch 120").wait_for()
-    page.locator("#film .play:visible", has_text="Play").wait_for()
+    page.clock.run_for(9.5 * PACE)
+    assert page.locator("#film .now:visible").inner_text().startswith("epoch 120")
+    assert button.inner_text().endswith("Play")
 
 
 @pytest.mark.parametrize("accuracy", [0.14, 0.98])
@@ -374,9 +378,8 @@ def test_the_theme_is_the_systems_until_the_button_is_pressed(visit, scheme):
     ground, axis = seen()
     assert is_dark(ground) == (scheme == "dark") and is_dark(axis) == (scheme == "light")
     page.emulate_media(color_scheme=other)
-    page.wait_for_function("before => getComputedStyle(document.body).backgroundColor !== before", arg=ground)
-    page.wait_for_timeout(300)  # for the charts, which follow
-    assert seen() != (ground, axis) and is_dark(seen()[0]) == (other == "dark") and is_dark(seen()[1]) == (other == "light")
+    wait_until(lambda: seen()[0] != ground and seen()[1] != axis)
+    assert is_dark(seen()[0]) == (other == "dark") and is_dark(seen()[1]) == (other == "light")
     page.locator("#theme").click()
     assert seen() == (ground, axis)
     assert page.locator("#theme .word").inner_text() == other.capitalize()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from facts import HOSTILE, hostile, sample, without_images
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from PIL import Image
@@ -158,7 +158,6 @@ def test_hostile_names_are_text_everywhere():
         assert any(HOSTILE in one.text for one in document.all(name)), name
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_words_in_a_chart_are_shown_letter_by_letter(text):
     once = as_text(text)
@@ -287,7 +286,6 @@ def test_a_heat_map_is_a_table_with_every_class_in_its_head_and_side(number):
     assert shade == pytest.approx(math.sqrt(shares[0][1]), abs=1e-3)
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.just(math.nan) | st.floats(-50, 50), max_size=40))
 def test_a_sparkline_shows_every_epoch_an_example_was_seen_in(margins):
     drawn = _sparkline(margins)

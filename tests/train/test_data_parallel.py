@@ -13,54 +13,63 @@ import torch
 from PIL import Image
 from test_fit import QUICK, clusters, trains_alike
 from torch import nn
+from typer.testing import CliRunner
 
 from noisewise import InputError, fit
+from noisewise.cli import app
 from noisewise.data import Stream, _files, _stream, order, read
 from noisewise.train import Run
 from noisewise.train._processes import joined
 from two_processes import in_two_processes
+from waiting import LIMIT
 
 SETTINGS = {**QUICK, "noise": "symmetric(0.2)", "batch_size": 64, "epochs": 3}
 
 
-def worker(folder: str, loss: str) -> None:
-    fit("mlp(hidden=(32,))", clusters(), test=clusters(seed=1), loss=loss, folder=folder, **SETTINGS)
+def plain_run(folder: Path, loss: str) -> Run:
+    return fit("mlp(hidden=(32,))", clusters(), test=clusters(seed=1), loss=loss, folder=folder, **SETTINGS)
+
+
+def worker(folder: Path) -> None:
+    plain_run(folder, "ce")
     left = [thread for thread in Path("/proc/self/task").glob("*/comm") if "gloo" in thread.read_text()]
     assert not left, "threads of a process group that outlive it abort the interpreter at its end, now and then"
 
 
 def test_torchrun_trains_from_the_command_line(tmp_path):
     common = ["train", "--data", "digits", "--model", "mlp(hidden=(16,))", "--epochs", "2", "--device", "cpu"]
-    one = [sys.executable, "-m", "noisewise", *common, "-o", str(tmp_path / "one")]
+    assert CliRunner().invoke(app, [*common, "-o", str(tmp_path / "one")]).exit_code == 0
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    two = [*launcher, "-m", "noisewise", *common, "-o", str(tmp_path / "two")]
-    for command in (one, two):
-        subprocess.run(command, check=True, capture_output=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    command = [*launcher, "-m", "noisewise", *common, "-o", str(tmp_path / "two")]
+    subprocess.run(command, check=True, capture_output=True, timeout=LIMIT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     first, second = Run(tmp_path / "one"), Run(tmp_path / "two")
     assert second.state == "finished"
     for name, value in first.model().state_dict().items():
         torch.testing.assert_close(second.model().state_dict()[name], value, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("loss", ["ce", "imae(T=8, normalise='batch')"])
-def test_two_processes_train_like_one(tmp_path, loss):
-    in_two_processes(worker, str(tmp_path / "two"), loss)
-    fit("mlp(hidden=(32,))", clusters(), test=clusters(seed=1), loss=loss, folder=tmp_path / "one", **SETTINGS)
-    trains_alike(Run(tmp_path / "one"), Run(tmp_path / "two"))
+def test_two_processes_train_like_one(tmp_path):
+    in_two_processes(worker, tmp_path / "two")
+    trains_alike(plain_run(tmp_path / "one", "ce"), Run(tmp_path / "two"))
 
 
-def normalising_worker(folder: Path) -> None:
+BATCH = "imae(T=8, normalise='batch')"
+
+
+def test_two_processes_train_like_one_on_a_loss_of_the_whole_batch(tmp_path, two):
+    trains_alike(plain_run(tmp_path / "one", BATCH), Run(two / "batch"))
+
+
+def last_batch_of_one(folder: Path) -> None:
+    """A last batch that leaves a process one example is refused to a model that cannot take it."""
     model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
     with pytest.raises(InputError, match="cannot be trained on batches of one example: Expected more than 1 value"):
         fit(model, clusters(66), folder=folder, **QUICK)
     assert not folder.exists()
 
 
-def test_a_last_batch_that_leaves_a_process_one_example_is_refused_to_a_model_that_cannot_take_it(tmp_path):
-    in_two_processes(normalising_worker, tmp_path / "two")
-
-
-def broken_worker(folder: Path) -> None:
+def broken(folder: Path) -> None:
+    """The first step that broke is named, whichever process had it."""
     inputs, labels = clusters()
     inputs[order(labels, 0, 1)[64]] = 3e38  # the first example of the second batch, which the first process has
     model = nn.Linear(8, 3)
@@ -69,9 +78,8 @@ def broken_worker(folder: Path) -> None:
         fit(model, (inputs, labels), folder=folder, **QUICK, normalise=False)
 
 
-def test_the_first_step_that_broke_is_named_whichever_process_had_it(tmp_path):
-    in_two_processes(broken_worker, tmp_path / "two")
-    assert Run(tmp_path / "two").state == "failed"
+def test_a_run_that_broke_has_failed(two):
+    assert Run(two / "broken").state == "failed"
 
 
 # Two processes get 17 and 16 examples of a last batch of 33, and one of them nothing of a last batch of one.
@@ -98,11 +106,27 @@ def streamed(folder: Path, images: Path) -> Run:
     return fit("mlp(hidden=(16,))", data, folder=folder / "stream", **{**SETTINGS, "epochs": 2, "batch_size": 4})
 
 
-def uneven_worker(folder: Path, images: Path) -> None:
+def decoding(folder: Path, images: Path) -> None:
+    """A process decodes the images that it trains on and no others."""
+    decoded = []
+    _stream.decode = lambda path, size: decoded.append(path) or _files.decode(path, size)
+    data = replace(read(images, size=4, memory=0.0), workers=0)
+    fit("mlp(hidden=(16,))", data, folder=folder, **{**SETTINGS, "epochs": 2, "batch_size": 4, "clean_pass": False})
+    own = 5 if os.environ["RANK"] == "0" else 4  # of 4 and 5 examples
+    before = len(data) + 2  # all of so few for their mean and variance, and two more
+    assert len(decoded) == before + 2 * own + (2 if os.environ["RANK"] == "0" else 0)  # the first process looks at two afterwards
+
+
+def joint_worker(folder: Path, images: Path) -> None:
+    """Everything that needs two processes and no process group of its own: starting them takes longer than all of it."""
     with joined(torch.device("cpu")):
+        plain_run(folder / "batch", BATCH)
         for name in UNEVEN:
             uneven(folder, name)
         streamed(folder, images)
+        last_batch_of_one(folder / "normalised")
+        broken(folder / "broken")
+        decoding(folder / "decoded", images)
 
 
 @pytest.fixture(scope="module")
@@ -116,34 +140,20 @@ def images(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def two_uneven(tmp_path_factory, images):
+def two(tmp_path_factory, images):
+    """Runs of two processes."""
     folder = tmp_path_factory.mktemp("two")
-    in_two_processes(uneven_worker, folder, images)
+    in_two_processes(joint_worker, folder, images)
     return folder
 
 
 @pytest.mark.parametrize("name", UNEVEN)
-def test_batches_that_do_not_divide_evenly_train_two_processes_like_one(tmp_path, two_uneven, name):
-    trains_alike(uneven(tmp_path, name), Run(two_uneven / name))
+def test_batches_that_do_not_divide_evenly_train_two_processes_like_one(tmp_path, two, name):
+    trains_alike(uneven(tmp_path, name), Run(two / name))
 
 
-def test_a_stream_that_leaves_a_process_without_an_example_trains_two_processes_like_one(tmp_path, two_uneven, images):
-    trains_alike(streamed(tmp_path, images), Run(two_uneven / "stream"))
-
-
-def decoding_worker(folder: Path, images: Path) -> None:
-    decoded = []
-    _stream.decode = lambda path, size: decoded.append(path) or _files.decode(path, size)
-    data = replace(read(images, size=4, memory=0.0), workers=0)
-    fit("mlp(hidden=(16,))", data, folder=folder, **{**SETTINGS, "epochs": 2, "batch_size": 4, "clean_pass": False})
-    own = 5 if os.environ["RANK"] == "0" else 4  # of 4 and 5 examples
-    before = len(data) + 2  # all of so few for their mean and variance, and two more
-    assert len(decoded) == before + 2 * own + (2 if os.environ["RANK"] == "0" else 0)  # the first process looks at two afterwards
-
-
-def test_a_process_decodes_the_images_it_trains_on_and_no_others(tmp_path, images):
-    in_two_processes(decoding_worker, tmp_path / "run", images)
-    assert Run(tmp_path / "run").state == "finished"
+def test_a_stream_that_leaves_a_process_without_an_example_trains_two_processes_like_one(tmp_path, two, images):
+    trains_alike(streamed(tmp_path, images), Run(two / "stream"))
 
 
 def stopping_worker(folder: Path, stopped: str) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from test_fit import QUICK, clusters, same_bits
-from test_killed import TRAINED, Trainer
 from test_resume import status, stopped_at
 from torch import nn
+from trainer import TRAINED, Trainer
 
 import noisewise.train._folder
 from noisewise import InputError, fit
@@ -37,18 +37,16 @@ def test_a_folder_that_is_trained_in_is_refused_until_that_ends(tmp_path):
 def test_a_process_that_is_killed_leaves_its_folder_free(tmp_path):
     folder = tmp_path / "run"
     with Trainer() as trainer:
-        child = trainer.begin(folder)
-        os.kill(child, signal.SIGSTOP)
+        stopped = trainer.train(folder, step=7, send=signal.SIGSTOP)
         before = status(folder)
         assert before["state"] == "running"
         with pytest.raises(InputError, match="is in use"):
             fit(folder=folder, **TRAINED)
         assert status(folder) == before
-        os.kill(child, signal.SIGKILL)
-        assert trainer.wait() == -signal.SIGKILL
+        os.kill(stopped.process, signal.SIGKILL)
+        assert (stopped.code, trainer.wait().code) == (-signal.SIGSTOP, -signal.SIGKILL)
         for name in ("run", "straight"):
-            trainer.start(tmp_path / name)
-            assert trainer.wait() == 0
+            assert trainer.train(tmp_path / name).code == 0
     same_bits(tmp_path / "straight", folder)
 
 

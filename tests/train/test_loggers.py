@@ -9,6 +9,7 @@ import pytest
 
 from noisewise import InputError
 from noisewise.train._loggers import JSONLines, Logger, MLflow, TensorBoard, WandB, flatten, registry
+from waiting import LIMIT
 
 SETTINGS = {"loss": "imae(T=8)", "epochs": 3, "clip": None, "data": {"name": "digits", "validation": 0.1}}
 METRICS = [
@@ -138,6 +139,8 @@ def test_wandb_writes_an_offline_run_with_every_curve(tmp_path, monkeypatch):
     internal = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     monkeypatch.setenv("WANDB_SILENT", "true")
+    for limit in ("WANDB_INIT_TIMEOUT", "WANDB__SERVICE_WAIT"):
+        monkeypatch.setenv(limit, str(LIMIT))
     log_all(WandB(project="digits"), "failed")
     wandb.teardown()  # the file is closed by another process, for which the end of a run does not wait, and this does
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
