@@ -148,7 +148,7 @@ def percent(share: float | None) -> str:
 def _spoken_warnings() -> Iterator[None]:
     """Say warnings as the one line they are, without the file and line of the code that gave them."""
     with warnings.catch_warnings():
-        for ours in (noisewise.train.Underfitting, noisewise.data.Unreadable):
+        for ours in (noisewise.train.Underfitting, noisewise.train.Unlearned, noisewise.data.Unreadable):
             warnings.filterwarnings("always", category=ours)
         warnings.showwarning = lambda message, *_, **__: say(str(message))
         yield

@@ -17,6 +17,7 @@ from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -25,9 +26,10 @@ from torch.nn.parallel import DistributedDataParallel
 from noisewise import curriculum, losses, models
 from noisewise.batching import cut, number_of_batches, smallest_part
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
-from noisewise.dynamics import underfitting
+from noisewise.dynamics import class_accuracies, underfitting
+from noisewise.dynamics._classes import unlearned_sentence
 from noisewise.errors import InputError, must
-from noisewise.spec import name_of
+from noisewise.spec import in_short, name_of
 from noisewise.train._folder import RunFolder, ending, in_a_name
 from noisewise.train._given import mark_trained, told_of, warn_of_another_start, was_trained
 from noisewise.train._loggers import Logger
@@ -52,6 +54,10 @@ Watch = Callable[[int, int], None]
 
 class Underfitting(UserWarning):
     """The loss hardly pulls at the margins training starts from."""
+
+
+class Unlearned(UserWarning):
+    """The trained model hardly ever predicts some of the classes."""
 
 
 def fit(
@@ -128,7 +134,7 @@ def train(
         if isinstance(model, nn.Module):
             warn_of_another_start(target, model, origin["start"])
         if target.status()["state"] == "finished":
-            return _finished(target, Run(target.path, data=data, test=test), model, place)
+            return _checked(_finished(target, Run(target.path, data=data, test=test), model, place))
     target.check_free()
     check_apart(target.path, sources)
     if isinstance(model, nn.Module) and not target.exists() and was_trained(model) and speaks_for_all():
@@ -142,7 +148,14 @@ def train(
             if isinstance(model, nn.Module) and training.began:
                 mark_trained(model, target)
         wait_for_all()
-    return Run(target.path, data=data, test=test)
+    return _checked(Run(target.path, data=data, test=test))
+
+
+def _checked(run: Run) -> Run:
+    """Warn of classes that a finished run did not learn."""
+    if speaks_for_all() and run.unlearned:
+        warnings.warn(unlearned_sentence(in_short(run.settings.loss), run.unlearned, len(run.classes)), Unlearned, stacklevel=4)
+    return run
 
 
 def _finished(folder: RunFolder, run: Run, model: str | nn.Module, place: torch.device) -> Run:
@@ -491,8 +504,11 @@ class _Training:
         found: dict[str, Any] = {}
         for name, data in (("validation", self.data.validation), ("test", self.data.test)):
             if data is not None:
-                right = self._scores(name)[1] == data.labels
-                found[f"{name}_accuracy"] = float(right.double().mean())
+                predictions = self._scores(name)[1]
+                found[f"{name}_accuracy"] = float((predictions == data.labels).double().mean())
+                accuracies = class_accuracies(data.labels.cpu().numpy(), predictions.cpu().numpy(), len(data.classes))
+                found[f"{name}_balanced_accuracy"] = float(np.nanmean(accuracies))
+                self.folder.write_array(f"record/{name}/accuracies-{epoch:05d}.npy", accuracies)
         if self.settings.clean_pass:
             self.folder.write_record("clean", epoch, *self._scores("train"))
         return found

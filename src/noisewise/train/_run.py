@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from noisewise.dynamics._record import FORMAT, read_settings
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, listed, must
 from noisewise.models import Classifier
 from noisewise.models._undrawn import filled
 from noisewise.spec import in_short
@@ -72,6 +72,11 @@ class Run:
         from noisewise.dynamics import Dynamics
 
         return Dynamics(self.path)
+
+    @property
+    def unlearned(self) -> tuple[str, ...]:
+        """The classes that the model did not learn: it predicts them for fewer than a tenth as many examples as are labelled so."""
+        return self.dynamics.unlearned
 
     def find_label_issues(self, *, score: str = "combined") -> Audit:
         """Find out which labels look wrong, from the record the run left.
@@ -156,9 +161,10 @@ class Run:
         return str(self.path)
 
     def __repr__(self) -> str:
-        share = self.dynamics.accuracy
-        tested = "" if share is None else f", test accuracy {100 * share:.2f} %"
-        return f"Run({str(self.path)!r}: {in_short(self.settings.loss)} on {self.settings.data}, {self.state}{tested})"
+        dynamics = self.dynamics
+        tested = "" if dynamics.accuracy is None else f", test accuracy {100 * dynamics.accuracy:.2f} %"
+        unlearned = f", did not learn {listed(map(repr, dynamics.unlearned))}" if dynamics.unlearned else ""
+        return f"Run({str(self.path)!r}: {in_short(self.settings.loss)} on {self.settings.data}, {self.state}{tested}{unlearned})"
 
 
 def settings_of(folder: RunFolder) -> Settings:
