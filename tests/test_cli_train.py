@@ -206,6 +206,26 @@ def _interrupted(arguments: list[str], begun: Path) -> subprocess.CompletedProce
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
+def _unbalanced(path: Path, seed: int = 0) -> Path:
+    """Many animals of one kind and few of another, which one column tells apart."""
+    rng = np.random.default_rng(seed)
+    rows = [("ape", rng.normal(0)) for _ in range(380)] + [("bee", rng.normal(4)) for _ in range(20)]
+    path.write_text("kind,length\n" + "".join(f"{kind},{length}\n" for kind, length in rows), encoding="utf-8")
+    return path
+
+
+def test_a_class_that_is_not_learned_is_named_with_the_balanced_accuracy(tmp_path: Path) -> None:
+    asked = ["--data", _unbalanced(tmp_path / "rare.csv"), "--label", "kind", "--test", _unbalanced(tmp_path / "test.csv", 1)]
+    asked += ["--model", "linear", "--epochs", 1, "--optimiser", "sgd(lr=0.01)", "--device", "cpu", "--schedule", "constant"]
+    learned = "mae did not learn 'bee' (1 of 2 classes)"
+    done = _train(*asked, "--loss", "mae", "-o", tmp_path / "run")
+    assert done.stderr.count(learned) == 1 and done.stderr.splitlines()[-1].startswith(f"noisewise: {learned}")
+    assert done.stdout.startswith("test accuracy 95.0 %, balanced 50.0 % (best "), done.stdout
+    compared = run(app, ["compare", *map(str, asked), "--loss", "mae", "--jobs", "1", "-o", str(tmp_path / "runs")])
+    assert compared.exit_code == 0 and f"noisewise: noise none: {learned}" in compared.stderr
+    assert "balanced" in compared.stdout and "50.0" in compared.stdout
+
+
 def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     asked = ["train", *DIGITS, "--epochs", "150", "--no-clean-pass", "--evaluate-every", "50", "-o", str(folder)]

@@ -38,15 +38,19 @@ from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._predictor import EVALUATION_BATCH
 from noisewise.train._processes import joined, speaks_for_all, wait_for_all
 from noisewise.train._rehearsal import check_scores, check_training, lay_channels_last, scored
-from noisewise.train._run import Run, fill, is_all_ours, is_ours, settings_of
+from noisewise.train._run import CALIBRATION, Run, fill, is_all_ours, is_ours, settings_of
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, check_apart, gather, provenance
 from noisewise.train._step import GraphedStep, Prepare, Scorer, Scoring, Step, prepared
 from noisewise.train._surroundings import one_at_a_time, undisturbed
+from noisewise.train._temperature import temperature
 
 _LOOKED_AT = 1000
 """Images on disk whose mean and variance stand for those of all."""
+
+_CALIBRATED_ON = 2000
+"""So many held-out examples decide the temperature."""
 
 Watch = Callable[[int, int], None]
 """Told the number of steps done and of all steps, after every step."""
@@ -552,9 +556,19 @@ class _Training:
             raise self._blown_up(f"The scores were not finite after step {int(self.step.number)}")
         notes = {"model": repr(self.model) if is_ours(self.model) else type(self.model).__name__}
         self.folder.write_tensors("model.safetensors", self.model.state_dict(), notes)
+        if self.data.validation is not None:
+            self.folder.write_json(CALIBRATION, {"temperature": self._temperature(self.data.validation)})
         last = self.folder.metrics()[-1]
         reason = "no better on the validation share" if stopped_early else None
         self._status("finished", reason, epoch=last["epoch"], step=last["step"], **kept)
+
+    @torch.no_grad()
+    def _temperature(self, held_out: Dataset) -> float:
+        """What makes the probabilities of the model honest on the validation share; of a large one, examples from all over it will do."""
+        some = held_out.take(torch.linspace(0, len(held_out) - 1, min(len(held_out), _CALIBRATED_ON), dtype=torch.float64).round().long())
+        self.model.eval()
+        scores = [self.scorer(self.prepare_evaluation(batch.inputs)).cpu() for batch in batches(some, EVALUATION_BATCH, shuffle=False)]
+        return temperature(torch.cat(scores), some.labels.cpu())
 
     def _status(self, state: str, reason: str | None = None, **reached: int) -> None:
         if self.rank == 0:
