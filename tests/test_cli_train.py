@@ -95,7 +95,7 @@ def test_the_last_lines_are_the_results_and_the_folder(tmp_path: Path) -> None:
         f"right labels learned {100 * fits[given == true].mean():.1f} %, wrong labels learned {100 * fits[given != true].mean():.1f} %",
         str(folder),
     ]
-    assert done.stderr == ""
+    assert all(line.startswith("noisewise: ce did not learn ") for line in done.stderr.splitlines())
     assert tested[-1] == [json.loads(line) for line in log.read_text().splitlines() if "test_accuracy" in line][-1]["test_accuracy"]
 
 
@@ -184,12 +184,34 @@ def test_all_that_is_told_of_a_comparison_fits_eighty_columns(tmp_path: Path, mo
     lines = compared.stdout.splitlines()
     assert max(map(len, (line for line in lines if " runs in " not in line))) <= 80
     (row,) = (line for line in lines if line.strip().startswith("ce"))
-    assert row.count("±") == 6 and lines[lines.index(row) - 1].count(".") == 6
+    columns = 6 + ("Balanced:" in compared.stdout)
+    assert row.count("±") == columns and lines[lines.index(row) - 1].count(".") == columns
 
 
 def test_a_loss_that_will_hardly_learn_is_named_in_one_line(tmp_path: Path) -> None:
     done = _train(*DIGITS, "--loss", "0.001*nce", "--steps", 1, "-o", tmp_path / "run")
-    assert done.stderr.startswith("noisewise: 0.001*nce starts at") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("noisewise: 0.001*nce starts at") and done.stderr.count("starts at") == 1
+    assert all(line.startswith("noisewise: ") for line in done.stderr.splitlines())
+
+
+def _unbalanced(path: Path, seed: int = 0) -> Path:
+    """Many animals of one kind and few of another, and a column that says nothing about the kind."""
+    lengths = np.random.default_rng(seed).normal(size=200)
+    kinds = ["ape"] * 190 + ["bee"] * 10
+    path.write_text("kind,length\n" + "".join(f"{kind},{length}\n" for kind, length in zip(kinds, lengths, strict=True)), encoding="utf-8")
+    return path
+
+
+def test_a_class_that_is_not_learned_is_named_with_the_balanced_accuracy(tmp_path: Path) -> None:
+    asked = ["--data", _unbalanced(tmp_path / "rare.csv"), "--label", "kind", "--test", _unbalanced(tmp_path / "test.csv", 1)]
+    asked += ["--model", "linear", "--epochs", 10, "--device", "cpu"]
+    learned = "ce did not learn 'bee' (1 of 2 classes)"
+    done = _train(*asked, "-o", tmp_path / "run")
+    assert done.stderr.count(learned) == 1 and done.stderr.splitlines()[-1].startswith(f"noisewise: {learned}")
+    assert done.stdout.startswith("test accuracy 95.0 %, balanced 50.0 % (best "), done.stdout
+    compared = run(app, ["compare", *map(str, asked), "--jobs", "1", "-o", str(tmp_path / "runs")])
+    assert compared.exit_code == 0 and f"noisewise: noise none: {learned}" in compared.stderr
+    assert "balanced" in compared.stdout and "50.0" in compared.stdout
 
 
 def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
@@ -212,7 +234,7 @@ def test_compare_tells_of_every_run_and_redoes_none(tmp_path: Path, monkeypatch:
     assert first.exit_code == 0
     lines = first.stderr.splitlines()
     assert lines[0].startswith("noisewise: 0.001*nce starts at") and "Warning" not in first.stderr
-    assert sum(": finished (" in line for line in lines) == 4 and lines[-1].endswith("(4 of 4 finished)")
+    assert sum(": finished (" in line for line in lines) == 4 and any(line.endswith("(4 of 4 finished)") for line in lines)
     report = tmp_path / "report.html"
     assert "0.001*nce" in report.read_text(encoding="utf-8") and str(report) in first.stdout.replace("\n", "")
     report.unlink()

@@ -12,12 +12,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import recall_score
 from sklearn.mixture import GaussianMixture
 
 import noisewise
 from costs import with_peak
 from noisewise import InputError, curriculum, losses
-from noisewise.dynamics import Dynamics, Record, split_estimate, underfitting
+from noisewise.dynamics import Dynamics, Record, class_accuracies, split_estimate, underfitting, unlearned_classes
 from noisewise.dynamics._estimate import _grouped
 
 ASKED = {
@@ -715,3 +716,37 @@ def test_a_loss_of_more_than_the_margin_is_judged_at_scores_as_wide_as_said(std)
 def test_a_loss_that_pushes_away_is_no_error(loss, said):
     found = underfitting(loss, 10)
     assert found is None if said is None else found.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("given", "predicted", "expected"),
+    [
+        ([0] * 95 + [1] * 5, [0] * 100, [1]),
+        ([0] * 96 + [1] * 4, [0] * 100, []),  # too few labels to say so
+        ([0] * 50 + [1] * 50, [0] * 95 + [1] * 5, []),  # a tenth as often as it is labelled
+        ([0] * 50 + [1] * 50, [0] * 96 + [1] * 4, [1]),
+        ([0] * 50 + [1] * 50, [0] * 50 + [-1] * 50, []),  # class 1 was not seen
+    ],
+)
+def test_a_class_predicted_far_less_often_than_it_is_labelled_is_unlearned(given, predicted, expected):
+    assert unlearned_classes(np.array(given), np.array(predicted), 3).tolist() == expected
+
+
+def test_unlearned_classes_are_those_of_the_model_that_is_kept(tmp_path):
+    given = np.array([0] * 20 + [1] * 10 + [2] * 10)
+    everything, nothing, margins = given, np.zeros(40, dtype=int), np.zeros(40)
+    epochs = [(1, margins, everything), (2, margins, nothing)]
+    folder = write_run(tmp_path / "run", given, training=epochs, metrics=[{"epoch": 1}, {"epoch": 2}])
+    run = Dynamics(folder)
+    assert run.unlearned == ("class 1", "class 2") and run.summary()["unlearned"] == ["class 1", "class 2"]
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps(status | {"kept": 1}))
+    assert Dynamics(folder).unlearned == ()
+
+
+def test_accuracies_by_class_are_scikit_learns_recalls():
+    rng = np.random.default_rng(0)
+    labels, predicted = rng.integers(0, 4, 50), rng.integers(0, 5, 50)
+    found = class_accuracies(labels, predicted, 5)
+    np.testing.assert_allclose(found[:4], recall_score(labels, predicted, labels=range(4), average=None))
+    assert math.isnan(found[4]), "it has no examples"

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 from joblib.externals.loky import get_reusable_executor
+from scipy.special import softmax
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, make_classification
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, recall_score
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict, cross_val_score
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -25,7 +27,8 @@ from torch import nn
 
 import noisewise
 from noisewise.audit import find_label_issues
-from noisewise.integrations.sklearn import RobustClassifier
+from noisewise.integrations.sklearn import RobustClassifier, _held_out
+from noisewise.train import Unlearned
 
 _LEFT_OUT = {
     "check_methods_subset_invariance",  # to 1e-7, where sums in float32 vary with the number of rows; below is our own
@@ -66,10 +69,13 @@ def test_rows_are_tested_one_by_one_as_all_together(digits: tuple[np.ndarray, np
     np.testing.assert_array_equal(ours.predict(rows), ours.decision_function(rows).argmax(1))
 
 
-def test_the_same_seed_gives_the_run_of_fit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("calibrate", "held_out"), [(True, 20 / 150), (False, 0.0)])
+def test_the_same_seed_gives_the_run_of_fit(calibrate: bool, held_out: float, tmp_path: Path) -> None:
     rows, labels = load_iris(return_X_y=True)
-    run = noisewise.fit("mlp(hidden=(8,))", (rows, labels), loss="ce", epochs=3, batch_size=16, seed=7, folder=tmp_path / "run")
-    ours = RobustClassifier("mlp(hidden=(8,))", "ce", epochs=3, batch_size=16, random_state=7).fit(rows, labels)
+    asked = {"loss": "ce", "epochs": 3, "batch_size": 16}
+    run = noisewise.fit("mlp(hidden=(8,))", (rows, labels), **asked, seed=7, validation=held_out, folder=tmp_path / "run")
+    ours = RobustClassifier("mlp(hidden=(8,))", **asked, random_state=7, calibrate=calibrate).fit(rows, labels)
+    assert ours.temperature_ == run.temperature and (run.temperature == 1) is not calibrate
     np.testing.assert_allclose(ours.predict_proba(rows), run.predict(rows).numpy(), rtol=1e-5)
     again = clone(ours).fit(rows, labels)
     np.testing.assert_array_equal(again.predict_proba(rows), ours.predict_proba(rows))
@@ -99,7 +105,7 @@ def test_probabilities_of_folds_name_the_wrong_labels(digits: tuple[np.ndarray, 
 def test_a_folder_keeps_the_run_for_the_audit(digits: tuple[np.ndarray, np.ndarray, np.ndarray], tmp_path: Path) -> None:
     rows, labels, noisy = digits
     names = np.array([f"digit {number}" for number in range(10)])
-    ours = RobustClassifier(epochs=10, random_state=0, folder=tmp_path / "run").fit(rows, names[noisy])
+    ours = RobustClassifier(epochs=10, calibrate=False, random_state=0, folder=tmp_path / "run").fit(rows, names[noisy])
     assert ours.run_.classes == tuple(names) and len(ours.run_.metrics) == 10
     found = ours.run_.find_label_issues()
     assert (noisy != labels)[found.is_issue].mean() > 0.9
@@ -212,8 +218,52 @@ def test_a_linear_one_agrees_with_scikit_learns() -> None:
     scaled = np.column_stack([scaled, np.ones(len(rows))])  # weight decay is on the bias too
     theirs = LogisticRegression(C=1 / (len(rows) * 1e-2), fit_intercept=False, tol=1e-8).fit(scaled, labels)
     steps = {"epochs": 300, "batch_size": 150, "optimiser": "sgd(lr=0.5, momentum=0.9)", "random_state": 0}
-    ours = RobustClassifier("linear", "ce", weight_decay=1e-2, **steps)
+    ours = RobustClassifier("linear", "ce", weight_decay=1e-2, calibrate=False, **steps)
     np.testing.assert_allclose(ours.fit(rows, labels).predict_proba(rows), theirs.predict_proba(scaled), atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def rare() -> tuple[np.ndarray, ...]:
+    """Rows and clean labels to train on, 5 % of them of class 1, and others to test on."""
+    asked = {"n_informative": 6, "n_redundant": 2, "weights": [0.95], "flip_y": 0, "class_sep": 2}
+    rows, labels = make_classification(3000, 12, random_state=0, **asked)
+    return rows[:2000], labels[:2000], rows[2000:], labels[2000:]
+
+
+def test_a_rare_class_is_learned_by_default_and_named_where_it_is_not(rare: tuple[np.ndarray, ...]) -> None:
+    rows, labels, others, true = rare
+    ours = RobustClassifier(epochs=20, random_state=0).fit(rows, labels)
+    assert recall_score(true, ours.predict(others)) > 0.7
+    with pytest.warns(Unlearned, match=r"gce\(q=0\.7\) did not learn '1'"):
+        without = RobustClassifier(loss="gce(q=0.7)", epochs=20, random_state=0).fit(rows, labels)
+    assert recall_score(true, without.predict(others)) == 0
+
+
+def test_of_few_rare_examples_most_are_learned() -> None:
+    rows, labels = load_breast_cancer(return_X_y=True)
+    kept = np.concatenate([np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)[:19]])
+    ours = RobustClassifier(random_state=0).fit(rows[kept], labels[kept])
+    assert (ours.predict(rows[kept])[-19:] == 0).sum() > 14
+
+
+@pytest.mark.parametrize("noise", [0, 0.4])
+def test_probabilities_are_not_far_too_sure(noise: float) -> None:
+    rows, labels = make_classification(1200, 12, n_informative=5, n_redundant=0, n_classes=3, flip_y=0, random_state=0)
+    given = labels[:600]
+    if noise:
+        given = noisewise.corrupt(torch.from_numpy(given), f"symmetric({noise})", num_classes=3, seed=0).labels.numpy()
+    ours = RobustClassifier(epochs=30, random_state=0).fit(rows[:600], given)
+    plain = clone(ours).set_params(calibrate=False).fit(rows[:600], given)
+    lost = [log_loss(labels[600:], one.predict_proba(rows[600:])) for one in (ours, plain)]
+    assert lost[0] < 0.75 * lost[1], lost
+    scores = ours.decision_function(rows[600:])
+    np.testing.assert_array_equal(ours.predict_proba(rows[600:]).argmax(1), scores.argmax(1))
+    np.testing.assert_allclose(ours.predict_proba(rows[600:]), softmax(scores / ours.temperature_, axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "held_out"), [(24, 0), (25, 5), (150, 20), (1000, 100)])
+def test_a_tenth_of_the_rows_calibrates_and_at_least_some(rows: int, held_out: int) -> None:
+    assert round(_held_out(rows) * rows) == held_out
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import csv
 import json
-import signal
 import re
 import shutil
+import signal
 
 import numpy as np
 import pytest

@@ -19,7 +19,7 @@ from noisewise.draw._plotly import as_text
 from noisewise.draw._sample import sample as curves
 from noisewise.losses import get
 from noisewise.report._charts import dynamics_figure
-from noisewise.report._facts import CorrectionFacts, Doubt, Facts, FilmFacts, TaskFacts
+from noisewise.report._facts import ClassTable, CorrectionFacts, Doubt, Facts, FilmFacts, TaskFacts
 
 LOSSES = ("ce", "imae(T=8.0)", "gce(q=0.7)", "mae", "0.3*nce + 0.7*mae")
 NOISES = ("symmetric(0.4)", "pair(0.2)", "symmetric(0.8)", "symmetric(0.2)", "none", "pair(0.45)")
@@ -82,6 +82,10 @@ def hostile() -> Facts:
         group |= {"loss": HOSTILE, "reported": {"value": HOSTILE, "source": HOSTILE}}
     for task in facts["tasks"]:
         task |= {"name": HOSTILE, "noise": HOSTILE, "curves_note": HOSTILE}
+        assert task["classes"] is not None
+        task["classes"] |= {"title": HOSTILE, "note": HOSTILE, "losses": [HOSTILE] * len(task["classes"]["losses"])}
+        for row in task["classes"]["rows"]:
+            row["name"] = HOSTILE
         for correction in task["corrections"]:
             correction |= {"origin": HOSTILE, "label": HOSTILE, "text": HOSTILE, "notes": [HOSTILE], "classes_title": HOSTILE}
             for change in correction["classes"]:
@@ -166,6 +170,7 @@ def _task(noise: str, losses: tuple[str, ...], seeds: int, examples: int, frames
         "model": "mlp",
         "noise": noise,
         "corrections": [_correction()] if noise == NOISES[0] else [],
+        "classes": _classes(losses),
         "curves": figure(curves(drawable, 10)),
         "curves_note": "0.3*nce + 0.7*mae is not a function of the margin alone and has no curve." if len(drawable) < len(losses) else None,
         "dynamics": _dynamics(losses),
@@ -174,6 +179,14 @@ def _task(noise: str, losses: tuple[str, ...], seeds: int, examples: int, frames
         ],
         "doubt": _doubt(examples, random),
     }
+
+
+def _classes(losses: tuple[str, ...]) -> ClassTable:
+    rows: list[Any] = [
+        {"name": str(place), "labels": 140 + place, "accuracies": [None if place == 9 else 0.05 * place] * len(losses)}
+        for place in range(10)
+    ]
+    return {"title": "Test accuracy by class", "note": "The 10 worst of 100 classes.", "losses": list(losses), "rows": rows}
 
 
 def _correction() -> CorrectionFacts:

@@ -141,6 +141,7 @@ def test_sections_come_in_the_order_a_reader_needs_them():
     assert [one.attributes["id"] for one in page("sample").all("section")] == [
         "verdict",
         "results",
+        "classes",
         "correction",
         "emphasis",
         "dynamics",

@@ -22,7 +22,7 @@ from noisewise.audit._evidence import emphasis_of_margins, gather
 from noisewise.audit._examples import names_of, numbers_of
 from noisewise.audit._issues import draw_line
 from noisewise.audit._table import ROWS, Block, rows_of, write_blocks
-from noisewise.dynamics import Dynamics
+from noisewise.dynamics import Dynamics, unlearned_classes
 from noisewise.dynamics._record import codes
 from noisewise.errors import listed, must
 from noisewise.spec import whole
@@ -130,11 +130,11 @@ class Audit:
 
     @cached_property
     def unlearned(self) -> tuple[str, ...]:
-        """The classes most labels of which are doubtful, while in the end the run predicts them for fewer than a tenth as many examples."""
+        """The classes that the run hardly ever predicts in the end (see `unlearned_classes`) and most labels of which are doubtful."""
         classes = self.dynamics.record.classes
-        of = (self.given, self.predicted[self.predicted >= 0], self.given[self.is_issue])
-        given, predicted, doubted = (np.bincount(labels, minlength=len(classes)) for labels in of)
-        return tuple(classes[place] for place in np.flatnonzero((10 * predicted < given) & (2 * doubted > given)))
+        given, doubted = (np.bincount(labels, minlength=len(classes)) for labels in (self.given, self.given[self.is_issue]))
+        unlearned = unlearned_classes(self.given, self.predicted, len(classes))
+        return tuple(classes[number] for number in unlearned if 2 * doubted[number] > given[number])
 
     @property
     def tested(self) -> bool:

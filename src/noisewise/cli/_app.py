@@ -177,8 +177,9 @@ def percent(share: float | None) -> str:
 def _spoken_warnings() -> Iterator[None]:
     """Say warnings as the one line they are, without the file and line of the code that gave them."""
     with warnings.catch_warnings():
-        for ours in (noisewise.train.Underfitting, noisewise.data.SimilarLabels, noisewise.data.Unreadable):
-            warnings.filterwarnings("always", category=ours)
+        data, train = noisewise.data, noisewise.train
+        for category in (train.Underfitting, train.Unlearned, data.SimilarLabels, data.Unreadable):
+            warnings.filterwarnings("always", category=category)
         warnings.showwarning = lambda message, *_, **__: say(str(message))
         yield
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,7 +118,7 @@ def _train(
     from noisewise.data import read
     from noisewise.data._own import is_official
     from noisewise.dynamics import underfitting
-    from noisewise.train import fit
+    from noisewise.train import Unlearned, fit
     from noisewise.train._folder import RunFolder
 
     if RunFolder(source).damaged():
@@ -133,7 +134,8 @@ def _train(
     chosen = model or ("linear" if embeddings else "resnet20" if images else "mlp")
     loss = loss or (_LOSS if underfitting(_LOSS, len(data.classes)) is None else "ce")
     augment, test = "crop(2)" if images else "none", source if test is None and is_official(source) else test
-    with trained(f"training {chosen} on {len(data):,} examples") as bar:
+    with trained(f"training {chosen} on {len(data):,} examples") as bar, warnings.catch_warnings():
+        warnings.simplefilter("ignore", Unlearned)  # the audit says so itself
         return fit(chosen, data, test=test, loss=loss, epochs=epochs, folder=folder, augment=augment, evaluate_every=epochs, watch=bar)
 
 

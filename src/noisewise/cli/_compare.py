@@ -19,6 +19,7 @@ from noisewise.cli._app import AsJson, Console, Text, app, in_flags, print_json,
 from noisewise.cli._asked import Asked, Config, as_list, with_settings
 from noisewise.cli._report import write as write_report
 from noisewise.dynamics import Spread, over_seeds
+from noisewise.dynamics._classes import unlearned_sentence
 from noisewise.dynamics._seeds import worth_telling
 from noisewise.spec import in_short
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _MEASURES = {
     "final": ("test\naccuracy", "Test accuracy: at the end of training."),
+    "balanced": ("balanced", "Balanced: the mean of the test accuracies on every class."),
     "kept": ("kept", "Kept: test accuracy of the model that was best on the held-out examples; held out and what was learned are of it."),
     "best": ("best", "Best: of any epoch."),
     "held_out": ("held\nout", "Held out: accuracy on the examples kept out of training, by their given labels."),
@@ -82,6 +84,10 @@ def _tell(runs: Runs, output: Path, source: Any, as_json: bool) -> None:
     page = write_report([run.path for run in runs], output / "report.html", data=source)
     summaries = [{"folder": str(run.path), **run.dynamics.summary()} for run in runs]
     results = _results(summaries)
+    for row in results:
+        if row["unlearned"]:
+            sentence = unlearned_sentence(in_short(row["loss"]), row["unlearned"], len(runs[0].classes))
+            say(f"noise {in_short(row['noise'])}: {sentence}")
     if as_json:
         print_json({"results": results, "runs": summaries})
     else:
@@ -174,6 +180,7 @@ def _results(summaries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"loss": loss, "noise": noise, "seeds": [one["seed"] for one in group]}
         | {name: _named(over_seeds(one[name] for one in group)) for name in _MEASURES}
+        | {"unlearned": list(dict.fromkeys(name for one in group for name in one["unlearned"] or ()))}
         for (loss, noise), group in groups.items()
     ]
 

@@ -10,6 +10,7 @@ import typer
 from noisewise.cli._app import Console, app, percent, say, show
 from noisewise.cli._asked import Asked, Config, with_settings
 from noisewise.cli._bar import trained
+from noisewise.dynamics._seeds import balance_matters
 from noisewise.spec import in_short
 from noisewise.train import Run
 
@@ -56,5 +57,6 @@ def _results(summary: dict[str, Any]) -> str:
         parts.insert(0, f"held-out accuracy {percent(summary['held_out'])}")
     tested = summary["final"] if summary["kept"] is None else summary["kept"]
     if tested is not None:
-        parts.insert(0, f"test accuracy {percent(tested)} (best {percent(summary['best'])}, epoch {summary['best_epoch']})")
+        balanced = f", balanced {percent(summary['balanced'])}" if balance_matters(summary) else ""
+        parts.insert(0, f"test accuracy {percent(tested)}{balanced} (best {percent(summary['best'])}, epoch {summary['best_epoch']})")
     return ", ".join(parts)

@@ -2,10 +2,11 @@
 
 `find_runs` finds run folders. `Record` reads the margins and predictions of every training example, one epoch at a time.
 `Dynamics` turns them into the papers' quantities. `split_estimate` guesses which labels are wrong where the truth is not known.
-`underfitting` says before training that a loss will hardly start. Nothing here knows the engine: a run from another machine is
-read the same way.
+`underfitting` says before training that a loss will hardly start, `unlearned_classes` says after it which classes were not learned.
+Nothing here knows the engine: a run from another machine is read the same way.
 """
 
+from noisewise.dynamics._classes import class_accuracies, unlearned_classes
 from noisewise.dynamics._dynamics import Dynamics, Histograms
 from noisewise.dynamics._estimate import Estimate, split_estimate
 from noisewise.dynamics._found import find_runs
@@ -13,4 +14,17 @@ from noisewise.dynamics._record import Epoch, Record
 from noisewise.dynamics._seeds import Spread, over_seeds
 from noisewise.dynamics._underfitting import underfitting
 
-__all__ = ["Dynamics", "Epoch", "Estimate", "Histograms", "Record", "Spread", "find_runs", "over_seeds", "split_estimate", "underfitting"]
+__all__ = [
+    "Dynamics",
+    "Epoch",
+    "Estimate",
+    "Histograms",
+    "Record",
+    "Spread",
+    "class_accuracies",
+    "find_runs",
+    "over_seeds",
+    "split_estimate",
+    "underfitting",
+    "unlearned_classes",
+]

@@ -20,6 +20,7 @@ from noisewise import curve
 from noisewise.arrays import NO_CLASS, Flags, Floats, Whole
 from noisewise.batching import number_of_batches
 from noisewise.curriculum import Scheduled, advance
+from noisewise.dynamics._classes import unlearned_classes
 from noisewise.dynamics._estimate import Estimate, split_estimate
 from noisewise.dynamics._record import LARGEST, MARGINS, Halves, Record, codes
 from noisewise.dynamics._slope import emphasis_among
@@ -93,6 +94,16 @@ class Dynamics:
         return self._metric("validation_accuracy")
 
     @property
+    def balanced(self) -> Curve:
+        """Balanced test accuracy, the mean of the accuracies on every class that has test examples, at evaluations."""
+        return self._metric("test_balanced_accuracy")
+
+    @property
+    def held_out_balanced(self) -> Curve:
+        """Balanced accuracy on the held-out share of the training set, by the given labels, at evaluations."""
+        return self._metric("validation_balanced_accuracy")
+
+    @property
     def best(self) -> float | None:
         """The best test accuracy of the run: what an oracle would have stopped at."""
         return max(self.test.values(), default=None)
@@ -125,6 +136,29 @@ class Dynamics:
             curve: one of this run's, such as `noisy_subset`.
         """
         return curve.get(self.record.status.get("kept", 0), _last(curve))
+
+    def class_accuracies(self, of: str = "test") -> dict[str, float] | None:
+        """The accuracy of the run's model on every class that has examples, by name; None where the run does not have it.
+
+        Args:
+            of: "test", or "validation" for the held-out share of the training set, by the given labels.
+        """
+        evaluated = self.test if of == "test" else self.held_out
+        epoch = self.of_the_model({epoch: epoch for epoch in evaluated})
+        found = None if epoch is None else self.record.class_accuracies(int(epoch), of)
+        if found is None:
+            return None
+        return {name: share for name, share in zip(self.record.classes, found.tolist(), strict=True) if not math.isnan(share)}
+
+    @cached_property
+    def unlearned(self) -> tuple[str, ...]:
+        """The classes that the run's model did not learn: it predicts them for fewer than a tenth as many examples as are labelled so."""
+        epoch = self.of_the_model({epoch: epoch for epoch in self.record.epochs(self.measured_on)})
+        if epoch is None:
+            return ()
+        predicted = self.record.predictions(int(epoch), self.measured_on)
+        classes = self.record.classes
+        return tuple(classes[number] for number in unlearned_classes(self.record.given, predicted, len(classes)))
 
     @cached_property
     def measured_on(self) -> str:
@@ -315,7 +349,7 @@ class Dynamics:
         What was learned is what its model learned: the one it keeps, else the last.
         """
         settings, wrong, seen = self.record.settings, self.record.wrong, np.isfinite(self.area_under_margin)
-        learned = ("held_out", "clean_subset", "noisy_subset", "fitting", "validation", "hybrid")
+        learned = ("balanced", "held_out", "held_out_balanced", "clean_subset", "noisy_subset", "fitting", "validation", "hybrid")
         return {
             **{name: settings.get(name) for name in ("data", "model", "loss", "noise", "seed")},
             "state": self.record.status["state"],
@@ -326,6 +360,8 @@ class Dynamics:
             "kept": self.kept,
             "measured_on": self.measured_on,
             **{name: self.of_the_model(getattr(self, name)) for name in learned},
+            "class_accuracies": self.class_accuracies(),
+            "unlearned": list(self.unlearned) if self.record.epochs(self.measured_on) else None,
             **{name: _last(getattr(self, name)) for name in ("alpha", "snr", "focus", "spread")},
             "first_mean_emphasis": next(iter(self.mean_emphasis.values()), None),
             "mean_emphasis": _last(self.mean_emphasis),

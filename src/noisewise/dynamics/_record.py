@@ -149,6 +149,16 @@ class Record:
         for epoch in self.epochs(of) if epochs is None else [self._known(epoch, of) for epoch in epochs]:
             yield Epoch(epoch, *(self._read(kind, epoch, of) for kind in _KINDS))
 
+    def class_accuracies(self, epoch: int, of: str = "test") -> Floats | None:
+        """The accuracy on every class at an evaluation, NaN for a class without examples; None where the run does not have it.
+
+        Args:
+            epoch: of the evaluation.
+            of: "test" or "validation".
+        """
+        name = f"record/{of}/accuracies-{epoch:05d}.npy"
+        return self._array(name, np.float64, (len(self.classes),)) if self._path(name).is_file() else None
+
     def _read(self, kind: str, epoch: int, of: str) -> NDArray[Any]:
         return self._array(_file(kind, epoch, of), np.float16 if kind == "margins" else np.integer, self.given.shape)
 

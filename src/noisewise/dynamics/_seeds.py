@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 
 Run = TypeVar("Run")
 
+_POINT = 0.01
+
 
 class Spread(NamedTuple):
     """Mean and sample standard deviation, which one seed alone does not have."""
@@ -42,12 +44,42 @@ def finished_or_all(runs: Sequence[Run], finished: Callable[[Run], bool]) -> lis
 
 
 def worth_telling(measures: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The measures that some row has; labels learned, right or wrong, are left out where all rows tell right and wrong apart.
+    """The measures that some row has, without those that add nothing.
+
+    Labels learned are left out where all rows have right and wrong labels separately, balanced accuracy where it is within a point of the
+    test accuracy in all rows.
+
+    Args:
+        measures: their names.
+        rows: of runs (numbers), or of averages (mappings with a "mean").
 
     Example:
         >>> known, unknown = {"final": None, "fitting": 0.6, "clean_subset": 0.9}, {"final": None, "fitting": 0.8, "clean_subset": None}
         >>> worth_telling(known, [known]), worth_telling(known, [known, unknown])
         (['clean_subset'], ['fitting', 'clean_subset'])
+        >>> worth_telling(["balanced"], [{"final": 0.95, "kept": None, "balanced": 0.5, "fitting": None}])
+        ['balanced']
     """
-    needed = any(row["fitting"] is not None and row["clean_subset"] is None for row in rows)
-    return [name for name in measures if any(row[name] is not None for row in rows) and (name != "fitting" or needed)]
+    needed = {
+        "fitting": any(row["fitting"] is not None and row["clean_subset"] is None for row in rows),
+        "balanced": any(map(balance_matters, rows)),
+    }
+    return [name for name in measures if any(row[name] is not None for row in rows) and needed.get(name, True)]
+
+
+def balance_matters(row: Mapping[str, Any]) -> bool:
+    """Whether balanced test accuracy is a point or more from the test accuracy of the model.
+
+    Example:
+        >>> balance_matters({"final": 0.95, "kept": None, "balanced": 0.5})
+        True
+        >>> balance_matters({"final": 0.951, "kept": None, "balanced": 0.95})
+        False
+    """
+    accuracy, balanced = (_mean(row.get(name)) for name in ("final" if row.get("kept") is None else "kept", "balanced"))
+    return accuracy is not None and balanced is not None and abs(accuracy - balanced) >= _POINT
+
+
+def _mean(value: Any) -> float | None:
+    mean = value["mean"] if isinstance(value, Mapping) else value
+    return None if mean is None else float(mean)

@@ -166,6 +166,23 @@ class CorrectionFacts(TypedDict):
     classes: list[ClassChange]
 
 
+class ClassRow(TypedDict):
+    """A class: how many training examples are labelled so (None where that is not known), and the accuracy of every loss on it."""
+
+    name: str
+    labels: int | None
+    accuracies: list[float | None]
+
+
+class ClassTable(TypedDict):
+    """The accuracy of the losses of a task on every class, the worst classes first."""
+
+    title: str
+    note: str | None
+    losses: list[str]
+    rows: list[ClassRow]
+
+
 class TaskFacts(TypedDict):
     """What can be compared: runs on the same data with the same model and noise, and those trained again after a correction.
 
@@ -178,6 +195,7 @@ class TaskFacts(TypedDict):
     model: str
     noise: str
     corrections: list[CorrectionFacts]
+    classes: ClassTable | None
     curves: Figure | None
     curves_note: str | None
     dynamics: Figure | None

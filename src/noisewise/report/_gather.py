@@ -26,6 +26,7 @@ from noisewise.errors import InputError
 from noisewise.losses import MarginLoss
 from noisewise.papers import reported
 from noisewise.report._charts import dynamics_figure
+from noisewise.report._classes import class_table
 from noisewise.report._corrected import average, before_and_after, has_gained
 from noisewise.report._doubtful import doubt, summary
 from noisewise.report._facts import Broken, Facts, FilmFacts, Group, Measure, Reported, RunFacts, Sentence, TaskFacts
@@ -148,7 +149,9 @@ def _standing(label: str, runs: Sequence[Reading]) -> Standing:
     measures["accuracy"] = over_seeds(run.accuracy for run in averaged)
     failed = tuple(run.notes[0] for run in runs if run.state == "failed")
     ended = all(run.state == "finished" for run in averaged)
-    return Standing(label, len(averaged), measures, runs[0].starved, failed, corrected=runs[0].origin is not None, finished=ended)
+    unlearned = tuple(dict.fromkeys(name for run in averaged if ended for name in run.unlearned))
+    corrected, classes = runs[0].origin is not None, len(runs[0].classes)
+    return Standing(label, len(averaged), measures, runs[0].starved, failed, corrected, ended, unlearned, classes)
 
 
 def _groups(number: int, by_loss: Mapping[str, Sequence[Reading]], standings: Sequence[Standing]) -> Iterator[Group]:
@@ -197,6 +200,7 @@ def _task(
         "model": runs[0].task[1],
         "noise": runs[0].task[2],
         "corrections": before_and_after(by_loss),
+        "classes": class_table(by_loss),
         "curves": curves,
         "curves_note": note,
         "dynamics": dynamics_figure(History(name, lines(told))),

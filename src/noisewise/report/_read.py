@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from noisewise.audit import Audit, audit
 from noisewise.correct._origin import Origin, as_compared, digest, read_origin
 from noisewise.draw._film import Film, film
@@ -26,6 +28,7 @@ Value = TypeVar("Value")
 # The titles of the columns, what they mean, and how they are shown. Each is a number of `Dynamics`.
 MEASURES = (
     ("final", "Test, final", "Test accuracy at the end of training.", "%"),
+    ("balanced", "Test, balanced", "The mean of the test accuracies on every class, so that rare classes count as much as others.", "%"),
     ("kept", "Test, kept", "Test accuracy of the model that the run keeps: the best on its held-out share.", "%"),
     ("best", "Test, best", "The best test accuracy of any epoch: what an oracle would have stopped at.", "%"),
     ("held_out", "Held out", "Accuracy on the examples kept out of training, by their given labels.", "%"),
@@ -139,6 +142,21 @@ class Reading:
     @cached_property
     def classes(self) -> tuple[str, ...]:
         return self.attempt(lambda: tuple(map(str, self.dynamics.record.classes))) or ()
+
+    @cached_property
+    def label_counts(self) -> dict[str, int]:
+        """How many training examples are labelled with every class."""
+        counts = self.attempt(lambda: np.bincount(self.dynamics.record.given, minlength=len(self.classes)).tolist())
+        return dict(zip(self.classes, counts or (), strict=False))
+
+    @cached_property
+    def unlearned(self) -> tuple[str, ...]:
+        """The classes that its model did not learn."""
+        return self.attempt(lambda: self.dynamics.unlearned) or ()
+
+    def class_accuracies(self, of: str) -> dict[str, float] | None:
+        """The accuracy of its model on every class of the "test" or the "validation" set."""
+        return self.attempt(lambda: self.dynamics.class_accuracies(of))
 
     @cached_property
     def knows_truth(self) -> bool:

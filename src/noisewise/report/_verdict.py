@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from noisewise.dynamics import Spread
+from noisewise.dynamics._classes import unlearned_sentence
 from noisewise.dynamics._seeds import finished_or_all
 from noisewise.report._facts import Sentence
 
@@ -32,6 +33,8 @@ class Standing:
         failed: why the runs failed that did.
         corrected: whether the runs were trained on corrected labels, so that the wrong ones among them are others.
         finished: whether they were trained to their end; one that was not wins nothing where others were.
+        unlearned: the classes that some of the runs did not learn.
+        classes: how many classes there are.
     """
 
     loss: str
@@ -41,6 +44,8 @@ class Standing:
     failed: tuple[str, ...] = ()
     corrected: bool = False
     finished: bool = True
+    unlearned: tuple[str, ...] = ()
+    classes: int = 0
 
     def mean(self, name: str) -> float | None:
         spread = self.measures.get(name)
@@ -153,6 +158,8 @@ def _troubles(one: Standing, standings: Sequence[Standing]) -> Iterator[str]:
         yield f"{one.loss} underfits: {learned}.{f' {one.starved}' if one.starved else ''}"
     elif one.starved and mine is None:
         yield one.starved
+    if one.unlearned:
+        yield unlearned_sentence(one.loss, one.unlearned, one.classes)
     final, best = one.mean("final"), one.mean("best")
     if one.mean("kept") is None and final is not None and best is not None and best - final > _FORGETS:
         memorised = (one.mean("noisy_subset") or 0) > _CLEARLY

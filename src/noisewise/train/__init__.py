@@ -4,9 +4,9 @@ The engine knows losses, noise, data and models. It must not know reports, audit
 """
 
 from noisewise.train._compare import RunsFailedError, compare
-from noisewise.train._fit import Underfitting, fit
+from noisewise.train._fit import Underfitting, Unlearned, fit
 from noisewise.train._recorder import Recorder
 from noisewise.train._run import Run
 from noisewise.train._settings import Settings
 
-__all__ = ["Recorder", "Run", "RunsFailedError", "Settings", "Underfitting", "compare", "fit"]
+__all__ = ["Recorder", "Run", "RunsFailedError", "Settings", "Underfitting", "Unlearned", "compare", "fit"]

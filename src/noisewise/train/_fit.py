@@ -17,6 +17,7 @@ from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -25,9 +26,10 @@ from torch.nn.parallel import DistributedDataParallel
 from noisewise import curriculum, losses, models, signals
 from noisewise.batching import cut, number_of_batches, smallest_part
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
-from noisewise.dynamics import underfitting
+from noisewise.dynamics import class_accuracies, underfitting
+from noisewise.dynamics._classes import unlearned_sentence
 from noisewise.errors import InputError, must
-from noisewise.spec import name_of
+from noisewise.spec import in_short, name_of
 from noisewise.train._folder import RunFolder, ending, in_a_name
 from noisewise.train._given import mark_trained, told_of, warn_of_another_start, was_trained
 from noisewise.train._loggers import Logger
@@ -36,15 +38,19 @@ from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._predictor import EVALUATION_BATCH
 from noisewise.train._processes import answered, joined, speaks_for_all, wait_for_all
 from noisewise.train._rehearsal import check_scores, check_training, lay_channels_last, scored
-from noisewise.train._run import Run, fill, is_all_ours, is_ours, settings_of
+from noisewise.train._run import CALIBRATION, Run, fill, is_all_ours, is_ours, settings_of
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, check_apart, gather, provenance
 from noisewise.train._step import GraphedStep, Prepare, Scorer, Scoring, Step, prepared
 from noisewise.train._surroundings import one_at_a_time, undisturbed
+from noisewise.train._temperature import temperature
 
 _LOOKED_AT = 1000
 """Images on disk whose mean and variance stand for those of all."""
+
+_CALIBRATED_ON = 2000
+"""So many held-out examples decide the temperature."""
 
 Watch = Callable[[int, int], None]
 """Told the number of steps done and of all steps, after every step."""
@@ -52,6 +58,10 @@ Watch = Callable[[int, int], None]
 
 class Underfitting(UserWarning):
     """The loss hardly pulls at the margins training starts from."""
+
+
+class Unlearned(UserWarning):
+    """The trained model hardly ever predicts some of the classes."""
 
 
 def fit(
@@ -128,7 +138,7 @@ def train(
         if isinstance(model, nn.Module):
             warn_of_another_start(target, model, origin["start"])
         if target.status()["state"] == "finished":
-            return _finished(target, Run(target.path, data=data, test=test), model, place)
+            return _checked(_finished(target, Run(target.path, data=data, test=test), model, place))
     target.check_free()
     check_apart(target.path, sources)
     if isinstance(model, nn.Module) and not target.exists() and was_trained(model) and speaks_for_all():
@@ -142,7 +152,14 @@ def train(
             if isinstance(model, nn.Module) and training.began:
                 mark_trained(model, target)
         wait_for_all()
-    return Run(target.path, data=data, test=test)
+    return _checked(Run(target.path, data=data, test=test))
+
+
+def _checked(run: Run) -> Run:
+    """Warn of classes that a finished run did not learn."""
+    if speaks_for_all() and run.unlearned:
+        warnings.warn(unlearned_sentence(in_short(run.settings.loss), run.unlearned, len(run.classes)), Unlearned, stacklevel=4)
+    return run
 
 
 def _finished(folder: RunFolder, run: Run, model: str | nn.Module, place: torch.device) -> Run:
@@ -492,8 +509,11 @@ class _Training:
         found: dict[str, Any] = {}
         for name, data in (("validation", self.data.validation), ("test", self.data.test)):
             if data is not None:
-                right = self._scores(name)[1] == data.labels
-                found[f"{name}_accuracy"] = float(right.double().mean())
+                predictions = self._scores(name)[1]
+                found[f"{name}_accuracy"] = float((predictions == data.labels).double().mean())
+                accuracies = class_accuracies(data.labels.cpu().numpy(), predictions.cpu().numpy(), len(data.classes))
+                found[f"{name}_balanced_accuracy"] = float(np.nanmean(accuracies))
+                self.folder.write_array(f"record/{name}/accuracies-{epoch:05d}.npy", accuracies)
         if self.settings.clean_pass:
             self.folder.write_record("clean", epoch, *self._scores("train"))
         return found
@@ -537,9 +557,19 @@ class _Training:
             raise self._blown_up(f"The scores were not finite after step {int(self.step.number)}")
         notes = {"model": repr(self.model) if is_ours(self.model) else type(self.model).__name__}
         self.folder.write_tensors("model.safetensors", self.model.state_dict(), notes)
+        if self.data.validation is not None:
+            self.folder.write_json(CALIBRATION, {"temperature": self._temperature(self.data.validation)})
         last = self.folder.metrics()[-1]
         reason = "no better on the validation share" if stopped_early else None
         self._status("finished", reason, epoch=last["epoch"], step=last["step"], **kept)
+
+    @torch.no_grad()
+    def _temperature(self, held_out: Dataset) -> float:
+        """What makes the probabilities of the model honest on the validation share; of a large one, examples from all over it will do."""
+        some = held_out.take(torch.linspace(0, len(held_out) - 1, min(len(held_out), _CALIBRATED_ON), dtype=torch.float64).round().long())
+        self.model.eval()
+        scores = [self.scorer(self.prepare_evaluation(batch.inputs)).cpu() for batch in batches(some, EVALUATION_BATCH, shuffle=False)]
+        return temperature(torch.cat(scores), some.labels.cpu())
 
     def _status(self, state: str, reason: str | None = None, **reached: int) -> None:
         if self.rank == 0:

@@ -30,6 +30,7 @@ class Predictor:
             of a loop that was recorded: they go to the model as they are.
         words: what was trained, in a sentence.
         features: the names of the columns of the table it was trained on; None where that had none.
+        temperature: what scores are divided by before they become probabilities.
     """
 
     model: torch.nn.Module
@@ -38,6 +39,15 @@ class Predictor:
     kind: str | None
     words: str
     features: Sequence[str] | None = None
+    temperature: float = 1.0
+
+    def probabilities(self, inputs: Any) -> torch.Tensor:
+        """Class probabilities of raw inputs: (N, classes), on the model's device.
+
+        Args:
+            inputs: see `scores`.
+        """
+        return (self.scores(inputs) / self.temperature).softmax(1)
 
     @torch.no_grad()
     def scores(self, inputs: Any) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from noisewise.dynamics._record import FORMAT, read_settings
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, listed, must
 from noisewise.models import Classifier
 from noisewise.models._undrawn import filled
 from noisewise.spec import in_short
@@ -22,6 +23,8 @@ from noisewise.train._settings import Settings
 if TYPE_CHECKING:
     from noisewise.audit import Audit
     from noisewise.dynamics import Dynamics
+
+CALIBRATION = "calibration.json"
 
 
 class Run:
@@ -72,6 +75,21 @@ class Run:
         from noisewise.dynamics import Dynamics
 
         return Dynamics(self.path)
+
+    @property
+    def unlearned(self) -> tuple[str, ...]:
+        """The classes that the model did not learn: it predicts them for fewer than a tenth as many examples as are labelled so."""
+        return self.dynamics.unlearned
+
+    @property
+    def temperature(self) -> float:
+        """What scores are divided by before they become probabilities: found on the validation share, 1 in a run without one."""
+        if not (self.path / CALIBRATION).exists():
+            return 1.0
+        found = self._folder.read_json(CALIBRATION, needs=("temperature",))["temperature"]
+        if not isinstance(found, int | float) or not 0 < found < math.inf:
+            raise InputError(f"The file {str(self.path / CALIBRATION)!r} must hold a temperature above 0. Got {found!r}; copy it again.")
+        return float(found)
 
     def find_label_issues(self, *, score: str = "combined") -> Audit:
         """Find out which labels look wrong, from the record the run left.
@@ -124,6 +142,9 @@ class Run:
     def predict(self, inputs: Any, into: torch.nn.Module | None = None) -> torch.Tensor:
         """Class probabilities for raw inputs, scaled as the training inputs were: (N, classes), on the model's device.
 
+        Robust losses make a network far too sure of itself. In a run with a validation share (``validation=0.1``) the probabilities are
+        therefore calibrated on it: scores are divided by `temperature`, which does not change the predicted class.
+
         Args:
             inputs: as they were given to `fit`: numpy arrays, torch tensors or lists, images in any layout that it takes; of a loop that
                 was recorded, as the model takes them. Where a table was trained on, also a DataFrame or the path of a table: its
@@ -138,7 +159,7 @@ class Run:
             ...     [run.classes[number] for number in run.predict([[0.0], [2.5]]).argmax(1)]
             ['short', 'long']
         """
-        return self.predictor(into).scores(inputs).softmax(1)
+        return self.predictor(into).probabilities(inputs)
 
     def predictor(self, into: torch.nn.Module | None = None) -> Predictor:
         """What predicts, read once: it needs the folder no more, and can be pickled.
@@ -149,16 +170,17 @@ class Run:
         origin = self._folder.read_json("provenance.json", needs=("normalise",))
         kind = None if origin.get("recorded") else origin.get("type", "")
         words, features = f"run in {str(self.path)!r}", origin.get("features")  # older runs do not say
-        return Predictor(self.model(into), origin["normalise"], origin.get("shape"), kind, words, features)
+        return Predictor(self.model(into), origin["normalise"], origin.get("shape"), kind, words, features, self.temperature)
 
     def __fspath__(self) -> str:
         """A run stands for its folder wherever one is asked for."""
         return str(self.path)
 
     def __repr__(self) -> str:
-        share = self.dynamics.accuracy
-        tested = "" if share is None else f", test accuracy {100 * share:.2f} %"
-        return f"Run({str(self.path)!r}: {in_short(self.settings.loss)} on {self.settings.data}, {self.state}{tested})"
+        dynamics = self.dynamics
+        tested = "" if dynamics.accuracy is None else f", test accuracy {100 * dynamics.accuracy:.2f} %"
+        unlearned = f", did not learn {listed(map(repr, dynamics.unlearned))}" if dynamics.unlearned else ""
+        return f"Run({str(self.path)!r}: {in_short(self.settings.loss)} on {self.settings.data}, {self.state}{tested}{unlearned})"
 
 
 def settings_of(folder: RunFolder) -> Settings:
