@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from noisewise.dynamics._record import FORMAT, read_settings
-from noisewise.errors import InputError, must
+from noisewise.data import Normalise, augmentations
+from noisewise.errors import InputError, must, shown
 from noisewise.models import Classifier
 from noisewise.models._undrawn import filled
+from noisewise.runs import FORMAT, read_classes, read_settings
 from noisewise.spec import in_short
 from noisewise.train._folder import RunFolder
 from noisewise.train._predictor import Predictor
@@ -60,11 +61,11 @@ class Run:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        return dict(self._folder.read_json("provenance.json"))
+        return self._folder.provenance()
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return tuple(self._folder.read_json("classes.json", list))
+        return read_classes(self.path)
 
     @property
     def dynamics(self) -> Dynamics:
@@ -111,7 +112,7 @@ class Run:
         tensors, notes = self._folder.read_tensors("model.safetensors")
         if into is None:
             try:
-                return filled(notes["model"], tensors).eval()
+                return filled(str(notes.get("model")), tensors).eval()
             except (InputError, RuntimeError):  # the name of a module may be that of a model of ours
                 raise InputError(
                     f"The run in {str(self.path)!r} has a model of your own. Give one with the same layers as into=…."
@@ -146,7 +147,8 @@ class Run:
         Args:
             into: see `model`.
         """
-        origin = self._folder.read_json("provenance.json", needs=("normalise",))
+        origin = self._folder.provenance(needs=("normalise",))
+        recorded_scale(self._folder)  # refuses what is no scale
         kind = None if origin.get("recorded") else origin.get("type", "")
         words, features = f"run in {str(self.path)!r}", origin.get("features")  # older runs do not say
         return Predictor(self.model(into), origin["normalise"], origin.get("shape"), kind, words, features)
@@ -172,6 +174,18 @@ def settings_of(folder: RunFolder) -> Settings:
     if wrong:
         raise InputError(f"The run in {str(folder.path)!r} {wrong[0]}. Read it with the version of noisewise that wrote it.")
     return Settings(**written)
+
+
+def recorded_scale(folder: RunFolder) -> Normalise | None:
+    """What scaled the inputs of a run; None where nothing did."""
+    spec = folder.provenance().get("normalise")
+    scale = None if spec is None else augmentations.get(spec)
+    if scale is not None and not isinstance(scale, Normalise):
+        raise InputError(
+            f"The file {str(folder.path / 'provenance.json')!r} must say how to normalise inputs. "
+            f"Got {shown(spec)}; copy the run folder again."
+        )
+    return scale
 
 
 def fill(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], words: str, folder: RunFolder) -> None:
