@@ -498,8 +498,8 @@ def test_a_long_record_is_read_in_the_memory_of_a_few_epochs(tmp_path):
     whole = epochs * (margins.nbytes + predictions.nbytes)
     run = Dynamics(folder)
     _, peak = with_peak(lambda: (run.summary(), run.margin_histograms(50)))
-    assert peak < 0.4 * whole
-    assert peak < 110 * number  # a dozen float64 columns, however many epochs there are
+    assert peak < 0.45 * whole
+    assert peak < 130 * number  # the labels and a dozen float64 columns, however many epochs there are
 
 
 def test_margin_quantiles_are_numpys_over_all_epochs(random_run):

@@ -298,7 +298,7 @@ def test_an_audit_that_was_asked_to_end_goes_on_where_it_was(tmp_path):
         ([0, 1, 2], [], "has no record of margins"),
         ([0, 1, 2], [(1, [0.0, 1.0], [0, 1])], "shaped (3,)"),
         ([0, 1, 3], [(1, [0.0, 1.0, 2.0], [0, 1, 2])], "must hold labels from 0 to 2"),
-        ([0, 1, 2], [(1, [0.0, 1.0, 2.0], [0, 1, 3])], "must be below 3, the number of classes"),
+        ([0, 1, 2], [(1, [0.0, 1.0, 2.0], [0, 1, 3])], "predictions-00001.npy"),
     ],
 )
 def test_a_record_that_does_not_fit_its_labels_is_one_sentence_and_nothing_is_written(tmp_path, labels, training, sentence):

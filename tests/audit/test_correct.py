@@ -352,7 +352,7 @@ def test_the_examples_are_found_whatever_the_second_training_did_otherwise(digit
         with pytest.raises(InputError, match="are not those of the run"):
             examples_of(record, digits.take(torch.arange(1436, -1, -1)))
     (twice.path / "labels/first.npy").unlink()
-    with pytest.raises(InputError, match=r"first\.npy' cannot be read .* Copy the run folder again"):
+    with pytest.raises(InputError, match=r"first\.npy"):
         examples_of(twice.dynamics.record, "digits")
     written = json.loads((twice.path / "correction.json").read_text())
     (twice.path / "correction.json").write_text(json.dumps({name: value for name, value in written.items() if name != "source"}))

@@ -172,7 +172,7 @@ def test_names_that_are_not_one_for_each_example_are_refused(tmp_path, name, con
         (folder / "labels" / name).write_text(json.dumps(content))
     else:
         np.save(folder / "labels" / name, content)
-    with pytest.raises(InputError, match=r"must name 3 examples\. Got 2 instead"):
+    with pytest.raises(InputError, match=rf"{name}' must .* 3 "):
         audit(folder).table()
 
 
@@ -196,7 +196,7 @@ def test_labels_outside_the_classes_are_refused(tmp_path):
 
 def test_predictions_outside_the_classes_are_refused(tmp_path):
     folder = write_run(tmp_path / "run", [0, 1, 2], training=[(1, [0.0, 1.0, 2.0], [0, 1, 3])])
-    with pytest.raises(InputError, match=r"The predictions of epoch 1 in .* must be below 3, the number of classes\. Got 3"):
+    with pytest.raises(InputError, match=r"predictions-00001.npy' must .* 0 to 3 instead"):
         audit(folder)
 
 

@@ -47,7 +47,7 @@ def shortened(path):
 
 BOTH = [
     ("metrics.jsonl", lambda path: path.write_text(path.read_text() + '{"epoch":\n'), r"Line \d of .*metrics.jsonl' is not the metrics of"),
-    ("metrics.jsonl", lambda path: path.write_bytes(b"\xff\xfe"), "Line 1 of .*metrics.jsonl' is not the metrics of an epoch"),
+    ("metrics.jsonl", lambda path: path.write_bytes(b"\xff\xfe"), "metrics.jsonl' is not UTF-8 text"),
     ("metrics.jsonl", removed, r"was trained for \d epochs, and its metrics.jsonl lacks epoch 1"),
     ("metrics.jsonl", without_line(2), r"was trained for \d epochs, and its metrics.jsonl lacks epoch 2"),
     ("settings.json", holding("[]"), "settings.json' must hold a JSON dict. Got list"),

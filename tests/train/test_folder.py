@@ -207,7 +207,7 @@ def test_a_line_that_lost_its_end_is_ended(tmp_path):
 def test_checkpoints_are_kept_and_read_by_their_number(tmp_path):
     folder = RunFolder(tmp_path)
     for epoch in (99_998, 99_999, 100_000, 100_001):
-        folder.write_checkpoint(epoch, {"weight": torch.full((2,), float(epoch))}, {"epoch": epoch})
+        folder.write_checkpoint(epoch, {"weight": torch.full((2,), float(epoch))}, {"epoch": epoch, "step": 1, "best": None, "waited": 0})
     assert KEPT_CHECKPOINTS == 2 and [notes["epoch"] for _, notes in folder.checkpoints()] == [100_001, 100_000]
 
 

@@ -1,4 +1,4 @@
-"""The examples a run was trained on. They are not in its folder: whoever has them brings them, and they are checked to be the ones.
+"""The examples a run was trained on. They are not in its folder: they are read again, and must have the inputs and labels of the run.
 
 Here is also how a page shows one: by its name, as a picture, or by its features. This module must not know how doubt is measured.
 """
@@ -7,49 +7,55 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from noisewise.arrays import Whole
 from noisewise.data import Dataset, Stream, read
 from noisewise.data._decoder import to_rgb
 from noisewise.data._files import opened
+from noisewise.data._own import is_official
 from noisewise.dynamics import Record
 from noisewise.errors import InputError
-from noisewise.train._sources import as_before, recorded_sources
+from noisewise.runs import exists, read_array, read_names, read_provenance
+from noisewise.train._sources import as_before, has_inputs, may_have_inputs, read_recorded, recorded_sources
 
-Names = TypeVar("Names", Whole, list[str])
-
+_INDEX, _IDS = "labels/index.npy", "labels/ids.json"
 _VALUES = 8  # of a row of features that have no names
 _NAMED = 20  # of one whose features have
 
 
 def numbers_of(record: Record) -> Whole:
     """The number of every example of a run in its source."""
-    path = Path(record.folder) / "labels/index.npy"
-    return _one_each(np.load(path, allow_pickle=False), path, record) if path.exists() else np.arange(len(record.given))
+    if not exists(record.folder, _INDEX):
+        return np.arange(len(record.given))
+    numbers = read_array(record.folder, _INDEX)
+    if numbers.dtype.kind != "i" or numbers.shape != record.given.shape:
+        raise InputError(
+            f"The file {str(Path(record.folder) / _INDEX)!r} must hold {len(record.given)} whole numbers. "
+            f"Got {numbers.dtype} shaped {numbers.shape}; copy the run folder again."
+        )
+    return numbers.astype(np.int64)
 
 
 def names_of(record: Record) -> list[str]:
     """What the user calls every example of a run; where it has no name, its number."""
-    path = Path(record.folder) / "labels/ids.json"
-    if not path.exists():
+    if not exists(record.folder, _IDS):
         return list(map(str, numbers_of(record).tolist()))
-    return _one_each(list(map(str, json.loads(path.read_text(encoding="utf-8")))), path, record)
-
-
-def _one_each(found: Names, path: Path, record: Record) -> Names:
-    number = len(record.given)
-    if len(found) != number:
-        raise InputError(f"The file {str(path)!r} must name {number} examples. Got {len(found)} instead; copy the run folder again.")
-    return found
+    names, number = read_names(record.folder, _IDS), len(record.given)
+    if len(names) != number:
+        raise InputError(
+            f"The file {str(Path(record.folder) / _IDS)!r} must name {number} examples. "
+            f"Got {len(names)} instead; copy the run folder again."
+        )
+    return list(names)
 
 
 def examples_as_given(record: Record, data: Any = None, *, places: Any = None) -> Dataset:
@@ -79,27 +85,46 @@ def matching(
     advice = "Give what it was trained on with data=…."
     noise = settings.get("noise", "none")
     try:
-        whole = _read_again(folder, settings, data) if data is None or isinstance(data, str | PathLike) else read(data)
+        provenance = read_provenance(folder)
+    except InputError:  # the settings may name the data all the same
+        provenance = {}
+    try:
+        whole = _read_again(provenance, settings, data) if data is None or isinstance(data, str | PathLike) else read(data)
         given = whole if noise == "none" else whole.corrupted(noise, seed=settings.get("seed", 0))
     except (InputError, OSError) as error:
         raise InputError(f"The data of the run in {str(folder)!r} cannot be read: {error} {advice}") from None
     assert given.index is not None
     rows = rows_of(numbers, given.index.cpu().numpy())
-    if rows is None or not np.array_equal(given.labels.cpu().numpy()[rows], labels):
-        raise InputError(f"The data {given.name!r} are not those of the run in {str(folder)!r}: their labels differ. {advice}")
+    other = None if rows is None else _difference(given, torch.from_numpy(rows), labels, provenance, data)
+    if rows is None or other is not None:
+        raise InputError(f"The data {given.name!r} are not those of the run in {str(folder)!r}: {other or 'some are missing'}. {advice}")
     return given.take(torch.from_numpy(rows if places is None else rows[places])).read_from(whole.source)
 
 
-def _read_again(folder: str | PathLike[str], settings: Mapping[str, Any], instead: str | PathLike[str] | None) -> Dataset:
+def _difference(given: Dataset, rows: Tensor, labels: Whole, provenance: Mapping[str, Any], data: Any) -> str | None:
+    """How examples differ from those of a run; None if they are the same.
+
+    The run may come from a stranger, and name any file of yours as its data. So what you did not name yourself must have the very inputs
+    that the run recorded, except for official data sets, which everybody has.
+    """
+    if not np.array_equal(given.labels.cpu()[rows].numpy(), labels):
+        return "their labels differ"
+    recorded = provenance.get("data", {}).get("train", {})
+    if isinstance(data, DataLoader):  # draws them anew
+        return None
+    if data is None and not ("inputs" not in recorded and is_official(str((given.source or {}).get("source")))):
+        same = has_inputs(recorded, given, rows)
+    else:
+        same = may_have_inputs(recorded, given, rows)
+    return None if same else "their inputs differ" if "inputs" in recorded else "the run does not record its inputs"
+
+
+def _read_again(provenance: Mapping[str, Any], settings: Mapping[str, Any], instead: str | PathLike[str] | None) -> Dataset:
     """What a run was trained on, from where it was read or from elsewhere, as it was read then."""
-    try:
-        provenance = Record(folder).provenance
-    except InputError:  # the settings may name the data all the same
-        provenance = {}
     before = recorded_sources(provenance, settings)["train"]
     if instead is not None:
-        return read(**as_before(instead, before))
-    return read(**(before or {"source": settings["data"]}))
+        return read_recorded(as_before(instead, before))
+    return read_recorded(before or {"source": settings["data"]})
 
 
 def rows_of(numbers: Whole, index: Whole) -> Whole | None:

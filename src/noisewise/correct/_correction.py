@@ -144,9 +144,9 @@ class Correction:
         try:
             given = np.array([numbers[row["given_label"]] for row in rows])
             labels = np.array([numbers[row["label"] or row["given_label"]] for row in rows])
-            index = np.array([int(row["index"]) for row in rows])
+            index = np.array([int(row["index"]) for row in rows], dtype=np.int64)
             share = np.array([float(row["share"]) for row in rows])
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise InputError(f"The file {str(path)!r} does not hold corrected labels of these classes: {error}. Write it again.") from None
         _check_rows(path, index, share, labels != given)
         kept = np.array([bool(row["label"]) for row in rows])
@@ -302,4 +302,7 @@ def _read_rows(path: Path) -> list[dict[str, str]]:
             f"The file {str(path)!r} must have the columns {', '.join(COLUMNS)} and a row for every example. "
             f"Got ({listed(map(repr, columns))})."
         )
+    for number, row in enumerate(rows, 2):
+        if None in row or None in row.values():  # a row that was cut off would leave its example out
+            raise InputError(f"Line {number} of {str(path)!r} must have {len(COLUMNS)} cells. Write the file again.")
     return rows

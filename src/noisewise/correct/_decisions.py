@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from noisewise.audit._table import from_cell
-from noisewise.errors import InputError
+from noisewise.errors import InputError, reason, shown
+from noisewise.runs import parse_json
 
 _WORDS = {"accept": True, "reject": False}
 
@@ -62,7 +62,7 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[int, Decision]:
         except (KeyError, ValueError, TypeError):
             raise InputError(
                 f"Entry {number} of {str(path)!r} must have an index, a whole number, and a decision, accept or reject. "
-                f"Got {str(entry)[:80]} instead."
+                f"Got {shown(entry)} instead."
             ) from None
         if example in found:
             raise InputError(f"Entry {number} of {str(path)!r} decides on example {example} again. Keep one entry for every example.")
@@ -81,9 +81,9 @@ def _whole(value: Any) -> int:
 def _entries(path: Path) -> list[Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
-        entries = json.loads(text) if path.suffix.lower() == ".json" else list(csv.DictReader(io.StringIO(text)))
+        entries = parse_json(text) if path.suffix.lower() == ".json" else list(csv.DictReader(io.StringIO(text)))
     except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"The decisions {str(path)!r} cannot be read ({error}). Give the file a review page exported.") from None
+        raise InputError(f"The decisions {str(path)!r} cannot be read ({reason(error)}). Give the file a review page exported.") from None
     if not isinstance(entries, list):
         raise InputError(f"The decisions {str(path)!r} must be a list. Give the file a review page exported.")
     return entries

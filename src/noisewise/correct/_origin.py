@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from noisewise.correct._policies import policies
 from noisewise.data import Dataset
 from noisewise.dynamics import Dynamics, Record
 from noisewise.errors import InputError
+from noisewise.runs import exists, inside, read_array, read_correction, regular_file
 from noisewise.train._folder import RunFolder
 
 FILE, LABELS, FIRST = "correction.json", "labels/corrected.csv", "labels/first.npy"
@@ -117,39 +118,27 @@ class Origin:
         """
         rows = rows_of(numbers_of(again), correction.index)
         assert rows is not None
-        correction.write(Path(again.folder) / LABELS)
+        correction.write(inside(again.folder, LABELS))
         RunFolder(again.folder).write_array(FIRST, first[rows])
         RunFolder(again.folder).write_json(FILE, asdict(self))
 
 
 def read_origin(folder: Path) -> Origin | None:
     """Where a run came from; None for one that was not trained on corrected labels."""
-    if not (folder / FILE).exists():
+    if not exists(folder, FILE):
         return None
-    written = RunFolder(folder).read_json(FILE)
-    try:
-        before = written["before"]
-        return Origin(
-            folder=str(written["folder"]),
-            settings={"data": written["settings"]["data"], **written["settings"]},
-            otherwise=dict(written["otherwise"]),
-            source=dict(written.get("source", {})),
-            steps=tuple(map(str, written["steps"])),
-            policy=str(written["policy"]),
-            changes={kind: int(written["changes"][kind]) for kind in _DONE if kind in written["changes"]},
-            labels=str(written["labels"]),
-            before=Before(
-                labels=str(before["labels"]),
-                examples=int(before["examples"]),
-                wrong=None if before["wrong"] is None else int(before["wrong"]),
-                final=None if before["final"] is None else float(before["final"]),
-                best=None if before["best"] is None else float(before["best"]),
-            ),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"The file {str(folder / FILE)!r} does not say where the run came from: {error!r}. Copy the run folder again."
-        ) from None
+    written = read_correction(folder, FILE)
+    return Origin(
+        folder=written["folder"],
+        settings=written["settings"],
+        otherwise=written["otherwise"],
+        source=written.get("source", {}),
+        steps=tuple(written["steps"]),
+        policy=written["policy"],
+        changes={kind: written["changes"][kind] for kind in _DONE if kind in written["changes"]},
+        labels=written["labels"],
+        before=Before(**{field.name: written["before"][field.name] for field in fields(Before)}),
+    )
 
 
 def as_compared(run: Dynamics) -> Dynamics:
@@ -170,7 +159,7 @@ def read_changes(folder: Path, origin: Origin, classes: Collection[str]) -> Corr
         origin: where it came from.
         classes: the name of every class, in order.
     """
-    correction = Correction.read(folder / LABELS, classes)
+    correction = Correction.read(regular_file(folder, LABELS), classes)
     if (digest(correction.given), digest(correction.labels[correction.kept])) != (origin.before.labels, origin.labels):
         raise InputError(
             f"The file {str(folder / LABELS)!r} does not list the changes the run was trained with. Copy the run folder again."
@@ -180,13 +169,14 @@ def read_changes(folder: Path, origin: Origin, classes: Collection[str]) -> Corr
 
 def first_labels(record: Record) -> Whole:
     """The labels that the examples of a run had before any correction."""
-    path = Path(record.folder) / FIRST
     if read_origin(Path(record.folder)) is None:
         return record.given
-    try:
-        labels: Whole = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"The file {str(path)!r} cannot be read ({error}). Copy the run folder again.") from None
+    labels = read_array(record.folder, FIRST)
+    if labels.dtype != np.int64 or labels.shape != record.given.shape:
+        raise InputError(
+            f"The file {str(Path(record.folder) / FIRST)!r} must hold int64 shaped {record.given.shape}. "
+            f"Got {labels.dtype} shaped {labels.shape}; copy the run folder again."
+        )
     return labels
 
 

@@ -8,19 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader
-
 from noisewise import losses
 from noisewise.correct._correction import Correction
 from noisewise.correct._origin import Origin, digest, examples_of, first_labels, read_origin
-from noisewise.data import read
 from noisewise.data._own import is_official
 from noisewise.errors import InputError
 from noisewise.spec import in_short
 from noisewise.train import Run, fit
 from noisewise.train._fit import Watch
 from noisewise.train._folder import RunFolder
-from noisewise.train._sources import recorded_sources, same_inputs
+from noisewise.train._sources import read_recorded, recorded_sources
 
 # The noise is in the labels already, and the share that was held out stays out.
 _OTHERWISE = {"noise": "none", "validation": 0.0, "patience": None, "keep": "last"}
@@ -65,21 +62,16 @@ def retrain(
     _check_free(target, correction)
     source = run.data if data is None else data
     examples = examples_of(run.dynamics.record, source)
-    if not isinstance(source, DataLoader) and not same_inputs(run.provenance["data"]["train"], examples):  # a loader may draw them anew
-        raise InputError(
-            f"The data {examples.name!r} are not those of the run in {str(run.path)!r}: their inputs differ. Give what it was trained on "
-            "with data=…."
-        )
     first = first_labels(run.dynamics.record)
     before, earlier = run.settings.as_json(), read_origin(run.path)
     sources = recorded_sources(run.provenance, before if earlier is None else earlier.settings)
     if test is None and sources["test"] is not None:
-        test = read(**sources["test"])
+        test = read_recorded(sources["test"])
     elif test is None and run.test is not None:
         test = run.test
     elif test is None and sources["train"] is not None and is_official(sources["train"]["source"]):
-        test = read(**{**sources["train"], "split": "test"})
-    elif test is None and "test" in run.provenance["data"]:
+        test = read_recorded({**sources["train"], "split": "test"})
+    elif test is None and "test" in run.provenance.get("data", {}):
         why = f"The run in {str(run.path)!r} does not say where its test set came from, so the new one is not tested"
         warnings.warn(f"{why}; give it with test=… or --test.", stacklevel=2)
     otherwise = {**_OTHERWISE, **({} if "loss" in settings else _without_forward(before["loss"]))}

@@ -193,7 +193,7 @@ class Dynamics:
         size of the test set is not known, as of a recorded loop.
         """
         test, trained = self.test, self._tallies["true"]
-        number = self.record.provenance["data"].get("test", {}).get("examples", 0) if test else 0
+        number = self.record.provenance.get("data", {}).get("test", {}).get("examples", 0) if test else 0
         together = (epoch for epoch in trained if epoch in test and number)
         return {epoch: (test[epoch] * number + trained[epoch].right) / (number + trained[epoch].seen) for epoch in together}
 

@@ -6,30 +6,39 @@ that a million examples over hundreds of epochs fit in any memory. This module m
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.arrays import NO_CLASS, Flags, Floats, Whole
 from noisewise.errors import InputError, must
+from noisewise.runs import (
+    FORMAT,
+    KINDS,
+    RECORDS,
+    exists,
+    list_numbered,
+    missing,
+    open_array,
+    read_array,
+    read_classes,
+    read_metrics,
+    read_provenance,
+    read_settings,
+    read_status,
+)
 
 Halves = NDArray[np.float16]
 
-FORMAT = 1
 LARGEST = float(np.finfo(np.float16).max)
 MARGINS: Floats = np.clip(np.arange(1 << 16).astype("<u2").view("<f2").astype(np.float64), -LARGEST, LARGEST)
 """All that half precision has, in which margins are stored: a function of the margin is looked up, and margins are counted."""
-
-_SOURCES = ("training", "clean")
-_KINDS = ("margins", "predictions")
 
 
 def codes(margins: NDArray[Any]) -> NDArray[np.uint16]:
@@ -76,11 +85,11 @@ class Record:
     @cached_property
     def provenance(self) -> dict[str, Any]:
         """What it was done with: versions, the noise that came out, the data."""
-        return cast(dict[str, Any], read_json(self.folder, "provenance.json"))
+        return read_provenance(self.folder)
 
     @property
     def recorded(self) -> bool:
-        """Whether it is of a loop of the user's own; a run that does not say is none."""
+        """Whether a `Recorder` wrote this run."""
         try:
             return bool(self.provenance.get("recorded"))
         except InputError:
@@ -89,12 +98,12 @@ class Record:
     @cached_property
     def status(self) -> dict[str, Any]:
         """How far the run came: state, epoch, step."""
-        return cast(dict[str, Any], read_json(self.folder, "status.json"))
+        return read_status(self.folder)
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """The name of every class."""
-        return tuple(read_json(self.folder, "classes.json", list))
+        return read_classes(self.folder)
 
     @cached_property
     def metrics(self) -> tuple[dict[str, Any], ...]:
@@ -109,7 +118,7 @@ class Record:
     @cached_property
     def true(self) -> Whole | None:
         """The labels known to be right, or None; −1 for an example that is of no class, its input replaced by the noise."""
-        return self._labels("labels/true.npy", self.given.shape, NO_CLASS) if self._path("labels/true.npy").exists() else None
+        return self._labels("labels/true.npy", self.given.shape, NO_CLASS) if exists(self.folder, "labels/true.npy") else None
 
     @cached_property
     def wrong(self) -> Flags | None:
@@ -122,15 +131,11 @@ class Record:
         Args:
             of: "training" for the record of the training steps, "clean" for that of the passes without augmentation.
         """
-        if of not in _SOURCES:
-            raise must("of", "a record", "one of " + ", ".join(map(repr, _SOURCES)), of)
-        found: dict[str, set[int]] = {kind: set() for kind in _KINDS}
-        for path in self._path(f"record/{of}").glob("*.npy"):
-            match = re.fullmatch(r"(margins|predictions)-(\d+)\.npy", path.name)
-            if match is not None:
-                found[match[1]].add(int(match[2]))
+        if of not in RECORDS:
+            raise must("of", "a record", "one of " + ", ".join(map(repr, RECORDS)), of)
+        found = {kind: set(list_numbered(self.folder, f"record/{of}", f"{kind}-", ".npy")) for kind in KINDS}
         whole = found["margins"] & found["predictions"]
-        for kind, other in (_KINDS, _KINDS[::-1]):
+        for kind, other in (KINDS, KINDS[::-1]):
             alone = {epoch for epoch in found[kind] - whole if epoch < max(whole, default=0)}  # the last one may be being written
             if alone:
                 raise missing(self.folder, _file(other, min(alone), of))
@@ -147,7 +152,7 @@ class Record:
     def stream(self, of: str = "training", epochs: Sequence[int] | None = None) -> Iterator[Epoch]:
         """Every epoch in turn, or some; drop one before taking the next, and memory stays that of one."""
         for epoch in self.epochs(of) if epochs is None else [self._known(epoch, of) for epoch in epochs]:
-            yield Epoch(epoch, *(self._read(kind, epoch, of) for kind in _KINDS))
+            yield Epoch(epoch, *(self._read(kind, epoch, of) for kind in KINDS))
 
     def class_accuracies(self, epoch: int, of: str = "test") -> Floats | None:
         """The accuracy on every class at an evaluation, NaN for a class without examples; None where the run does not have it.
@@ -157,10 +162,22 @@ class Record:
             of: "test" or "validation".
         """
         name = f"record/{of}/accuracies-{epoch:05d}.npy"
-        return self._array(name, np.float64, (len(self.classes),)) if self._path(name).is_file() else None
+        if not exists(self.folder, name):
+            return None
+        return self._checked(name, read_array(self.folder, name), np.float64, (len(self.classes),))
 
     def _read(self, kind: str, epoch: int, of: str) -> NDArray[Any]:
-        return self._array(_file(kind, epoch, of), np.float16 if kind == "margins" else np.integer, self.given.shape)
+        name = _file(kind, epoch, of)
+        values = self._checked(name, open_array(self.folder, name), np.float16 if kind == "margins" else np.integer, self.given.shape)
+        if kind == "predictions" and name not in self._in_range:
+            self._check_range(name, values, NO_CLASS)
+            self._in_range.add(name)
+        return values
+
+    @cached_property
+    def _in_range(self) -> set[str]:
+        """The files of predictions that were checked: they are opened once for every block of examples."""
+        return set()
 
     def _known(self, epoch: int, of: str) -> int:
         """The epoch, if it is there; only where its own files are not is the whole record listed, to say what is."""
@@ -173,24 +190,26 @@ class Record:
         return epoch
 
     def _holds(self, epoch: int, of: str) -> bool:
-        named = of in _SOURCES and isinstance(epoch, int | np.integer)
-        return named and all(self._path(_file(kind, epoch, of)).is_file() for kind in _KINDS)
+        named = of in RECORDS and isinstance(epoch, int | np.integer)
+        return named and all(self._path(_file(kind, epoch, of)).is_file() for kind in KINDS)
 
     def _labels(self, name: str, shape: tuple[int, ...] | None, least: int) -> Whole:
-        labels = self._array(name, np.int64, shape)
+        labels = self._checked(name, read_array(self.folder, name), np.int64, shape)
+        self._check_range(name, labels, least)
+        return labels
+
+    def _check_range(self, name: str, labels: NDArray[Any], least: int) -> None:
         if labels.ndim != 1 or not len(labels) or labels.min() < least or labels.max() >= len(self.classes):
             raise InputError(
                 f"The file {str(self._path(name))!r} must hold labels from {least} to {len(self.classes) - 1} in one row. "
                 f"Got shape {labels.shape}{f', {labels.min()} to {labels.max()}' if labels.size else ''} instead."
             )
-        return labels
 
-    def _array(self, name: str, kind: Any, shape: tuple[int, ...] | None) -> NDArray[Any]:
-        path, array = self._path(name), open_array(self.folder, name)
+    def _checked(self, name: str, array: NDArray[Any], kind: Any, shape: tuple[int, ...] | None) -> NDArray[Any]:
         if not np.issubdtype(array.dtype, kind) or (shape is not None and array.shape != shape):
             wanted = "whole numbers" if kind is np.integer else kind.__name__
             raise InputError(
-                f"The file {str(path)!r} must hold {wanted} shaped {'(N,)' if shape is None else shape}. "
+                f"The file {str(self._path(name))!r} must hold {wanted} shaped {'(N,)' if shape is None else shape}. "
                 f"Got {array.dtype} shaped {array.shape} instead."
             )
         return array
@@ -198,66 +217,3 @@ class Record:
 
 def _file(kind: str, epoch: int, of: str) -> str:
     return f"record/{of}/{kind}-{epoch:05d}.npy"
-
-
-def read_settings(folder: str | PathLike[str]) -> dict[str, Any]:
-    """What a run was asked to do; a folder that does not say holds no run."""
-    if not (Path(folder) / "settings.json").is_file():
-        raise InputError(f"There is no run in {str(folder)!r}: it holds no settings.json. Give the folder of a run.")
-    return cast(dict[str, Any], read_json(folder, "settings.json"))
-
-
-def read_json(folder: str | PathLike[str], name: str, kind: type[Any] = dict, needs: Sequence[str] = ()) -> Any:
-    """What a JSON file of a run folder holds.
-
-    Args:
-        folder: of the run.
-        name: of the file.
-        kind: what it must hold.
-        needs: the keys that must be there.
-    """
-    path = Path(folder) / name
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise missing(folder, name) from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"The file {str(path)!r} cannot be read as JSON: {error}. Copy the run folder again.") from None
-    if not isinstance(content, kind):
-        raise InputError(f"The file {str(path)!r} must hold a JSON {kind.__name__}. Got {type(content).__name__} instead.")
-    for key in needs:
-        if key not in content:
-            raise InputError(f"The file {str(path)!r} does not say {key!r}. Copy the run folder again.")
-    return content
-
-
-def read_metrics(folder: str | PathLike[str]) -> tuple[dict[str, Any], ...]:
-    """One entry per finished epoch of a run, in order; none before the first epoch is finished."""
-    path = Path(folder) / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-    found: dict[int, dict[str, Any]] = {}
-    for number, line in enumerate(lines, 1):
-        try:
-            entry = json.loads(line)
-            found[int(entry["epoch"])] = entry
-        except (ValueError, TypeError, KeyError):
-            raise InputError(
-                f"Line {number} of {str(path)!r} is not the metrics of an epoch: {line[:60]!r}. Mend or remove the line."
-            ) from None
-    return tuple(found[epoch] for epoch in sorted(found))
-
-
-def open_array(folder: str | PathLike[str], name: str) -> NDArray[Any]:
-    """An array of a run folder, which is read where it is looked at; one that is not there or was cut off is refused."""
-    path = Path(folder) / name
-    try:
-        return np.lib.format.open_memmap(path, mode="r").view(np.ndarray)
-    except FileNotFoundError:
-        raise missing(folder, name) from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"The file {str(path)!r} is not a whole .npy file ({error}). Copy the run folder again.") from None
-
-
-def missing(folder: str | PathLike[str], name: str) -> InputError:
-    """The sentence for a file that a run folder lacks."""
-    return InputError(f"The run in {str(folder)!r} has no {name}. Copy the run folder again, or train it again.")

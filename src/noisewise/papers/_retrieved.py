@@ -13,6 +13,7 @@ import torch
 from noisewise.data import ImageFiles, files
 from noisewise.errors import InputError
 from noisewise.retrieval import retrieve
+from noisewise.runs import exists, read_shares
 from noisewise.train import Run
 from noisewise.train._folder import RunFolder
 
@@ -37,7 +38,7 @@ def measure(run: Run, size: int | None, quick: bool) -> None:
         size: what images are resized to, as they were for training.
         quick: only try that it works: one frame of a few tracklets.
     """
-    if (run.path / _FILE).exists():
+    if exists(run.path, _FILE):
         return
     test = _tested(run.settings.data)
     if quick:
@@ -48,7 +49,7 @@ def measure(run: Run, size: int | None, quick: bool) -> None:
 
 def numbers(run: Path) -> dict[str, float | None]:
     """What was measured of a run, as shares; nothing where nothing was."""
-    return dict(RunFolder(run).read_json(_FILE)) if (run / _FILE).exists() else {}
+    return read_shares(run, _FILE) if exists(run, _FILE) else {}
 
 
 def _tested(data: str) -> ImageFiles:

@@ -71,7 +71,7 @@ def _examples(run: Reading, data: Any, worst: NDArray[Any]) -> tuple[Dataset | N
     """The examples themselves, or why they cannot be shown."""
     try:
         return examples_of(run.dynamics.record, data, places=worst), None
-    except (OSError, LookupError, TypeError, ValueError) as error:
+    except Exception as error:  # the data may be anything by now, and must not cost the page
         why = str(error) if isinstance(error, InputError) else repr(error)
     return None, f"The examples themselves are not shown: {why}"
 

@@ -56,8 +56,8 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell 
         tell(f"reading run {place} of {len(folders)}")
         try:
             runs.append(_read(folder))
-        except (InputError, OSError, TypeError) as error:
-            broken.append({"folder": str(folder), "reason": str(error)})
+        except Exception as error:  # one damaged run must not cost the page
+            broken.append({"folder": str(folder), "reason": str(error) if isinstance(error, InputError) else repr(error)})
     tasks: dict[tuple[str, str, str], list[Reading]] = {}
     for run, number in zip(runs, namesakes([run.dynamics for run in runs]), strict=True):
         run.namesake = number

@@ -198,7 +198,7 @@ class Reading:
             return read()
         except InputError as error:
             self.note(str(error))
-        except (OSError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except Exception as error:  # one damaged run must not cost the page
             self.note(f"Part of it cannot be read, perhaps because another version of noisewise wrote it: {error!r}.")
         return None
 

@@ -29,6 +29,7 @@ from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, o
 from noisewise.dynamics import class_accuracies, underfitting
 from noisewise.dynamics._classes import unlearned_sentence
 from noisewise.errors import InputError, must
+from noisewise.runs import CALIBRATION
 from noisewise.spec import in_short, name_of
 from noisewise.train._folder import RunFolder, ending, in_a_name
 from noisewise.train._given import mark_trained, told_of, warn_of_another_start, was_trained
@@ -38,7 +39,7 @@ from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._predictor import EVALUATION_BATCH
 from noisewise.train._processes import answered, joined, speaks_for_all, wait_for_all
 from noisewise.train._rehearsal import check_scores, check_training, lay_channels_last, scored
-from noisewise.train._run import CALIBRATION, Run, fill, is_all_ours, is_ours, settings_of
+from noisewise.train._run import Run, fill, is_all_ours, is_ours, recorded_scale, settings_of
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, check_apart, gather, provenance
@@ -192,7 +193,7 @@ def check_settings(folder: RunFolder, settings: Settings) -> None:
 def _same(folder: RunFolder, settings: Settings, origin: dict[str, Any]) -> None:
     """Refuse to go on in a folder that holds another run."""
     check_settings(folder, settings)
-    before = folder.read_json("provenance.json", needs=("data",))
+    before = folder.provenance(needs=("data",))
     other = _differing(before["data"], origin["data"])
     if other:
         what = "the same examples with other names or true labels" if other <= {"names", "truth"} else "other data of the same name"
@@ -292,8 +293,8 @@ class _Training:
 
     def _scale(self, data: Dataset) -> Normalise:
         """What inputs are brought to mean 0 and variance 1 with: in a run that goes on, what it began with."""
-        told = self.folder.read_json("provenance.json").get("normalise") if self.folder.exists() else None
-        return _scale_of(data) if told is None else augmentations.get(told)  # type: ignore[return-value]
+        before = recorded_scale(self.folder) if self.folder.exists() else None
+        return _scale_of(data) if before is None else before
 
     def _open(self) -> None:
         if self.folder.exists():
@@ -405,7 +406,7 @@ class _Training:
         """Whether the model is there that was best by a checkpoint, where it may have to be brought back."""
         if self.settings.keep == "best" and notes["best"] is not None:
             try:
-                self.folder.read_best(notes["best_epoch"])
+                self.folder.read_best(notes.get("best_epoch", 0))
             except InputError:  # a damaged one: training goes on from an earlier checkpoint
                 return False
         return True

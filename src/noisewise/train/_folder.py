@@ -36,9 +36,23 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from noisewise.data import Dataset
-from noisewise.dynamics._record import FORMAT, missing, open_array, read_json, read_metrics
 from noisewise.errors import InputError
 from noisewise.output import PART, sync_folders, written_whole
+from noisewise.runs import (
+    EVALUATED,
+    FORMAT,
+    KINDS,
+    RECORDS,
+    check_checkpoint,
+    exists,
+    inside,
+    list_numbered,
+    open_array,
+    read_metrics,
+    read_provenance,
+    read_status,
+    read_tensors,
+)
 from noisewise.signals import Stopped
 from noisewise.spec import in_short
 
@@ -97,7 +111,7 @@ class RunFolder:
         with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context((self.path / ".lock").open("ab"))
+                file = stack.enter_context(inside(self.path, ".lock").open("ab"))
                 alone = stack.enter_context(_locked(file))
             except BlockingIOError:
                 raise InputError(
@@ -106,8 +120,9 @@ class RunFolder:
             except OSError as error:
                 raise InputError(f"The run folder {str(self.path)!r} cannot be written ({error.strerror}). Give another folder.") from None
             if alone:
-                for left in self.path.rglob(f".*{PART}"):  # by one that was killed
-                    left.unlink(missing_ok=True)
+                for left in self.path.rglob(f".*{PART}"):  # by one that was killed; links to folders are not followed
+                    with suppress(OSError):
+                        left.unlink()
             yield
 
     def exists(self) -> bool:
@@ -115,8 +130,8 @@ class RunFolder:
 
     def damaged(self) -> bool:
         """Whether there is something that only a run leaves, and yet no settings."""
-        left = ("labels/given.npy", "record/training", "checkpoints/epoch-*.safetensors")
-        return not self.exists() and (self._begun() or any(any(self.path.glob(name)) for name in left))
+        left = exists(self.path, "labels/given.npy") or exists(self.path, "record/training") or bool(self._checkpoints())
+        return not self.exists() and (self._begun() or left)
 
     def check_free(self) -> None:
         """Refuse a folder that holds something other than a run, or than what a start that was cut short left of one."""
@@ -132,13 +147,17 @@ class RunFolder:
     def _begun(self) -> bool:
         """Whether the first file that a start writes is there."""
         with suppress(InputError):
-            return bool(self.read_json(_FIRST, needs=("noisewise",)))
+            return "noisewise" in self.provenance()
         return False
 
     def _clear_start(self) -> None:
         """Remove what a start that was cut short left, but for the first file: while there is anything, it says whose that is."""
         for name in _START[1:]:
-            (self.path / name).unlink(missing_ok=True)
+            self.remove(name)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        inside(self.path, name).unlink(missing_ok=True)
 
     def check_whole(self, epoch: int, clean: Iterable[int]) -> None:
         """Refuse a run that lacks something of its epochs.
@@ -155,18 +174,18 @@ class RunFolder:
                     "Copy the run folder again, or give another."
                 )
         open_array(self.path, "labels/given.npy")
-        for of, numbers in (("training", range(1, epoch + 1)), ("clean", clean)):
-            for name in (f"record/{of}/{kind}-{number:05d}.npy" for number in numbers for kind in ("margins", "predictions")):
+        for of, numbers in zip(RECORDS, (range(1, epoch + 1), clean), strict=True):
+            for name in (f"record/{of}/{kind}-{number:05d}.npy" for number in numbers for kind in KINDS):
                 open_array(self.path, name)
 
     def write_json(self, name: str, content: Any) -> None:
         self._write(name, (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
-    def read_json(self, name: str, kind: type[Any] = dict, needs: Sequence[str] = ()) -> Any:
-        return read_json(self.path, name, kind, needs)
+    def provenance(self, needs: Sequence[str] = ()) -> dict[str, Any]:
+        return read_provenance(self.path, needs)
 
     def status(self) -> dict[str, Any]:
-        return dict(self.read_json("status.json", needs=("state", "epoch", "step")))
+        return read_status(self.path, needs=("state", "epoch", "step"))
 
     def write_array(self, name: str, values: NDArray[Any]) -> None:
         buffer = io.BytesIO()
@@ -175,7 +194,7 @@ class RunFolder:
 
     def add_metrics(self, line: Mapping[str, Any]) -> None:
         """Write down one more epoch; those before it are copied as they are, because there may be thousands."""
-        path = self.path / _METRICS
+        path = inside(self.path, _METRICS)
         before = path.read_bytes() if path.exists() else b""
         if before and not before.endswith(b"\n"):  # an editor may have taken it away
             before += b"\n"
@@ -219,22 +238,11 @@ class RunFolder:
         self._write(name, save(_apart(tensors), {"noisewise": json.dumps(notes)}))
 
     def read_tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        from safetensors import safe_open
-
-        if not (self.path / name).exists():
-            raise missing(self.path, name)
-        try:
-            with safe_open(self.path / name, framework="pt") as file:
-                notes = json.loads(file.metadata()["noisewise"])
-                return {key: file.get_tensor(key) for key in file.keys()}, notes  # noqa: SIM118  (not a mapping)
-        except Exception as error:  # a damaged file has the reader's own errors
-            raise InputError(
-                f"The file {str(self.path / name)!r} cannot be read ({error}). Copy the run folder again, or train it again."
-            ) from error
+        return read_tensors(self.path, name)
 
     def write_checkpoint(self, epoch: int, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
         self.write_tensors(f"checkpoints/epoch-{epoch:05d}.safetensors", tensors, notes)
-        for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
+        for old in list(self._checkpoints().values())[:-KEPT_CHECKPOINTS]:
             old.unlink()
         self._prune_bests()
 
@@ -248,35 +256,40 @@ class RunFolder:
         return self.read_tensors(_best(epoch))[0]
 
     def _prune_bests(self) -> None:
-        """Remove the best models that nobody needs: training goes on from a checkpoint with the one that was best by then."""
+        """Remove the best models that are no longer needed: resuming from a checkpoint needs the one that was best by then."""
         bests = self._bests()
-        by_then = ([best for best in bests if _epoch(best) <= _epoch(checkpoint)][-1:] for checkpoint in self._checkpoints())
-        for old in set(bests) - {*bests[-1:], *itertools.chain(*by_then)}:
-            old.unlink()
+        by_then = ([best for best in bests if best <= checkpoint][-1:] for checkpoint in self._checkpoints())
+        for old in bests.keys() - {*list(bests)[-1:], *itertools.chain(*by_then)}:
+            bests[old].unlink()
 
     def checkpoints(self) -> Iterator[tuple[dict[str, Tensor], dict[str, Any]]]:
         """The checkpoints that can be read, the newest first."""
-        for path in reversed(self._checkpoints()):
+        for epoch, path in reversed(self._checkpoints().items()):
             try:
-                yield self.read_tensors(f"checkpoints/{path.name}")
+                tensors, notes = self.read_tensors(f"checkpoints/{path.name}")
+                check_checkpoint(repr(str(path)), notes, epoch)
             except InputError:  # a damaged one; the one before it will do
                 continue
+            yield tensors, notes
 
-    def _checkpoints(self) -> list[Path]:
-        return sorted((self.path / "checkpoints").glob("epoch-*.safetensors"), key=_epoch)
+    def _checkpoints(self) -> dict[int, Path]:
+        return list_numbered(self.path, "checkpoints", "epoch-", ".safetensors")
 
-    def _bests(self) -> list[Path]:
-        return sorted((self.path / "checkpoints").glob("best-*.safetensors"), key=_epoch)
+    def _bests(self) -> dict[int, Path]:
+        return list_numbered(self.path, "checkpoints", "best-", ".safetensors")
 
     def forget_after(self, epoch: int) -> None:
-        """Remove what was written after an epoch: training goes on from there."""
+        """Remove what was written after an epoch: training resumes there."""
         self._write(_METRICS, b"".join(_as_line(line) for line in self.metrics() if line["epoch"] <= epoch))
-        for path in [*(self.path / "record").glob("*/*-*.npy"), *self._bests()]:
-            if _epoch(path) > epoch:
-                path.unlink()
+        recorded = [list_numbered(self.path, f"record/{of}", f"{kind}-", ".npy") for of in RECORDS for kind in KINDS]
+        by_class = [list_numbered(self.path, f"record/{of}", "accuracies-", ".npy") for of in EVALUATED]
+        for files in (*recorded, *by_class, self._bests()):
+            for number, path in files.items():
+                if number > epoch:
+                    path.unlink()
 
     def _write(self, name: str, content: bytes) -> None:
-        path = self.path / name
+        path = inside(self.path, name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with written_whole(path, sweep=False, later=self._unsynced) as part:  # `held` has swept
@@ -370,7 +383,3 @@ def _as_line(line: Mapping[str, Any]) -> bytes:
 def _is_part(name: str) -> bool:
     last = name.rpartition("/")[2]
     return last.startswith(".") and last.endswith(PART)
-
-
-def _epoch(path: Path) -> int:
-    return int(path.stem.rpartition("-")[2])

@@ -87,7 +87,7 @@ def warn_of_another_start(folder: RunFolder, model: nn.Module, start: str | None
     """
     if not speaks_for_all():
         return
-    began = folder.read_json("provenance.json").get("start")  # older runs do not say
+    began = folder.provenance().get("start")  # older runs do not say
     if None in (began, start) or began == start or was_trained(model, folder):
         return
     if folder.status()["state"] == "finished" and _digest(folder.read_tensors("model.safetensors")[0]) == start:

@@ -24,6 +24,7 @@ from noisewise.errors import InputError, must
 from noisewise.kernels import Pass, loss_and_gradient
 from noisewise.losses import Loss
 from noisewise.losses._normalising import by_itself
+from noisewise.runs import read_settings
 from noisewise.spec import whole
 from noisewise.train._folder import RunFolder, ending
 from noisewise.train._run import Run, is_ours
@@ -136,8 +137,8 @@ class Recorder:
 
     def _go_on(self, after: int, data: dict[str, Any]) -> None:
         """Take up the record in the folder after some epoch of it."""
-        path, told = str(self._folder.path), self._folder.read_json("provenance.json")
-        held = self._folder.read_json("settings.json")
+        path, told = str(self._folder.path), self._folder.provenance()
+        held = read_settings(self._folder.path)
         other = any(held.get(name) != getattr(self._settings, name) for name in ("data", "model", "loss"))
         if other or not told.get("recorded") or told.get("data") != data:
             raise InputError(f"The folder {path!r} holds no record of these labels with {self._loss!r}. Give another folder.")
@@ -145,7 +146,7 @@ class Recorder:
         if after and after not in lines:
             raise InputError(f"The record in {path!r} has {len(lines)} epochs, and cannot go on after {after}. Say after={len(lines)}.")
         self._folder.forget_after(after)
-        (self._folder.path / "model.safetensors").unlink(missing_ok=True)
+        self._folder.remove("model.safetensors")
         self._epoch, self._step = after, lines[after]["step"] if after else 0
         self._settings = replace(self._settings, epochs=max(1, after))
         self._folder.write_settings(self._settings.as_json())

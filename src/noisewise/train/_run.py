@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -11,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from noisewise.dynamics._record import FORMAT, read_settings
-from noisewise.errors import InputError, listed, must
+from noisewise.data import Normalise, augmentations
+from noisewise.errors import InputError, listed, must, shown
 from noisewise.models import Classifier
 from noisewise.models._undrawn import filled
+from noisewise.runs import FORMAT, read_classes, read_settings, read_temperature
 from noisewise.spec import in_short
 from noisewise.train._folder import RunFolder
 from noisewise.train._predictor import Predictor
@@ -23,8 +23,6 @@ from noisewise.train._settings import Settings
 if TYPE_CHECKING:
     from noisewise.audit import Audit
     from noisewise.dynamics import Dynamics
-
-CALIBRATION = "calibration.json"
 
 
 class Run:
@@ -63,11 +61,11 @@ class Run:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        return dict(self._folder.read_json("provenance.json"))
+        return self._folder.provenance()
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return tuple(self._folder.read_json("classes.json", list))
+        return read_classes(self.path)
 
     @property
     def dynamics(self) -> Dynamics:
@@ -84,12 +82,7 @@ class Run:
     @property
     def temperature(self) -> float:
         """What scores are divided by before they become probabilities: found on the validation share, 1 in a run without one."""
-        if not (self.path / CALIBRATION).exists():
-            return 1.0
-        found = self._folder.read_json(CALIBRATION, needs=("temperature",))["temperature"]
-        if not isinstance(found, int | float) or not 0 < found < math.inf:
-            raise InputError(f"The file {str(self.path / CALIBRATION)!r} must hold a temperature above 0. Got {found!r}; copy it again.")
-        return float(found)
+        return read_temperature(self.path)
 
     def find_label_issues(self, *, score: str = "combined") -> Audit:
         """Find out which labels look wrong, from the record the run left.
@@ -129,7 +122,7 @@ class Run:
         tensors, notes = self._folder.read_tensors("model.safetensors")
         if into is None:
             try:
-                return filled(notes["model"], tensors).eval()
+                return filled(str(notes.get("model")), tensors).eval()
             except (InputError, RuntimeError):  # the name of a module may be that of a model of ours
                 raise InputError(
                     f"The run in {str(self.path)!r} has a model of your own. Give one with the same layers as into=…."
@@ -167,7 +160,8 @@ class Run:
         Args:
             into: see `model`.
         """
-        origin = self._folder.read_json("provenance.json", needs=("normalise",))
+        origin = self._folder.provenance(needs=("normalise",))
+        recorded_scale(self._folder)  # refuses what is no scale
         kind = None if origin.get("recorded") else origin.get("type", "")
         words, features = f"run in {str(self.path)!r}", origin.get("features")  # older runs do not say
         return Predictor(self.model(into), origin["normalise"], origin.get("shape"), kind, words, features, self.temperature)
@@ -194,6 +188,18 @@ def settings_of(folder: RunFolder) -> Settings:
     if wrong:
         raise InputError(f"The run in {str(folder.path)!r} {wrong[0]}. Read it with the version of noisewise that wrote it.")
     return Settings(**written)
+
+
+def recorded_scale(folder: RunFolder) -> Normalise | None:
+    """What scaled the inputs of a run; None where nothing did."""
+    spec = folder.provenance().get("normalise")
+    scale = None if spec is None else augmentations.get(spec)
+    if scale is not None and not isinstance(scale, Normalise):
+        raise InputError(
+            f"The file {str(folder.path / 'provenance.json')!r} must say how to normalise inputs. "
+            f"Got {shown(spec)}; copy the run folder again."
+        )
+    return scale
 
 
 def fill(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], words: str, folder: RunFolder) -> None:

@@ -22,7 +22,7 @@ from noisewise.data._arrays import like_those
 from noisewise.data._official import Official
 from noisewise.data._own import is_official
 from noisewise.data._table import is_table
-from noisewise.errors import InputError, listed, must
+from noisewise.errors import InputError, listed, must, reason
 from noisewise.noise import Corruption
 from noisewise.spec import readable
 from noisewise.train._git import head_commit
@@ -217,35 +217,56 @@ def recorded_sources(provenance: Mapping[str, Any], settings: Mapping[str, Any])
 
 
 def _checksums(data: Dataset) -> dict[str, Any]:
-    """What tells a data set from others; images that stay on disk are told by their paths and the sizes of their files."""
-    if isinstance(data, Stream):
-        inputs = {"inputs": digest_of(data.paths), "sizes": digest_of(map(_size, data.paths))}
-    else:
-        inputs = {"inputs": digest(data.inputs)}
+    """What identifies a data set."""
     return {
         "name": data.name,
         "examples": len(data),
-        **inputs,
+        **_input_digests(data),
         "labels": digest(data.labels),
         "truth": None if data.true_labels is None else digest(data.true_labels),
         "names": digest_of([*data.classes, "", *(data.ids or ())]),
     }
 
 
-def same_inputs(recorded: Mapping[str, Any], data: Dataset) -> bool:
-    """Whether data have the inputs that a run wrote down, as far as that can be told.
+def _input_digests(data: Dataset, rows: Tensor | None = None) -> dict[str, str]:
+    """What identifies the inputs of a data set; images that stay on disk are known by their paths and the sizes of their files."""
+    if not isinstance(data, Stream):
+        return {"inputs": digest(data.inputs, rows)}
+    paths = data.paths if rows is None else [data.paths[row] for row in rows.tolist()]
+    return {"inputs": digest_of(paths), "sizes": digest_of(map(_size, paths))}
 
-    Images that stay on disk may lie elsewhere now, and be in memory then.
+
+def may_have_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | None = None) -> bool:
+    """Whether data that the user gave may have the inputs of a run.
+
+    Images on disk may have moved since, and may have been in memory then; a run of a `Recorder` says nothing of its inputs.
 
     Args:
-        recorded: what the run's provenance says of them. A recorded loop says nothing of its inputs.
-        data: the same examples in the same order.
+        recorded: what the run's provenance says of its training set.
+        data: a data set.
+        rows: the positions in it of the examples of the run, in order; by default all.
     """
-    now = _checksums(data)
+    now = _input_digests(data, rows)
     if ("sizes" in recorded) != ("sizes" in now):
         return True
-    told = "sizes" if "sizes" in now else "inputs"
-    return bool(recorded.get(told, now[told]) == now[told])
+    name = "sizes" if "sizes" in now else "inputs"
+    return bool(recorded.get(name, now[name]) == now[name])
+
+
+def has_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | None = None) -> bool:
+    """Whether data have exactly the inputs that a run recorded; see `may_have_inputs` for the arguments."""
+    now = _input_digests(data, rows)
+    return now == {name: recorded[name] for name in ("inputs", "sizes") if name in recorded}
+
+
+def read_recorded(source: Mapping[str, Any]) -> Dataset:
+    """Read a data set with the arguments that a run recorded."""
+    try:
+        return read(**source)
+    except TypeError as error:
+        raise InputError(
+            f"The provenance.json of the run has wrong options for reading its data ({reason(error)}). Copy the run folder again."
+        ) from None
 
 
 def digest_of(lines: Iterable[str]) -> str:
@@ -260,18 +281,20 @@ def _size(path: str) -> str:
         return "missing"  # which is said where it is read
 
 
-def digest(values: Tensor) -> str:
-    """What tells a tensor from others; it is gone through in parts, because it may fill the memory."""
-    found = hashlib.sha256(f"{values.dtype} {tuple(values.shape)}".encode())
-    for part in _parts(values.detach().view(1) if values.dim() == 0 else values.detach()):
+def digest(values: Tensor, rows: Tensor | None = None) -> str:
+    """What identifies a tensor, or some of its rows; it is read in parts, because it may fill the memory."""
+    shape = tuple(values.shape) if rows is None else (len(rows), *values.shape[1:])
+    found = hashlib.sha256(f"{values.dtype} {shape}".encode())
+    for part in _parts(values.detach().view(1) if values.dim() == 0 else values.detach(), rows):
         found.update(part.resolve_conj().resolve_neg().contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 
-def _parts(values: Tensor) -> Iterator[Tensor]:
-    rows = max(1, 2**24 // max(1, values[:1].numel() * values.element_size()))
-    for start in range(0, len(values), rows):
-        yield values[start : start + rows]
+def _parts(values: Tensor, rows: Tensor | None) -> Iterator[Tensor]:
+    size = max(1, 2**24 // max(1, values[:1].numel() * values.element_size()))
+    for start in range(0, len(values if rows is None else rows), size):
+        part = slice(start, start + size)
+        yield values[part if rows is None else rows[part]]
 
 
 def _git() -> dict[str, Any] | None:
