@@ -224,7 +224,7 @@ def test_it_compiles_to_machine_code():
     script = """
         import torch
         from registry import batch, build
-        for spec in ("ce", "imae(T=8)", "0.3*nce + 0.7*mae"):
+        for spec in ("imae(T=8)",):  # each takes ten seconds; how all others trace is tested above
             loss, (scores, target) = build(spec), batch(dtype=torch.float32)
             results = []
             for call in (loss, torch.compile(loss, fullgraph=True)):

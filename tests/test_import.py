@@ -34,7 +34,7 @@ for argument in ("--help", "losses"):
     try:
         app([argument])
     except SystemExit as ended:
-        assert ended.code == 0
+        assert not ended.code
 print(json.dumps({"loaded": sorted({name.split(".")[0] for name in sys.modules})}))
 """)
     assert set(found["loaded"]) & _HEAVY <= {"typer", "rich"}  # type: ignore[call-overload]

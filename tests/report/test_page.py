@@ -531,7 +531,8 @@ def test_without_scripts_everything_but_the_charts_can_be_read(visit):
     assert page.locator("button:visible, select:visible, input:visible").count() == 0
 
 
-def test_a_hundred_runs_on_six_tasks_open_at_once(visit):
+def test_of_a_hundred_runs_on_six_tasks_only_the_charts_in_view_are_drawn(visit):
+    """How long it takes to open is measured by benchmarks/report.py."""
     facts = sample(tasks=6, losses=5, seeds=4, examples=60, frames=60)
     page = render(facts)
     assert len(facts["runs"]) >= 100 and sum(len(task["films"]) for task in facts["tasks"]) >= 100
@@ -540,5 +541,6 @@ def test_a_hundred_runs_on_six_tasks_open_at_once(visit):
     opened.page.locator("#emphasis .plot:visible").scroll_into_view_if_needed()
     opened.page.locator("#emphasis .plot:visible .main-svg").first.wait_for()
     assert opened.complaints == []
-    taken = opened.page.evaluate("performance.now()") / 1000
-    assert taken < 10, "benchmarks/report.py measures how long it takes; here it must only not be another order of magnitude"
+    plots = opened.page.locator(".plot")
+    drawn = plots.evaluate_all("all => all.filter((plot) => plot.querySelector('.main-svg')).length")
+    assert drawn <= 3 and plots.count() >= 18
