@@ -12,7 +12,6 @@ from noisewise.errors import must
 from noisewise.models._base import FeatureClassifier
 from noisewise.spec import setting
 
-
 _WIDEST = 10**6  # beyond it torch cannot count the weights of a layer
 
 
