@@ -455,8 +455,8 @@ def test_a_full_disk_is_one_clear_sentence_and_keeps_the_checkpoints(tmp_path, m
     folder = tmp_path / "run"
 
     @contextlib.contextmanager
-    def fills_up(file, sweep):
-        with written_whole(file, sweep) as part:
+    def fills_up(file, **options):
+        with written_whole(file, **options) as part:
             yield Path("/dev/full") if file.parent.parent.name == "record" and "00002" in file.name else part
 
     monkeypatch.setattr(noisewise.train._folder, "written_whole", fills_up)
