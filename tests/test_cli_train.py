@@ -402,3 +402,11 @@ def test_images_that_cannot_be_read_are_told_in_a_line(tmp_path: Path) -> None:
     assert refused.exit_code == 2 and refused.stderr.endswith("leave it out; --unreadable skip leaves out all that cannot be read.\n")
     done = _train(*asked, "--unreadable", "skip")
     assert done.stderr == f"noisewise: 1 of the 5 images of {tmp_path.name} cannot be read and are left out: 'b/2.png'.\n"
+
+
+def test_labels_that_look_alike_are_one_line(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("x,label\n" + "".join(f"{number},{('Yes', 'no', 'yes')[number % 3]}\n" for number in range(12)), encoding="utf-8")
+    done = _train("--data", table, "--model", "linear", "--epochs", 1, "--device", "cpu", "-o", tmp_path / "run")
+    lines = [line for line in done.stderr.splitlines() if "look alike" in line]
+    assert len(lines) == 1 and lines[0].startswith("noisewise: The labels 'Yes' and 'yes'") and "2 classes" in lines[0]

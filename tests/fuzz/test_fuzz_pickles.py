@@ -21,7 +21,7 @@ from noisewise.data import load
 from noisewise.noise import CIFAR100_SUPERCLASSES
 
 FINE = [0, 99, 13, 41]
-CASES = 4500
+CASES = 4100
 # What a forger would put in: names, types, sizes, objects, and the ends of all ranges.
 PARTS = [
     *(b"cos\nsystem\n", b"cnumpy\ndtype\n", b"cnumpy\nndarray\n", b"cnumpy.core.multiarray\n_reconstruct\n", b"c_codecs\nencode\n"),

@@ -30,8 +30,8 @@ def read(source: Any, **options: Any) -> Dataset:
     """Read what you have.
 
     Args:
-        source: a `Dataset`; the path of a CSV or Parquet file or a pandas DataFrame (`from_table`), or the path of a folder
-            (`from_folder`); a pair of inputs and labels, or a torch TensorDataset of them (`from_arrays`); a torch DataLoader
+        source: a `Dataset`; the path of a CSV, Parquet or Excel file or a DataFrame of pandas or polars (`from_table`), or the path of a
+            folder (`from_folder`); a pair of inputs and labels, or a torch TensorDataset of them (`from_arrays`); a torch DataLoader
             (`from_loader`); `ImageFiles`; a Hugging Face data set (`from_hf`); or the name of an official data set, like
             "cifar10n(worst)" (`load`). Text that names an official data set is never taken for a path: write "./mnist".
         **options: what the reader named above takes besides.

@@ -359,7 +359,8 @@ def _texts(column: Any) -> np.ndarray:
     """A column of pyarrow that is a dictionary and numbers into it: equal texts are one object, empty cells None."""
     array = column.combine_chunks()
     texts = np.append(array.dictionary.to_numpy(zero_copy_only=False).astype(object), [None])
-    return texts[array.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)]
+    numbers: np.ndarray = array.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
+    return texts[numbers]
 
 
 def _excel(path: Path, choose: Choose) -> tuple[dict[str, Column], Needed]:
