@@ -23,6 +23,7 @@ from noisewise.report import report
 from noisewise.report._gather import gather
 from noisewise.runs import read_json, read_tensors
 from noisewise.train import Run
+from noisewise.train._folder import RunFolder
 
 ASKED = {"epochs": 3, "batch_size": 16, "device": "cpu"}
 
@@ -208,6 +209,15 @@ def test_a_file_that_may_not_be_read_says_so(finished, monkeypatch):
     monkeypatch.setattr(Path, "read_text", denied)  # the tests may run as root, who may read everything
     with pytest.raises(InputError, match=r"settings\.json' cannot be opened \(Permission denied\)"):
         read_json(finished, "settings.json")
+
+
+def test_a_good_checkpoint_that_cannot_be_opened_is_not_passed_over(stopped, monkeypatch):
+    def denied(self, *arguments, **options):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(InputError, match=r"epoch-00002\.safetensors' cannot be opened \(Permission denied\)"):
+        next(RunFolder(stopped).checkpoints())
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs to count open files")

@@ -95,27 +95,29 @@ def matching(
         raise InputError(f"The data of the run in {str(folder)!r} cannot be read: {error} {advice}") from None
     assert given.index is not None
     rows = rows_of(numbers, given.index.cpu().numpy())
-    other = None if rows is None else _difference(given, torch.from_numpy(rows), labels, provenance, data)
+    # A run from a stranger may name any file of yours as its data. What you did not name yourself must have the very inputs that the run
+    # recorded, unless it is an official data set, which everybody has. A loader may draw other inputs every time.
+    recorded = {} if isinstance(data, DataLoader) else provenance.get("data", {}).get("train", {})
+    trusted = data is not None or ("inputs" not in recorded and is_official(str((whole.source or {}).get("source"))))
+    other = None if rows is None else _difference(given, torch.from_numpy(rows), labels, recorded, trusted)
     if rows is None or other is not None:
         raise InputError(f"The data {given.name!r} are not those of the run in {str(folder)!r}: {other or 'some are missing'}. {advice}")
     return given.take(torch.from_numpy(rows if places is None else rows[places])).read_from(whole.source)
 
 
-def _difference(given: Dataset, rows: Tensor, labels: Whole, provenance: Mapping[str, Any], data: Any) -> str | None:
+def _difference(given: Dataset, rows: Tensor, labels: Whole, recorded: Mapping[str, Any], trusted: bool) -> str | None:
     """How examples differ from those of a run; None if they are the same.
 
-    The run may come from a stranger, and name any file of yours as its data. So what you did not name yourself must have the very inputs
-    that the run recorded, except for official data sets, which everybody has.
+    Args:
+        given: the data set.
+        rows: the positions of the examples in it.
+        labels: what their labels must be.
+        recorded: what the run's provenance says of its training set.
+        trusted: whether inputs that cannot be compared will do.
     """
     if not np.array_equal(given.labels.cpu()[rows].numpy(), labels):
         return "their labels differ"
-    recorded = provenance.get("data", {}).get("train", {})
-    if isinstance(data, DataLoader):  # draws them anew
-        return None
-    if data is None and not ("inputs" not in recorded and is_official(str((given.source or {}).get("source")))):
-        same = has_inputs(recorded, given, rows)
-    else:
-        same = may_have_inputs(recorded, given, rows)
+    same = may_have_inputs(recorded, given, rows) if trusted else has_inputs(recorded, given, rows)
     return None if same else "their inputs differ" if "inputs" in recorded else "the run does not record its inputs"
 
 

@@ -5,6 +5,7 @@ which values each file must hold. Both report a problem as one `InputError` that
 """
 
 from noisewise.runs._files import (
+    CannotOpenError,
     exists,
     inside,
     list_numbered,
@@ -42,6 +43,7 @@ __all__ = [
     "FORMAT",
     "KINDS",
     "RECORDS",
+    "CannotOpenError",
     "check_checkpoint",
     "check_settings",
     "exists",

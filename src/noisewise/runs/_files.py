@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 Folder = str | PathLike[str]
 
+
+class CannotOpenError(InputError):
+    """A file cannot be opened now; it may be good."""
+
+
 SMALL = 64 * 2**20
 """The largest size, in bytes, of a file that does not grow with the number of examples."""
 
@@ -243,10 +248,9 @@ def regular_file(folder: Folder, name: str, *, limit: int | None = None) -> Path
     return path
 
 
-def _cannot_open(path: Path, error: OSError) -> InputError:
-    """The error for a file that may be good, but cannot be opened now."""
+def _cannot_open(path: Path, error: OSError) -> CannotOpenError:
     advice = _ADVICE.get(error.errno or 0, "Check the disk, or copy the run folder again.")
-    return InputError(f"The file {str(path)!r} cannot be opened ({error.strerror or error}). {advice}")
+    return CannotOpenError(f"The file {str(path)!r} cannot be opened ({error.strerror or error}). {advice}")
 
 
 def _refused(constant: str) -> NoReturn:

@@ -29,7 +29,7 @@ from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, o
 from noisewise.dynamics import class_accuracies, underfitting
 from noisewise.dynamics._classes import unlearned_sentence
 from noisewise.errors import InputError, must
-from noisewise.runs import CALIBRATION
+from noisewise.runs import CALIBRATION, CannotOpenError
 from noisewise.spec import in_short, name_of
 from noisewise.train._folder import RunFolder, ending, in_a_name
 from noisewise.train._given import mark_trained, told_of, warn_of_another_start, was_trained
@@ -407,7 +407,9 @@ class _Training:
         if self.settings.keep == "best" and notes["best"] is not None:
             try:
                 self.folder.read_best(notes.get("best_epoch", 0))
-            except InputError:  # a damaged one: training goes on from an earlier checkpoint
+            except CannotOpenError:
+                raise
+            except InputError:  # a damaged one: training resumes from an earlier checkpoint
                 return False
         return True
 

@@ -43,6 +43,7 @@ from noisewise.runs import (
     FORMAT,
     KINDS,
     RECORDS,
+    CannotOpenError,
     check_checkpoint,
     exists,
     inside,
@@ -268,6 +269,8 @@ class RunFolder:
             try:
                 tensors, notes = self.read_tensors(f"checkpoints/{path.name}")
                 check_checkpoint(repr(str(path)), notes, epoch)
+            except CannotOpenError:  # a good one that is left out would cost the epochs since the one before it
+                raise
             except InputError:  # a damaged one; the one before it will do
                 continue
             yield tensors, notes
