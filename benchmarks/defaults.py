@@ -100,6 +100,8 @@ def lines_of(rows: list[dict[str, Any]], seeds: int, asked: Sequence[str]) -> It
     yield f"`{shlex.join(['python', 'benchmarks/defaults.py', *sys.argv[1:]])}`, torch {torch.__version__}, CPU."
     yield ""
     yield f"Means over {seeds} seed{'s' if seeds > 1 else ''}; symmetric noise; `RobustClassifier` with 50 epochs. Test labels are clean."
+    if len(asked) < len(TABLES):
+        yield f"{len(asked)} of the {len(TABLES)} tables were run."
     yield ""
     yield "Balanced test accuracy in percent, with the recall of the worst class in brackets:"
     yield ""
