@@ -1,11 +1,13 @@
-"""Forward and backward of every margin loss and NCE, against torch's cross-entropy and against the published formulations.
+"""Forward and backward of losses, against torch's cross-entropy and against the published formulations.
 
 All contenders of a shape take turns in one run, in a new order every round, so that whatever else the machine does hits them
 alike; what is compared is the median of CPU time. A ratio below 1 is faster than `torch.nn.functional.cross_entropy`.
 
-    python benchmarks/losses.py [--rounds 15] [--compiled] [--write]
+    python benchmarks/losses.py [--rounds 15] [--compiled] [--every-class] [--write]
 
 Memory that is given back is kept by the process: else whoever is dealt fresh pages pays for them, which can double a time.
+
+``--every-class`` measures the losses that look at every class, with one thread, instead of the losses of the margin and NCE.
 
 ``--compiled`` adds a few losses through torch.compile, which needs a C++ compiler.
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import math
 import os
 import platform
 import random
@@ -42,6 +45,7 @@ BAR = 1.0  # for 100 classes or more, in batches of LARGE scores or more
 LARGE = 100_000
 YARDSTICK = "F.cross_entropy"
 COMPILED = ("gce", "imae", "nce")
+EVERY_CLASS_SHAPES = ((1_024, 1_000), (4_096, 100), (20_000, 10), (64, 32_000))
 
 
 def _clamped(scores: Tensor) -> Tensor:
@@ -72,6 +76,37 @@ def published_nce(scores: Tensor, target: Tensor) -> Tensor:
     return (-(_one_hot(scores, target) * log_p).sum(1) / -log_p.sum(1)).mean()
 
 
+def published_mse(scores: Tensor, target: Tensor) -> Tensor:
+    return ((scores.softmax(1) - _one_hot(scores, target)) ** 2).sum(1).mean()
+
+
+def published_eps_softmax(scores: Tensor, target: Tensor) -> Tensor:
+    p = scores.softmax(1)
+    raised = (p + torch.zeros_like(p).scatter_(1, p.argmax(1, keepdim=True), 1e5)) / (1 + 1e5)
+    return F.nll_loss(raised.clamp(1e-7, 1.0).log(), target)
+
+
+def published_nfl(scores: Tensor, target: Tensor) -> Tensor:
+    log_p = scores.log_softmax(1)
+    focal = -((1 - log_p.exp()) ** 0.5) * log_p
+    return (focal.gather(1, target.unsqueeze(1)).squeeze(1) / focal.sum(1)).mean()
+
+
+def _published_negative(costs: Tensor, label: Tensor, most: float) -> Tensor:
+    return 1 - (most - (label * costs).sum(1)) / (most - costs).sum(1)
+
+
+def published_anl_ce(scores: Tensor, target: Tensor) -> Tensor:
+    negative = _published_negative(-_clamped(scores).log(), _one_hot(scores, target), -math.log(1e-7))
+    return 5 * published_nce(scores, target) + 5 * negative.mean()
+
+
+def published_anl_fl(scores: Tensor, target: Tensor) -> Tensor:
+    p = _clamped(scores)
+    negative = _published_negative(-((1 - p) ** 0.5) * p.log(), _one_hot(scores, target), -math.log(1e-7))
+    return 5 * published_nfl(scores, target) + 5 * negative.mean()
+
+
 def _published_gradient(scores: Tensor, target: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
     """A gradient made by hand from probabilities, handed to the scores through a product that has it as its derivative."""
     with torch.no_grad():
@@ -97,6 +132,14 @@ PUBLISHED: dict[str, Criterion] = {
     "nce": published_nce,
     "imae": published_imae,
     "gr": published_gr,
+}
+PUBLISHED_EVERY_CLASS: dict[str, Criterion] = {
+    "nce": published_nce,
+    "nfl": published_nfl,
+    "anl_ce": published_anl_ce,
+    "anl_fl": published_anl_fl,
+    "eps_softmax": published_eps_softmax,
+    "mse": published_mse,
 }
 
 
@@ -139,10 +182,7 @@ def table(threads: int, rounds: int, through_compiler: bool) -> tuple[list[str],
     if through_compiler:
         contenders |= {f"{name}, compiled": compiled(name) for name in COMPILED}
     columns = [measure(contenders, examples, classes, rounds) for examples, classes in SHAPES]
-    lines = ["| | " + " | ".join(f"{examples} × {classes}" for examples, classes in SHAPES) + " |", "|---" * (len(SHAPES) + 1) + "|"]
-    lines.append(f"| {YARDSTICK}, ms | " + " | ".join(f"{1000 * column[YARDSTICK]:.2f}" for column in columns) + " |")
-    for name in list(contenders)[1:]:
-        lines.append(f"| {name} | " + " | ".join(f"{column[name] / column[YARDSTICK]:.2f}" for column in columns) + " |")
+    lines = ratios(columns, SHAPES)
     margin_losses = [name for name, loss in mine.items() if isinstance(loss, MarginLoss)]
     missed = []
     for column, (examples, classes) in zip(columns, SHAPES, strict=True):
@@ -150,6 +190,24 @@ def table(threads: int, rounds: int, through_compiler: bool) -> tuple[list[str],
         if over and classes >= 100 and examples * classes >= LARGE:
             missed.append(f"{examples} × {classes}, {_threads(threads)}: {len(over)} of {len(margin_losses)} ({', '.join(over)})")
     return lines, missed
+
+
+def every_class_table(rounds: int) -> list[str]:
+    """A table of the losses that look at every class, each above its published formulation, with one thread."""
+    torch.set_num_threads(1)
+    contenders: dict[str, Criterion] = {YARDSTICK: F.cross_entropy}
+    for name, how in PUBLISHED_EVERY_CLASS.items():
+        contenders |= {name: get(one(name)[1].spec), f"{name}, published": how}
+    return ratios([measure(contenders, examples, classes, rounds) for examples, classes in EVERY_CLASS_SHAPES], EVERY_CLASS_SHAPES)
+
+
+def ratios(columns: list[dict[str, float]], shapes: tuple[tuple[int, int], ...]) -> list[str]:
+    """Lines of Markdown: seconds of cross-entropy, and of the others as ratios to it."""
+    lines = ["| | " + " | ".join(f"{examples} × {classes}" for examples, classes in shapes) + " |", "|---" * (len(shapes) + 1) + "|"]
+    lines.append(f"| {YARDSTICK}, ms | " + " | ".join(f"{1000 * column[YARDSTICK]:.2f}" for column in columns) + " |")
+    for name in list(columns[0])[1:]:
+        lines.append(f"| {name} | " + " | ".join(f"{column[name] / column[YARDSTICK]:.2f}" for column in columns) + " |")
+    return lines
 
 
 def keep_memory() -> None:
@@ -169,6 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15, help="how often each contender is measured")
     parser.add_argument("--compiled", action="store_true", help="a few losses through torch.compile too")
+    parser.add_argument("--every-class", action="store_true", help="the losses that look at every class instead")
     parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
     arguments = parser.parse_args()
     keep_memory()
@@ -177,6 +236,15 @@ def main() -> None:
         f"`{command}`, torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores,",
         f"load average before the run {os.getloadavg()[0]:.1f} (a quiet machine is below 0.2).",
         "",
+    ]
+    if arguments.every_class:
+        lines += ["Forward and backward on the CPU in float32, one thread: median CPU time as a ratio to `F.cross_entropy`.", ""]
+        lines += every_class_table(arguments.rounds)
+        print("\n".join(lines))
+        if arguments.write:
+            write_section("Losses of every class on the CPU", lines)
+        return
+    lines += [
         "Forward and backward on the CPU in float32: median CPU time as a ratio to `F.cross_entropy`; below 1 is faster. The bar is",
         f"{BAR} for losses of the margin with 100 classes or more, in batches of {LARGE:,} scores or more.",
     ]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn.functional import logsigmoid
 
 Parts = tuple[Tensor, Tensor, Tensor]
 """A margin, the pull of each other class up to one factor (0 at the label), and the sum of the pulls."""
@@ -78,9 +79,57 @@ class _Margin(torch.autograd.Function):
             return None, None, None
         grad = pull * functools.reduce(operator.add, given)
         if by_margin is not None:
-            in_place = can_look(grad, label, by_margin)
-            grad = grad.scatter_(ctx.dim, label, by_margin) if in_place else grad.scatter(ctx.dim, label, by_margin)
+            grad = put(grad, label, by_margin, ctx.dim)
         return grad, None, None
+
+
+def other_classes(scores: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Margins of labels that keep their class dimension, 1, and the softmax over the other classes, which is 0 at the label.
+
+    The logarithm of the softmax is the third tensor less the fourth, which has one entry in dimension 1.
+    """
+    others = scores.scatter(1, label, -torch.inf)
+    highest = others.amax(1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    pull = others.sub_(highest).exp()
+    total = pull.sum(1, keepdim=True)
+    d = (scores.gather(1, label) - highest) - total.log()
+    total = torch.where(total == 0, 1.0, total)
+    return d, pull.div_(total), others, total.log()
+
+
+class _OtherCosts(torch.autograd.Function):
+    """The margin, what every class but the label costs (−log p, 0 at the label), and the softmax over these classes.
+
+    Every number is a sum of terms of one sign, and so are the slopes: of the label by p_y Σ e, of the others by their part r of that and
+    by r Σ e − e, where `e` is the gradient by the costs. Nothing is differentiated through the softmax, which is for reading only.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(scores: Tensor, label: Tensor) -> Parts:
+        d, softmax, behind, log_total = other_classes(scores, label)
+        costs = (log_total - logsigmoid(-d)) - behind
+        return d, put(costs, label, torch.zeros_like(d)), softmax
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Parts) -> None:
+        ctx.save_for_backward(*inputs, output[0], output[2])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, by_margin: Tensor | None, by_costs: Tensor | None, _: None) -> tuple[Tensor, None]:
+        scores, label, d, softmax = ctx.saved_tensors
+        by_margin = torch.zeros_like(d) if by_margin is None else by_margin
+        by_costs = torch.zeros_like(softmax) if by_costs is None else by_costs
+        if torch.is_grad_enabled():  # for second derivatives
+            d, softmax = margin_and_softmax(scores, label)
+        by_all = by_costs.sum(1, keepdim=True) - by_costs.gather(1, label)
+        own = by_margin + d.sigmoid() * by_all
+        if scores.shape[1] == 2:
+            return (-own.expand_as(scores)).scatter(1, label, own), None
+        grad = softmax * (by_all - own) - by_costs
+        return put(grad, label, own), None
 
 
 def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
@@ -98,6 +147,24 @@ def margin_of(scores: Tensor, label: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         return scores.gather(dim, label) - others.logsumexp(dim, keepdim=True), others.softmax(dim)
     found, pull, _ = applied(_Margin, scores, label, dim)
     return found, pull
+
+
+def margin_and_softmax(scores: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """Margins of labels that keep their class dimension, 1, and the softmax over the other classes; both can be differentiated."""
+    d, pull = margin_of(scores, label, 1)
+    total = pull.sum(1, keepdim=True)
+    return d, pull / torch.where(total == 0, 1.0, total)
+
+
+def other_costs(scores: Tensor, label: Tensor) -> Parts:
+    """Margins of labels that keep their class dimension, 1; −log p of the other classes, 0 at the label; and the softmax over them."""
+    d, costs, softmax = applied(_OtherCosts, scores, label)
+    return d, costs, softmax.detach()
+
+
+def put(values: Tensor, label: Tensor, entries: Tensor, dim: int = 1) -> Tensor:
+    """Values with other entries at the labels; in place, which torch.func does not know, where that costs nothing."""
+    return values.scatter_(dim, label, entries) if can_look(values, label, entries) else values.scatter(dim, label, entries)
 
 
 def going_forward() -> bool:

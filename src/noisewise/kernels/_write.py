@@ -59,13 +59,13 @@ def covered(loss: Loss) -> bool:
         return own_rule and not loss.couples
     if type(loss) is Combination:
         return all(covered(term) for _, term in loss.parts)
+    if isinstance(loss, NCE):
+        return type(loss).per_example is NCE.per_example and type(loss).of_label is NCE.of_label
     if not isinstance(loss, OverEveryClass) or type(loss).per_example is not OverEveryClass.per_example:
         return False
     if isinstance(loss, GLS) and type(loss).of_costs is GLS.of_costs:
         return loss.alpha != 0  # 0 · total is NaN where a class is masked
-    if isinstance(loss, CR) and type(loss).of_costs is CR.of_costs:
-        return loss.beta != 0 and loss.prior is None
-    return type(loss).of_costs is NCE.of_costs
+    return isinstance(loss, CR) and type(loss).of_costs is CR.of_costs and loss.beta != 0 and loss.prior is None
 
 
 def write(loss: Loss, classes: int) -> Written:

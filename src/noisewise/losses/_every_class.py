@@ -1,11 +1,17 @@
 """Losses that look at what every class would cost: as a share of the total, on average, or by what the other classes lack."""
 
+import math
+import warnings
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from noisewise.exact import seen_finite
+from noisewise.exact import applied, going_forward, other_costs, put, seen_finite
 from noisewise.losses._base import Loss
 from noisewise.losses.ce import CE
+from noisewise.losses.focal import Focal
 
 
 class OverEveryClass(Loss):
@@ -27,22 +33,140 @@ def log_probabilities(scores: Tensor) -> Tensor:
     return scores.log_softmax(1)
 
 
-def share(costs: Tensor, total: Tensor | None = None) -> Tensor:
-    """Costs as shares of the costs of all classes (Ma et al. 2020), but of those masked by a score of −inf.
+class ShareOfCosts(Loss):
+    """The share of the label in what all classes cost (Ma et al. 2020), each −(1 − p)^q log p.
 
-    None has a share where nothing costs anything: where all classes but one are masked.
-
-    Args:
-        costs: with the classes in dimension 1.
-        total: of all classes, where `costs` are not those of every class.
+    A class masked by a score of −inf costs inf as the label, and counts for nothing otherwise.
     """
+
+    q: float = 0.0
+
+    def per_class(self, scores: Tensor) -> Tensor:
+        return self.of_every_class((Focal(q=self.q) if self.q > 0 else CE()).per_class(scores))
+
+    def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
+        if going_forward():
+            return super().per_example(scores, target, kept)
+        label = target.unsqueeze(1)
+        d, costs, softmax = other_costs(scores, label)
+        masked = None if seen_finite(costs) and seen_finite(d) else costs == torch.inf
+        if masked is not None:
+            gone, costs = d == -torch.inf, costs.masked_fill(masked, 0.0)
+            d = d.masked_fill(gone, 0.0)
+        own = -logsigmoid(d)
+        if self.q > 0:
+            p, rest = d.detach().sigmoid(), (-d.detach()).sigmoid()
+            own = applied(_Focal, own, rest, self.q)
+            costs = applied(_Focal, costs, put((1 - softmax).mul_(rest).add_(p), label, torch.zeros_like(p)), self.q)
+        found = self.of_label(own, costs, label, masked)
+        return (found if masked is None else found.masked_fill(gone, torch.inf)).squeeze(1)
+
+    def of_every_class(self, costs: Tensor) -> Tensor:
+        """The loss of every class as the label from the costs of all, (N, C, …)."""
+        return shares(costs)
+
+    def of_label(self, own: Tensor, others: Tensor, label: Tensor, masked: Tensor | None) -> Tensor:
+        """The loss of labels, which keep dimension 1, from what they and the other classes cost, where labels and masked classes are 0."""
+        return share(own, others.sum(1, keepdim=True))
+
+
+class ActiveNegative(ShareOfCosts):
+    """`alpha` times the share of the label in all costs, plus `beta` times what it lacks in the negative part (Ye et al. 2023)."""
+
+    alpha: float
+    beta: float
+    p_min: float
+
+    def of_every_class(self, costs: Tensor) -> Tensor:
+        self._check_p_min(costs.shape[1])
+        return self.alpha * shares(costs) + self.beta * (1 - shares(self._room(costs)))
+
+    def of_label(self, own: Tensor, others: Tensor, label: Tensor, masked: Tensor | None) -> Tensor:
+        self._check_p_min(others.shape[1])
+        active = super().of_label(own, others, label, masked)
+        room = self._room(others).scatter(1, label, 0.0)
+        room = room if masked is None else room.masked_fill(masked, 0.0)
+        return self.alpha * active + self.beta * (1 - share(self._room(own), room.sum(1, keepdim=True)))
+
+    def _check_p_min(self, classes: int) -> None:
+        """Warn once per loss and number of classes where p_min ≥ 1 / classes: no class may have room then, and the share is 0 / 0.
+
+        Only the shape of the scores decides, so nothing waits for a device. torch.compile traces no warning.
+        """
+        if self.beta == 0 or self.p_min * classes < 1 or torch.compiler.is_compiling():
+            return
+        warned: set[int] = self.__dict__.setdefault("_warned_of", set())
+        if classes not in warned:
+            warned.add(classes)
+            text = f"The gradient of {self!r} is singular with {classes} classes, which can all have a probability of p_min or less"
+            warnings.warn(f"{text}; choose p_min below 1/{classes} = {1 / classes:.3g}.", stacklevel=2)
+
+    def _room(self, costs: Tensor) -> Tensor:
+        """How far costs are below that of a class of probability `p_min`."""
+        return (-math.pow(1 - self.p_min, self.q) * math.log(self.p_min) - costs).relu()
+
+
+def shares(costs: Tensor) -> Tensor:
+    """Every class's share of the costs of all, of which those that are inf count for nothing. All are 0 where nothing costs anything."""
     masked = None if seen_finite(costs) else costs == torch.inf
     finite = costs if masked is None else costs.masked_fill(masked, 0.0)
-    total = finite.sum(1, keepdim=True) if total is None else total
+    total = finite.sum(1, keepdim=True)
     found = finite / torch.where(total == 0, 1.0, total)
     return found if masked is None else found.masked_fill(masked, torch.inf)
 
 
-def negative_share(costs: Tensor, most: float) -> Tensor:
-    """One minus every class's share of what is lacking to the most a class can cost (Ye et al. 2023)."""
-    return 1 - share(most - costs.clamp(max=most))
+def share(own: Tensor, rest: Tensor) -> Tensor:
+    """own / (own + rest), with slopes that do not cancel, and 0 where both are 0."""
+    return applied(_Share, own, rest)  # type: ignore[no-any-return]
+
+
+class _Share(torch.autograd.Function):
+    """own / (own + rest), whose slopes are rest / (own + rest)² and −own / (own + rest)²."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(own: Tensor, rest: Tensor) -> Tensor:
+        total = own + rest
+        return own / torch.where(total == 0, 1.0, total)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        own, rest = ctx.saved_tensors
+        total = own + rest
+        total = torch.where(total == 0, 1.0, total)
+        return grad * (rest / total) / total, -grad * (own / total) / total
+
+
+class _Focal(torch.autograd.Function):
+    """(1 − p)^q times the cost −log p of a class, given 1 − p. A class of no cost has none here."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(costs: Tensor, rest: Tensor, q: float) -> Tensor:
+        return rest.pow(q).mul_(costs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+        costs, rest, ctx.q = inputs
+        ctx.save_for_backward(costs, rest)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        costs, rest = ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            return grad * _Focal.slope(costs, rest.clamp(min=torch.finfo(rest.dtype).tiny), ctx.q), None, None
+        free = costs == 0
+        costs = costs.masked_fill(free, 1.0)
+        return grad * _Focal.slope(costs, -(-costs).expm1(), ctx.q).masked_fill(free, 0.0), None, None
+
+    @staticmethod
+    def slope(costs: Tensor, rest: Tensor, q: float) -> Tensor:
+        """(1 − p)^q (1 − q p / (1 − p) · log p)."""
+        power = rest.pow(q)
+        return torch.addcmul(power, power, costs / rest - costs, value=q)

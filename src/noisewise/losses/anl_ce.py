@@ -1,15 +1,8 @@
-import math
-
-from torch import Tensor
-
-from noisewise.losses._base import Loss
-from noisewise.losses._every_class import negative_share, share
-from noisewise.losses._p_min import check_p_min
-from noisewise.losses.ce import CE
+from noisewise.losses._every_class import ActiveNegative
 from noisewise.spec import setting
 
 
-class ANLCE(Loss, name="anl_ce"):
+class ANLCE(ActiveNegative, name="anl_ce"):
     """Active negative loss on cross-entropy: normalised cross-entropy plus a normalised negative one.
 
     Its paper adds an L1 penalty on all weights of the model; give that to the optimiser.
@@ -36,9 +29,3 @@ class ANLCE(Loss, name="anl_ce"):
     alpha: float = setting(default=5.0, bounds="[0, inf)")
     beta: float = setting(default=5.0, bounds="[0, inf)")
     p_min: float = setting(default=1e-7, bounds="(0, 1)")
-
-    def per_class(self, scores: Tensor) -> Tensor:
-        if self.beta > 0:
-            check_p_min(self, self.p_min, scores.shape[1])
-        costs = CE().per_class(scores)
-        return self.alpha * share(costs) + self.beta * negative_share(costs, -math.log(self.p_min))

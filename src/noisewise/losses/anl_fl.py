@@ -1,15 +1,8 @@
-import math
-
-from torch import Tensor
-
-from noisewise.losses._base import Loss
-from noisewise.losses._every_class import negative_share, share
-from noisewise.losses._p_min import check_p_min
-from noisewise.losses.focal import Focal
+from noisewise.losses._every_class import ActiveNegative
 from noisewise.spec import setting
 
 
-class ANLFL(Loss, name="anl_fl"):
+class ANLFL(ActiveNegative, name="anl_fl"):
     """Active negative loss on focal loss: normalised focal plus a normalised negative one.
 
     Its paper adds an L1 penalty on all weights of the model; give that to the optimiser.
@@ -38,10 +31,3 @@ class ANLFL(Loss, name="anl_fl"):
     beta: float = setting(default=5.0, bounds="[0, inf)")
     q: float = setting(default=0.5, bounds="[0, inf)")
     p_min: float = setting(default=1e-7, bounds="(0, 1)")
-
-    def per_class(self, scores: Tensor) -> Tensor:
-        if self.beta > 0:
-            check_p_min(self, self.p_min, scores.shape[1])
-        costs = Focal(q=self.q).per_class(scores)
-        most = -math.pow(1 - self.p_min, self.q) * math.log(self.p_min)
-        return self.alpha * share(costs) + self.beta * negative_share(costs, most)

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from noisewise.losses._base import Loss
+from noisewise.exact import applied, going_forward, margin_of
+from noisewise.losses._base import Descent, Loss
 from noisewise.margin import margins
 from noisewise.spec import setting
 
@@ -33,8 +34,22 @@ class EpsSoftmax(Loss, name="eps_softmax"):
 
     m: float = setting(default=1e5, bounds="(0, inf)")
 
+    def value(self, d: Tensor, wins: Tensor) -> Tensor:
+        """The loss at margin `d`, where the label wins and where it does not."""
+        return torch.where(wins, -(-(-d).sigmoid() / (1 + self.m)).log1p(), math.log1p(self.m) - logsigmoid(d))
+
+    def emphasis(self, d: Tensor, wins: Tensor) -> Tensor:
+        """How hard the loss pulls at margin `d`, where the label wins and where it does not."""
+        p = d.sigmoid()
+        return (-d).sigmoid() * torch.where(wins, p / (p + self.m), 1.0)
+
+    def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
+        d = margin_of(scores, target.unsqueeze(1), 1)[0].squeeze(1)
+        return self._of_margin(d, scores.argmax(1) == target)
+
     def per_class(self, scores: Tensor) -> Tensor:
-        d = margins(scores)
-        winner = torch.zeros_like(scores, dtype=torch.bool).scatter(1, scores.argmax(1, keepdim=True), True)
-        won = -(-(-d).sigmoid() / (1 + self.m)).log1p()
-        return torch.where(winner, won, math.log1p(self.m) - logsigmoid(d))
+        winner = scores.argmax(1, keepdim=True)
+        return self._of_margin(margins(scores), torch.zeros_like(scores, dtype=torch.bool).scatter(1, winner, True))
+
+    def _of_margin(self, d: Tensor, wins: Tensor) -> Tensor:
+        return self.value(d, wins) if going_forward() else applied(Descent, d, self, wins)

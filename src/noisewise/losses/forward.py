@@ -7,7 +7,7 @@ from torch import Tensor
 
 from noisewise.arrays import Floats
 from noisewise.errors import InputError, must
-from noisewise.exact import can_keep, seen_finite
+from noisewise.exact import applied, can_keep, can_look, going_forward, seen_finite
 from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss, registry
 from noisewise.noise import ClassNoise, Matrix, Noise, NoNoise, matrix_of
 from noisewise.noise import registry as noises
@@ -72,9 +72,13 @@ class Forward(Loss, name="forward"):
         self._spelled = self.noise, repr(self.noise)
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
-        shifted = _below_zero(scores)
-        given, other = (_log_sum(shifted + part[target].movedim(-1, 1), 1) for part in self._log_shares(scores))
-        return self.loss.of_margin(given - other, scores.shape[1])
+        log_share, log_rest = (part[target].movedim(-1, 1) for part in self._log_shares(scores))
+        if going_forward():
+            shifted = _below_zero(scores)
+            d = _log_sum(shifted + log_share, 1) - _log_sum(shifted + log_rest, 1)
+        else:
+            d = applied(_CorrectedMargin, scores, log_share, log_rest)
+        return self.loss.of_margin(d, scores.shape[1])
 
     def per_class(self, scores: Tensor) -> Tensor:
         rows = _below_zero(scores).movedim(1, -1).unsqueeze(-2)
@@ -107,6 +111,46 @@ class Forward(Loss, name="forward"):
 
     def _literal(self, key: str) -> Any:
         return repr(self.noise) if key == "noise" else super()._literal(key)
+
+
+class _CorrectedMargin(torch.autograd.Function):
+    """The margin of the given label, log p′ − log(1 − p′), whose slopes p_i (T_iy − p′) / (p′ (1 − p′)) do not cancel.
+
+    T_iy − p′ is taken from the differences between the shares T_iy and that of the largest class, which are exact. Where p′ or 1 − p′
+    is all but nothing, the slopes are differences of two softmaxes instead, which then do not overlap.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(scores: Tensor, log_share: Tensor, log_rest: Tensor) -> Tensor:
+        shifted = _below_zero(scores)
+        return (shifted + log_share).logsumexp(1) - (shifted + log_rest).logsumexp(1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        scores, log_share, log_rest = ctx.saved_tensors
+        shifted = _below_zero(scores)
+        weights, share = shifted.exp(), log_share.exp()
+        ahead = share - share.gather(1, scores.argmax(1, keepdim=True))
+        mean = (weights * ahead).sum(1, keepdim=True)
+        odds = (weights * share).sum(1, keepdim=True) * (weights * log_rest.exp()).sum(1, keepdim=True)
+        far = odds < torch.finfo(scores.dtype).tiny ** 0.5
+        slopes = weights * (ahead * weights.sum(1, keepdim=True) - mean) / torch.where(far, 1.0, odds)
+        if not can_look(far) or bool(far.any()):
+            apart = _softmax(shifted + log_share) - _softmax(shifted + log_rest)
+            slopes = torch.where(far, apart, slopes)
+        return grad.unsqueeze(1) * slopes, None, None
+
+
+def _softmax(values: Tensor) -> Tensor:
+    """The softmax, which is 0 where every value is −inf."""
+    nothing = (values == -torch.inf).all(1, keepdim=True)
+    return values.masked_fill(nothing, 0.0).softmax(1).masked_fill(nothing, 0.0)
 
 
 def _logarithms(loss: Forward, classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:

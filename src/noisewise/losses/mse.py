@@ -1,7 +1,9 @@
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from noisewise.exact import margin_of
+from noisewise.exact import applied, going_forward, margin_and_softmax, other_classes, put
 from noisewise.losses._base import Loss
 from noisewise.margin import margins
 
@@ -22,14 +24,54 @@ class MSE(Loss, name="mse"):
     """
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
-        d, pull = margin_of(scores, target.unsqueeze(1), 1)
-        total = pull.sum(1, keepdim=True)
-        others = pull / torch.where(total == 0, 1.0, total)
-        return (-d).sigmoid().squeeze(1) ** 2 * (1 + (others**2).sum(1))
+        if going_forward():
+            return super().per_example(scores, target, kept)
+        return applied(_SquaredError, scores, target.unsqueeze(1))[0].squeeze(1)  # type: ignore[no-any-return]
 
     def per_class(self, scores: Tensor) -> Tensor:
         d = margins(scores)
         squares = d.sigmoid() ** 2
-        largest = squares.argmax(1, keepdim=True)  # without it the others are summed anew: a difference would cancel
+        largest = squares.argmax(1, keepdim=True)  # without it the others are summed again: a difference would cancel
         others = squares.sum(1, keepdim=True) - squares
         return (-d).sigmoid() ** 2 + others.scatter(1, largest, squares.scatter(1, largest, 0.0).sum(1, keepdim=True))
+
+
+class _SquaredError(torch.autograd.Function):
+    """The squared error, with slopes that do not cancel.
+
+    The slope of another class is 2 (1 − p_y)² r_j (p_y + r_j − (1 − p_y) Σ r_i²), which cancels where the others are tied. With the
+    largest of them, R, its last factor is p_y (1 + R) + (1 − p_y) Σ r_i (R − r_i), a sum of positive terms, less R − r_j.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(scores: Tensor, label: Tensor) -> tuple[Tensor, ...]:
+        d, shares, *_ = other_classes(scores, label)
+        largest, behind, spread = _behind(shares)
+        return (-d).sigmoid() ** 2 * (1 + largest - spread), d, shares, largest, behind, spread
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs, *output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, None]:
+        if grad is None:
+            return None, None
+        scores, label, d, shares, largest, behind, spread = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for second derivatives
+            d, shares = margin_and_softmax(scores, label)
+            largest, behind, spread = _behind(shares)
+        p, rest = d.sigmoid(), (-d).sigmoid()
+        factor = 2 * grad * rest**2
+        others = (p * (1 + largest) + rest * spread - behind) * shares * factor
+        return put(others, label, -factor * p * (1 + largest - spread)), None
+
+
+def _behind(shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest share R, R − r_i for each, and Σ r_i (R − r_i), which is R − Σ r_i²."""
+    largest = shares.detach().amax(1, keepdim=True)
+    behind = largest - shares
+    return largest, behind, (behind * shares).sum(1, keepdim=True)

@@ -1,10 +1,7 @@
-import torch
-from torch import Tensor
-
-from noisewise.losses._every_class import OverEveryClass, log_probabilities, share
+from noisewise.losses._every_class import ShareOfCosts
 
 
-class NCE(OverEveryClass, name="nce"):
+class NCE(ShareOfCosts, name="nce"):
     """Normalised cross-entropy: cross-entropy as a share of what every class would cost. Robust, slow to learn alone.
 
     The curriculum paper prints the bound γ (1 + ε) (1 − p_y) on its emphasis, which does not hold; the one below does.
@@ -20,6 +17,3 @@ class NCE(OverEveryClass, name="nce"):
     Reference:
         Ma et al., Normalized loss functions for deep learning with noisy labels, ICML 2020.
     """
-
-    def of_costs(self, own: Tensor, scores: Tensor) -> Tensor:
-        return share(own, -log_probabilities(scores).masked_fill(scores == -torch.inf, 0.0).sum(1, keepdim=True))

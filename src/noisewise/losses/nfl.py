@@ -1,12 +1,8 @@
-from torch import Tensor
-
-from noisewise.losses._base import Loss
-from noisewise.losses._every_class import share
-from noisewise.losses.focal import Focal
+from noisewise.losses._every_class import ShareOfCosts
 from noisewise.spec import setting
 
 
-class NFL(Loss, name="nfl"):
+class NFL(ShareOfCosts, name="nfl"):
     """Normalised focal loss: focal loss as a share of what every class would cost, with its whole derivative.
 
     Formula:
@@ -27,6 +23,3 @@ class NFL(Loss, name="nfl"):
     examples = ("nfl(q=0.5)", "nfl(q=2.0)")
 
     q: float = setting(default=0.5, bounds="[0, inf)")
-
-    def per_class(self, scores: Tensor) -> Tensor:
-        return share(Focal(q=self.q).per_class(scores))
