@@ -1,4 +1,4 @@
-"""A newcomer's day: the one file of the walk-through, dropped into a copy of the package, is all it takes to add a loss."""
+"""What a newcomer sees: settings that were chosen without the test split, and a walk-through that is all it takes to add a loss."""
 
 import json
 import os
@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 import noisewise
+from noisewise import demo
+from noisewise.train import Settings
 
-_WALK_THROUGH = Path(__file__).parent.parent / "docs" / "adding-a-loss.md"
+_ROOT = Path(__file__).parent.parent
+_WALK_THROUGH = _ROOT / "docs" / "adding-a-loss.md"
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +71,33 @@ def test_its_docstring_example_runs(home: Path) -> None:
         "import doctest, torch, noisewise.losses.hill as hill; "
         "outcome = doctest.testmod(hill, extraglobs={'torch': torch}); assert outcome.attempted == 1 and not outcome.failed",
     )
+
+
+def _chosen() -> list[dict[str, dict[str, str]]]:
+    """The tables of benchmarks/demo_settings.py, the demonstration's first: for every column of accuracies the row that is best."""
+    section = (_ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8").partition("## Settings of the demonstration\n")[2]
+    tables = re.findall(r"(?:^\|.*\n)+", section.partition("\n## ")[0], re.MULTILINE)
+    chosen = []
+    for table in tables:
+        head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
+        named = [dict(zip(head, row, strict=True)) for row in rows]
+        chosen.append({name: row for name in head for row in named if row[name].startswith("**")})
+    return chosen
+
+
+def test_the_demonstration_has_the_settings_that_held_out_noisy_labels_chose() -> None:
+    best = _chosen()[0]["mean"]
+    settings = Settings.of({"data": "digits", "model": "mlp", **demo._SETTINGS})
+    assert settings.optimiser == f"sgd(lr={best['lr']}, momentum=0.9)"
+    assert (settings.epochs, settings.batch_size, settings.weight_decay) == (
+        int(best["epochs"]),
+        int(best["batch_size"]),
+        float(best["weight_decay"]),
+    )
+    assert "not on the test set" in demo.CAPTION
+
+
+def test_the_commands_of_the_readme_have_the_epochs_that_held_out_noisy_labels_chose() -> None:
+    best, page = _chosen()[1], (_ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^noisewise compare .* --epochs (\d+)", page, re.MULTILINE) == [best["`gce(q=0.7)`"]["epochs"]]
+    assert re.findall(r"^noisewise train .* --epochs (\d+)", page, re.MULTILINE) == [best["`imae(T=8)`"]["epochs"]]
