@@ -1,4 +1,4 @@
-"""Choose the settings of the demonstration, and the epochs of the commands in the README. The test split is never read.
+"""Check the settings of the demonstration, and choose the epochs of the commands in the README. The test split is never read.
 
     python benchmarks/demo_settings.py [--jobs 2] [--write]
 
@@ -43,8 +43,8 @@ class Grid(NamedTuple):
     share: float
 
 
-# The demonstration has one setting for all losses, the best on average for the robust ones. The README leaves all but the epochs
-# at their defaults, and every loss has its own.
+# The demonstration has the defaults of a run, if they are not clearly worse on average for the robust losses than the best of these.
+# The README leaves all but the epochs at their defaults: the best for the loss that a command is about.
 DEMO = Grid([Setting(*one) for one in itertools.product((30, 60), (64, 128), (0.03, 0.1), (1e-4, 1e-3))], demo.LOSSES[1:], (1,), 0.3)
 README = Grid([Setting(epochs) for epochs in (10, 20, 40)], ("ce", "gce(q=0.7)", "imae(T=8)"), (2, 3), 0.2)
 Task = tuple[Setting, str, int, float]
