@@ -1,11 +1,13 @@
 """The documentation is true: its code runs, and it leaves out no loss and no public name."""
 
 import importlib.util
+import json
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import typer
@@ -46,13 +48,39 @@ def test_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, py
     assert code == 0, output
 
 
-_COMMANDS = [line for page in PAGES for block in _blocks(page, "bash") for line in block.splitlines() if line.startswith("noisewise ")]
+_COMMANDS = {line for page in PAGES for block in _blocks(page, "bash") for line in block.splitlines() if line.startswith("noisewise ")}
+_COMPARES, _AUDITS = ({line for line in _COMMANDS if line.startswith(f"noisewise {name} ")} for name in ("compare", "audit"))
 
 
-@pytest.mark.parametrize("line", sorted(set(_COMMANDS)))
+@pytest.mark.parametrize("line", sorted(_COMMANDS - _COMPARES - _AUDITS))
 def test_a_documented_command_works(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(app, shlex.split(line, comments=True)[1:]).exit_code == 0
+
+
+def _printed(line: str) -> Any:
+    done = CliRunner().invoke(app, [*shlex.split(line, comments=True)[1:], "--json"])
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("line", sorted(_COMPARES))
+def test_a_documented_comparison_shows_the_robust_loss_ahead(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    results = {row["loss"]: row for row in _printed(line)["results"]}
+    plain, robust = results.pop("ce"), results.popitem()[1]
+    assert robust["final"]["mean"] > plain["final"]["mean"] + 0.1 and robust["noisy_subset"]["mean"] < plain["noisy_subset"]["mean"] / 3
+
+
+@pytest.mark.parametrize("line", sorted(_AUDITS))
+def test_a_documented_audit_of_right_labels_doubts_few_and_says_how_good_its_model_is(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    summary = _printed(line)
+    assert summary["labels"] == 1437 and summary["doubtful"] <= 15 and summary["caution"] is None
+    (run,) = (tmp_path / "runs").iterdir()
+    assert summary["test_accuracy"] == json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["test_accuracy"] > 0.9
 
 
 def test_the_page_on_the_command_line_leaves_out_no_command() -> None:

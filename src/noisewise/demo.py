@@ -1,8 +1,10 @@
 """The demonstration: what 40 % wrong labels do to a small network under several losses. Less than a minute on two cores.
 
-It trains on the handwritten digits that come with scikit-learn, so it needs no download. It is a demonstration, not an
-experiment: one data set, one network, one seed, and learning rate, batch size, weight decay and epochs were chosen by looking at
-the test split. Its numbers show what the losses do; they do not rank them.
+It trains on the handwritten digits that come with scikit-learn, so it needs no download. Learning rate, batch size and weight
+decay are the defaults of a run. With another seed, by the accuracy on a held-out share of the noisy training labels, they are within
+a standard error of the best of sixteen settings for the robust losses (benchmarks/demo_settings.py). Training is long on purpose: it
+is about what becomes of wrong labels in the end, and cross-entropy does better when it stops early. It is a demonstration, not an
+experiment: one data set, one network, one seed. Its numbers show what the losses do; they do not rank them.
 """
 
 from __future__ import annotations
@@ -20,24 +22,21 @@ from noisewise.output import make_folder, written_whole
 from noisewise.spec import whole
 from noisewise.train import Run, compare
 
-# IMAE and GR are brought to cross-entropy's largest emphasis, 1, so that one learning rate suits all five.
+# IMAE and GR are scaled to the largest emphasis of cross-entropy, 1, so that one learning rate suits all five.
 LOSSES = ("ce", "mae", "gce(q=0.7)", "imae(T=8, normalise='maximum')", "gr(beta=8, lam=0.5, normalise='maximum')")
 NOISE = "symmetric(0.4)"
-EPOCHS = 100
+EPOCHS = 60
 RUNS = "runs"
 CAPTION = (
-    f"Digits, labels corrupted by {NOISE}; an MLP 64-256-256-10, {EPOCHS} epochs, the same for every loss; at the end of training. "
-    "Label errors found: the share of the wrong labels among as many examples with the smallest mean margin. "
-    "Settings were chosen by looking at the test split: an illustration, not a ranking."
+    f"Digits with {NOISE} label noise; an MLP 64-256-256-10 after {EPOCHS} epochs. "
+    "Label errors found: if there are n wrong labels, how many of them are among the n examples with the smallest mean margin. "
+    "All settings are defaults, not tuned on the test set; training is long enough to memorise. One seed: an illustration, not a ranking."
 )
 
-# On the CPU wherever it runs, so that the numbers are the same; a checkpoint now and then costs less than what it saves.
+# The rest are the defaults of a run. On the CPU everywhere, so that the numbers are the same.
 _SETTINGS: dict[str, Any] = {
     "epochs": EPOCHS,
-    "batch_size": 64,
-    "optimiser": "sgd(lr=0.025, momentum=0.9)",
-    "weight_decay": 1e-3,
-    "evaluate_every": 10,
+    "evaluate_every": 4,
     "checkpoint_every": 10,
     "device": "cpu",
 }

@@ -139,7 +139,27 @@ def test_a_run_that_learned_little_is_said_to_be_no_judge(digits_run, tmp_path):
     contradicted = np.count_nonzero(record.predictions(3, "clean") != record.given)
     assert found.interval[1] < record.wrong.sum(), "the count of doubtful labels claims too little here"
     assert f"another class for {contradicted:,} of 1,437 labels" in found.caution
-    assert f"may be wrong. {found.caution})" in repr(found) and "may be wrong)" in repr(audit(digits_run))
+    assert repr(found).endswith(f"; {found.basis}. {found.caution})") and repr(audit(digits_run)).endswith(f"; {audit(digits_run).basis})")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "basis", "weak"),
+    [
+        ([{"epoch": 10, "test_accuracy": 0.7}, {"epoch": 20, "test_accuracy": 0.75}], "test accuracy of the best epoch 75.0 %", True),
+        ([{"epoch": 20, "test_accuracy": 0.95, "validation_accuracy": 0.5}], "test accuracy 95.0 %", False),
+        ([{"epoch": 20, "validation_accuracy": 0.65}], "no test set, accuracy on held-out examples with their given labels 65.0 %", True),
+        ([{"epoch": 20, "validation_accuracy": 0.75}], "no test set, accuracy on held-out examples with their given labels 75.0 %", False),
+        ([{"epoch": 20}], "no test set, the model agrees with 90.0 % of the labels it was trained on", False),
+    ],
+)
+def test_an_audit_says_how_good_the_model_is_and_warns_where_it_is_weak(tmp_path, metrics, basis, weak):
+    """Of 100 labels 10 are contradicted in every epoch: held-out labels are wrong as often, so 75 % of them is a good model."""
+    given = np.arange(100) % 3
+    said = np.where(np.arange(100) < 10, (given + 1) % 3, given)
+    training = [(epoch, np.where(given == said, 3.0, -3.0), said) for epoch in range(1, 21)]
+    found = audit(write_run(tmp_path / "run", given, training=training, metrics=metrics, loss="ce"))
+    assert found.count == 10 and found.basis == basis and basis in repr(found)
+    assert (found.caution is not None and basis in found.caution) == weak and (found.caution is None) != weak
 
 
 def test_a_class_that_was_not_learned_is_named(tmp_path):

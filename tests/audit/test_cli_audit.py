@@ -102,7 +102,7 @@ def test_wrong_labels_in_a_table_are_found_by_a_model_trained_for_that(tmp_path,
     assert json.loads((folder / "settings.json").read_text())["model"] == "mlp"
 
 
-def test_embeddings_get_a_linear_model_and_images_a_convolutional_one(tmp_path, monkeypatch):
+def test_embeddings_get_a_linear_model_and_images_a_convolutional_one_and_shifts_where_they_are_large(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 2
@@ -112,11 +112,14 @@ def test_embeddings_get_a_linear_model_and_images_a_convolutional_one(tmp_path, 
     for kind, level in (("dark", 40), ("light", 200)):
         (tmp_path / "shades" / kind).mkdir(parents=True)
         for number in range(8):
-            pixels = rng.integers(level - 30, level + 30, (16, 16, 3), dtype=np.uint8)
+            pixels = rng.integers(level - 30, level + 30, (24, 24, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "shades" / kind / f"{number}.png")
-    done = noisewise("audit", "shades", "--epochs", 1, "--run", "shaded", "-o", "shades.json")
-    assert done.exit_code == 0, done.stderr
-    assert json.loads((tmp_path / "shaded/settings.json").read_text())["model"] == "resnet20"
+    for model, side, augment in ((None, 24, "crop(2)"), ("resnet20", 16, "none"), ("mlp", 24, "none")):
+        asked = ("--size", side, "--epochs", 1, "--run", f"shaded-{model}", "-o", "shades.json")
+        done = noisewise("audit", "shades", *asked, *(() if model is None else ("--model", model)))
+        assert done.exit_code == 0, done.stderr
+        settings = json.loads((tmp_path / f"shaded-{model}/settings.json").read_text())
+        assert (settings["model"], settings["augment"]) == (model or "resnet20", augment)
     assert {row["id"] for row in json.loads((tmp_path / "shades.json").read_text())} >= {"dark/0.png", "light/7.png"}
 
 

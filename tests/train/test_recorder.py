@@ -14,6 +14,7 @@ from noisewise.audit import audit
 from noisewise.correct import correct
 from noisewise.losses import Accumulation
 from noisewise.report import report
+from noisewise.report._gather import gather
 from noisewise.train import Run
 from noisewise.train._processes import joined
 from two_processes import in_two_processes
@@ -181,6 +182,19 @@ def test_a_finished_record_takes_nothing_more(tmp_path):
         with pytest.raises(InputError, match=r"is finished\. Give another loop a Recorder of its own"):
             call()
     assert recorder.finish().state == "finished"
+
+
+def test_settings_that_a_recorder_does_not_know_are_not_stated(tmp_path):
+    run, _, _ = trained(tmp_path / "mine", data="digits")
+    known = {"data": "digits", "model": "own", "loss": run.settings.loss, "epochs": 8}
+    written = json.loads((run.path / "settings.json").read_text())
+    assert {name: value for name, value in written.items() if name != "format"} == known
+    facts = gather([run.path], title="Mine")
+    assert set(facts["runs"][0]["settings"]) == {"format", *known} and facts["runs"][0]["seed"] is None
+    assert facts["counts"] == "1 run: 1 loss, 1 model, 1 data set" and facts["tasks"][0]["name"] == "digits, labels as given"
+    page = report(run.path, tmp_path / "report.html").read_text()
+    for text in (repr(run.settings), page.partition('id="runs-title"')[2].partition("</section>")[0]):
+        assert run.settings.loss in text and not any(word in text for word in ("sgd", "cosine", "batch_size", "seed"))
 
 
 def test_everything_reads_a_recorded_loop_like_any_other_run(tmp_path):

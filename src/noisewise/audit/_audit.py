@@ -35,6 +35,7 @@ COLUMNS = (
     *("mean_margin", "final_margin", "first_fit", "forgetting", "mean_emphasis", "emphasis_history"),
 )
 _MOMENTS = 20  # of an emphasis history
+_WEAK = 0.8  # accuracy below which relabelling did more harm than good on small tables (benchmarks/RESULTS.md)
 _FAR_MORE = 2.0  # of a sound run, what it does not predict in the end and what may be wrong are about as many
 
 
@@ -91,7 +92,7 @@ class Audit:
         caution = "" if self.caution is None else f". {self.caution}"
         return (
             f"Audit({str(self.dynamics.folder)!r}: {self.count:,} of {len(self):,} labels look doubtful; "
-            f"between {low:,.0f} and {high:,.0f} may be wrong{caution})"
+            f"between {low:,.0f} and {high:,.0f} may be wrong; {self.basis}{caution})"
         )
 
     @property
@@ -113,7 +114,8 @@ class Audit:
         """Why the run is no judge of its labels, in a sentence; None where it is one.
 
         A model that learned little contradicts most labels, and in few epochs none of them is outvoted: the count of doubtful labels
-        is small then, whatever the labels are. One that did not learn a class contradicts all its labels.
+        is small then, whatever the labels are. One that did not learn a class contradicts all its labels. The mistakes of a weak model
+        look like wrong labels.
         """
         contradicted = int(np.count_nonzero(self.seen & (self.predicted != self.given)))
         if contradicted > _FAR_MORE * max(1.0, self.interval[1]):
@@ -126,7 +128,36 @@ class Audit:
                 f"In the end the run hardly ever predicts {listed(map(repr, self.unlearned))}: it did not learn to, and right labels look "
                 "wrong there too. Train longer, or with another loss, such as ce."
             )
+        if self._is_weak:
+            return (
+                f"The model is weak ({self.basis}): many labels that look wrong may be right, and the model mistaken. "
+                "Train longer, or with another model or loss."
+            )
         return None
+
+    @property
+    def basis(self) -> str:
+        """How good the model is that judges the labels: its test accuracy, else its accuracy on held-out examples, else its agreement."""
+        test, held_out = self.dynamics.test, self.dynamics.held_out
+        if test:
+            best = " of the best epoch" if len(test) > 1 else ""
+            return f"test accuracy{best} {100 * max(test.values()):.1f} %"
+        if held_out:
+            best = " of the best epoch" if len(held_out) > 1 else ""
+            return f"no test set, accuracy{best} on held-out examples with their given labels {100 * max(held_out.values()):.1f} %"
+        return f"no test set, the model agrees with {100 * self.agreement:.1f} % of the labels it was trained on"
+
+    @property
+    def agreement(self) -> float:
+        """The share of the training labels that the model predicts at the end of training."""
+        return float(np.count_nonzero(self.predicted == self.given) / max(1, np.count_nonzero(self.seen)))
+
+    @property
+    def _is_weak(self) -> bool:
+        if self.dynamics.best is not None:
+            return self.dynamics.best < _WEAK
+        right = 1 - self.count / len(self)  # of the held-out labels too
+        return max(self.dynamics.held_out.values(), default=1.0) < _WEAK * right
 
     @cached_property
     def unlearned(self) -> tuple[str, ...]:

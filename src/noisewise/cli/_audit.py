@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from noisewise.cli._asked import only_given, read_for, with_reading
 from noisewise.cli._bar import trained
 from noisewise.errors import InputError, listed, must
 from noisewise.output import check_output, check_replacing
+from noisewise.spec import name_of
 
 if TYPE_CHECKING:
     from noisewise.audit import Audit
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _SHOWN = 10
 _LIST = Path("issues.csv")
 _EPOCHS = 30
+_LEAST_CROPPED = 24  # pixels: the side of the smallest images that are shifted at random
 _LOSS = "gce(q=0.7)"  # memorises little, so that nearly all epochs have something to say
 
 
@@ -130,13 +133,20 @@ def _train(
         raise must("--model", "audit", "left out where the data are --embeddings", model)
     with Console(stderr=True).status("reading the data"):
         data = read(source, **only_given(reading))
-    images = data.inputs.ndim == 4
-    chosen = model or ("linear" if embeddings else "resnet20" if images else "mlp")
+    chosen = model or ("linear" if embeddings else "resnet20" if data.inputs.ndim == 4 else "mlp")
     loss = loss or (_LOSS if underfitting(_LOSS, len(data.classes)) is None else "ce")
-    augment, test = "crop(2)" if images else "none", source if test is None and is_official(source) else test
+    augment, test = _augmentation(data.inputs.shape, chosen), source if test is None and is_official(source) else test
     with trained(f"training {chosen} on {len(data):,} examples") as bar, warnings.catch_warnings():
         warnings.simplefilter("ignore", Unlearned)  # the audit says so itself
         return fit(chosen, data, test=test, loss=loss, epochs=epochs, folder=folder, augment=augment, evaluate_every=epochs, watch=bar)
+
+
+def _augmentation(shape: Sequence[int], model: str) -> str:
+    """Small random shifts where they help: not on tiny images, which lose too much, nor for a model of flattened pixels."""
+    from noisewise.models import ImageClassifier, registry
+
+    convolves = issubclass(registry[name_of(model)], ImageClassifier)
+    return "crop(2)" if convolves and len(shape) == 4 and min(shape[2:]) >= _LEAST_CROPPED else "none"
 
 
 def _summary(found: Audit) -> dict[str, Any]:
@@ -146,6 +156,9 @@ def _summary(found: Audit) -> dict[str, Any]:
         "expected_precision": found.expected_precision if found.count else None,
         "interval": list(found.interval),
         "tested": found.tested,
+        "test_accuracy": found.dynamics.best,
+        "held_out_accuracy": max(found.dynamics.held_out.values(), default=None),
+        "agreement": found.agreement,
         "caution": found.caution,
         "worst": [{name: row[name] for name in ("id", "label_quality", "given_label", "suggested_label")} for row in found.table(_SHOWN)],
     }
@@ -166,6 +179,7 @@ def _show(found: Audit) -> None:
         chance = percent(found.expected_precision)
         words = f"{found.count:,} of {len(found):,} labels are doubtful, with a mean chance of {chance} to be wrong"
     show(f"{words}; between {low:,.0f} and {high:,.0f} may be wrong{'' if found.tested else ', if the model makes few mistakes itself'}.")
+    show(f"The model: {found.basis}.")
     if found.caution is not None:
         say(found.caution)
 

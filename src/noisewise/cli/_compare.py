@@ -33,8 +33,8 @@ _MEASURES = {
     "best": ("best", "Best: of any epoch."),
     "held_out": ("held\nout", "Held out: accuracy on the examples kept out of training, by their given labels."),
     "fitting": ("labels\nlearned", "Labels learned: training examples predicted as labelled."),
-    "clean_subset": ("clean\nsubset", "Clean subset: training examples with right labels, predicted as labelled."),
-    "noisy_subset": ("noisy\nsubset", "Noisy subset: those with wrong labels, predicted as labelled."),
+    "clean_subset": ("right\nlabels", "Right labels: how many training examples with right labels are predicted as labelled."),
+    "noisy_subset": ("wrong\nlabels", "Wrong labels: how many with wrong labels are predicted as labelled, that is, memorised."),
     "snr": ("snr", "Snr: mean emphasis of right over wrong labels."),
 }
 """What is told of runs: the head of its column, and what that means."""

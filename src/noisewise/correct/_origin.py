@@ -92,7 +92,7 @@ class Origin:
             folder=os.path.relpath(run.folder, again.folder),
             settings={**{name: old[name] for name in changed if name in old}, **({} if earlier is None else earlier.settings)},
             otherwise={name: value for name, value in old.items() if name not in changed and new.get(name) != value},
-            source={name: old[name] for name in ("data", "noise", "seed")} if earlier is None else earlier.source,
+            source={name: old[name] for name in ("data", "noise", "seed") if name in old} if earlier is None else earlier.source,
             steps=(*(() if earlier is None else earlier.steps), _step(correction)),
             policy=correction.policy,
             changes=correction.changes,

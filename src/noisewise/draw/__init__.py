@@ -119,7 +119,7 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
     for label, seeds in by_label(given).items():
         run = Dynamics(counted(seeds)[0].folder)  # under its own settings, which say how its loss pulls
         if run.record.epochs():
-            seed = f", seed {run.record.settings.get('seed')}" if len(seeds) > 1 else ""
+            seed = f", seed {run.record.settings['seed']}" if len(seeds) > 1 and "seed" in run.record.settings else ""
             rows.append((f"{label}{seed}", film(run, frames=_telling(run.record.epochs()) if epochs is None else epochs)))
     if not rows:
         raise InputError("There is nothing to draw: none of the runs has a recorded epoch. Wait for one, or give other runs.")

@@ -175,17 +175,17 @@ def _seed(run: Dynamics) -> Any:
 def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """What tells runs of some settings apart: the loss, and each setting but the seed in which not all of them agree."""
     told = [name for name in dict.fromkeys(name for one in settings for name in one) if name not in _NOT_TOLD and _differs(settings, name)]
-    return [", ".join([in_short(one["loss"]), *(_words(name, one.get(name)) for name in told)]) for one in settings]
+    return [", ".join([in_short(one["loss"]), *(_words(name, one[name]) for name in told if name in one)]) for one in settings]
 
 
 def task_of(settings: Sequence[Mapping[str, Any]]) -> str:
     """The data, the model and the noise, where they are the same in all settings."""
-    return ", ".join(_words(name, settings[0].get(name)) for name in _TASK if settings and not _differs(settings, name))
+    return ", ".join(_words(name, settings[0][name]) for name in _TASK if settings and name in settings[0] and not _differs(settings, name))
 
 
 def by_task(runs: Sequence[Value], settings_of: Callable[[Value], Mapping[str, Any]]) -> dict[str, list[Value]]:
     """The runs of every task, by its data, model and noise, as far as they are not the same in all runs."""
-    settings = list(map(settings_of, runs))
+    settings = [{"noise": "none", **settings_of(run)} for run in runs]  # a Recorder corrupts no labels
     told, found = [name for name in _TASK if _differs(settings, name)], dict[str, list[Value]]()
     for run, one in zip(runs, settings, strict=True):
         found.setdefault(", ".join(_words(name, one.get(name)) for name in told), []).append(run)

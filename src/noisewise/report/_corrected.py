@@ -188,4 +188,4 @@ def _classes(run: Reading) -> tuple[str, list[ClassChange]]:
         }
         for place in shown
     ]
-    return f"{which}, seed {run.seed}", table
+    return f"{which}{run.seed_words}", table

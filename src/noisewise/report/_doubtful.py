@@ -53,7 +53,7 @@ def doubt(run: Reading, data: Any) -> Doubt | None:
 def summary(run: Reading, found: Audit) -> str:
     """How many labels look wrong, in words."""
     share = 100 * found.count / max(1, run.number)
-    words = f"{found.count:,} of {run.number:,} labels ({share:.1f} %) look wrong, judged by the margins under {run.called}"
+    words = f"{found.count:,} of {run.number:,} labels ({share:.1f} %) look wrong, judged by the margins under {run.called} ({found.basis})"
     wrong = run.dynamics.record.wrong
     return words if wrong is None else f"{words}; {int(wrong.sum()):,} are known to be wrong"
 

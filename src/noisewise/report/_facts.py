@@ -43,11 +43,11 @@ class Reported(TypedDict):
 
 
 class Group(TypedDict):
-    """The runs of one loss on one task, averaged over seeds."""
+    """The runs of one loss on one task, averaged over seeds; the seed of a recorded loop is not known."""
 
     task: int
     loss: str
-    seeds: list[int]
+    seeds: list[int | None]
     measures: dict[str, Average | None]
     reported: Reported | None
     winner: bool
@@ -61,7 +61,7 @@ class RunFacts(TypedDict):
     noise: str
     model: str
     data: str
-    seed: int
+    seed: int | None
     state: str
     notes: list[str]
     measures: dict[str, float | None]

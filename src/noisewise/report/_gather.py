@@ -62,7 +62,7 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell 
     for run, number in zip(runs, namesakes([run.dynamics for run in runs]), strict=True):
         run.namesake = number
         tasks.setdefault(run.task, []).append(run)
-    names, today = _names(list(tasks)), date.today()
+    names, today = _names(tasks), date.today()
     groups = [_by_label(members) for members in tasks.values()]
     frames = max(10, min(_FRAMES, _ALL_FRAMES // max(1, sum(map(len, groups)))))
     facts: Facts = {
@@ -110,16 +110,20 @@ def _shown(runs: Sequence[Reading]) -> list[Measure]:
     return [{"key": key, "title": name, "help": meaning, "unit": unit} for key, name, meaning, unit in MEASURES if key in kept]
 
 
-def _names(tasks: list[tuple[str, str, str]]) -> list[str]:
+def _names(tasks: Mapping[tuple[str, str, str], Sequence[Reading]]) -> list[str]:
     """What each task is called: by all that tells it from the others, and always by its noise and data."""
     models = len({model for _, model, _ in tasks}) > 1
-    return [f"{data}{f', {model}' if models else ''}, {_labels(data, noise)}" for data, model, noise in tasks]
+    return [
+        f"{data}{f', {model}' if models else ''}, {_labels(data, noise, all(run.dynamics.record.recorded for run in runs))}"
+        for (data, model, noise), runs in tasks.items()
+    ]
 
 
-def _labels(data: str, noise: str) -> str:
+def _labels(data: str, noise: str, recorded: bool) -> str:
+    """What is known of the labels; a Recorder does not know how those it was given came about."""
     if noise != "none":
         return f"{noise} noise"
-    return "clean labels" if is_official(data) else "labels as given"
+    return "clean labels" if is_official(data) and not recorded else "labels as given"
 
 
 def _counts(runs: Sequence[Reading], broken: Sequence[Any]) -> str:
@@ -130,7 +134,7 @@ def _counts(runs: Sequence[Reading], broken: Sequence[Any]) -> str:
         "data": ("data set", "data sets"),
         "seed": ("seed", "seeds"),
     }
-    told = {name: {run.task[0] if name == "data" else str(run.setting(name)) for run in runs} for name in several}
+    told = {name: {run.task[0] if name == "data" else str(run.setting(name)) for run in runs if name in run.settings} for name in several}
     numbers = {words: len(told[name]) for name, words in several.items()}
     parts = [f"{number} {words[number != 1]}" for words, number in numbers.items() if number]
     total = len(runs) + len(broken)
@@ -160,16 +164,20 @@ def _groups(number: int, by_loss: Mapping[str, Sequence[Reading]], standings: Se
         yield {
             "task": number,
             "loss": standing.loss,
-            "seeds": [run.seed for run in counted(same)],
+            "seeds": [_known_seed(run) for run in counted(same)],
             "measures": {name: average(standing.measures[name]) for name, *_ in MEASURES},
             "reported": _reported(same[0]),
             "winner": standing is best,
         }
 
 
+def _known_seed(run: Reading) -> int | None:
+    return None if run.dynamics.record.recorded else run.seed
+
+
 def _reported(run: Reading) -> Reported | None:
     """What a paper reports for such a run: its final test accuracy where it gives one."""
-    if run.origin is not None:
+    if run.origin is not None or run.dynamics.record.recorded:
         return None
     found = run.attempt(lambda: reported(run.dynamics.record.settings))
     if not found:
@@ -192,7 +200,7 @@ def _task(
     """What is shown of a task: all its runs together, or the first of every loss, which stands for its seeds."""
     runs = [run for same in by_loss.values() for run in same]
     curves, note = _curves(list(first.values()))
-    films = {f"{label}, seed {run.seed}": run.film(frames) for label, run in first.items()}
+    films = {f"{label}{run.seed_words}": run.film(frames) for label, run in first.items()}
     told = {label: [run.compared for run in counted(same) if run.attempt(partial(_has_a_course, run))] for label, same in by_loss.items()}
     return {
         "name": name,
@@ -286,7 +294,7 @@ def _run(run: Reading, task: int, label: str) -> RunFacts:
         "noise": noise,
         "model": model,
         "data": data,
-        "seed": run.seed,
+        "seed": _known_seed(run),
         "state": run.state,
         "measures": run.measures,
         "reported": _reported(run),

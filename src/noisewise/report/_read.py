@@ -80,13 +80,18 @@ class Reading:
 
     @cached_property
     def _names(self) -> tuple[str, str, str]:
-        data, model, noise = (in_short(str(self.setting(name))) for name in ("data", "model", "noise"))
-        return data, model, noise
+        data, model = (in_short(str(self.setting(name))) for name in ("data", "model"))
+        return data, model, in_short(str(self.settings.get("noise", "none")))
 
     @property
     def seed(self) -> int:
         given = self.setting("seed")
         return given if isinstance(given, int) else 0
+
+    @property
+    def seed_words(self) -> str:
+        """Its seed, which a Recorder does not know."""
+        return "" if self.dynamics.record.recorded else f", seed {self.seed}"
 
     @property
     def spec(self) -> str:

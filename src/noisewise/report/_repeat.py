@@ -42,7 +42,7 @@ def repeat(
         >>> print(repeat({"data": "pets", "model": "mlp", "epochs": 5}, Path("runs/a"), {"sources": sources}))
         noisewise train --data /pets.csv --label kind --test /checked.csv --model mlp --epochs 5 --output runs/a
         >>> print(repeat({"data": "own", "model": "own", "loss": "ce", "epochs": 5}, Path("runs/a"), {"recorded": True}))
-        noisewise.Recorder('runs/a', labels, loss='ce')  # beside a training loop of one's own
+        noisewise.Recorder('runs/a', labels, loss='ce')  # in your training loop
     """
     shown = {name: readable(value) if isinstance(value, str) else value for name, value in settings.items()}
     short = " and ".join(name for name, value in shown.items() if value != settings[name])
@@ -52,7 +52,7 @@ def repeat(
 
 def _repeating(settings: Mapping[str, Any], folder: Path, provenance: Mapping[str, Any], corrected: bool) -> str:
     if provenance.get("recorded"):
-        return f"noisewise.Recorder({str(folder)!r}, labels, loss={settings['loss']!r})  # beside a training loop of one's own"
+        return f"noisewise.Recorder({str(folder)!r}, labels, loss={settings['loss']!r})  # in your training loop"
     defaults = {field.name: field.default for field in fields(Settings)}
     asked = {name: value for name, value in settings.items() if name in defaults and value != defaults[name] and value is not None}
     del asked["data"]

@@ -133,7 +133,11 @@ class Recorder:
         if self._folder.exists() and after is not None:
             self._go_on(after, origin["data"])
         else:
-            self._folder.begin(self._settings.as_json(), {**origin, "normalise": None, "recorded": True}, self._data)
+            self._folder.begin(self._known_settings(), {**origin, "normalise": None, "recorded": True}, self._data)
+
+    def _known_settings(self) -> dict[str, Any]:
+        """What a Recorder knows of the loop. Its optimiser, batch size or seed would be defaults that the loop did not use."""
+        return {name: getattr(self._settings, name) for name in ("data", "model", "loss", "epochs")}
 
     def _go_on(self, after: int, data: dict[str, Any]) -> None:
         """Take up the record in the folder after some epoch of it."""
@@ -149,7 +153,7 @@ class Recorder:
         self._folder.remove("model.safetensors")
         self._epoch, self._step = after, lines[after]["step"] if after else 0
         self._settings = replace(self._settings, epochs=max(1, after))
-        self._folder.write_settings(self._settings.as_json())
+        self._folder.write_settings(self._known_settings())
         self._folder.write_status("running", epoch=self._epoch, step=self._step)
 
     def log(self, index: Any, scores: Tensor, *, lr: float | Tensor = 1.0) -> None:
@@ -264,7 +268,7 @@ class Recorder:
         self._folder.write_record("training", self._epoch, tally.margins, tally.predictions)
         self._folder.add_metrics(line)
         self._settings = replace(self._settings, epochs=self._epoch)
-        self._folder.write_settings(self._settings.as_json())
+        self._folder.write_settings(self._known_settings())
         self._folder.write_status("running", epoch=self._epoch, step=self._step)
         tally.clear()
 

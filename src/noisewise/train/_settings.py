@@ -41,7 +41,7 @@ _REGISTRIES: dict[str, Registry[Any]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Settings:
     """Everything that decides a run.
 
@@ -133,6 +133,12 @@ class Settings:
         settings = cls(**{**{name: _plain(value) for name, value in given.items()}, **specs})
         settings._check()
         return settings
+
+    def __repr__(self) -> str:
+        """Like an estimator of scikit-learn, only what is not a default."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown = (f"{field.name}={given[field.name]!r}" for field in fields(self) if given[field.name] != field.default)
+        return f"Settings({', '.join(shown)})"
 
     def _check(self) -> None:
         for name, least in _WHOLE.items():
