@@ -360,7 +360,7 @@ def _texts(column: Any) -> np.ndarray:
     array = column.combine_chunks()
     texts = np.append(array.dictionary.to_numpy(zero_copy_only=False).astype(object), [None])
     numbers: np.ndarray = array.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
-    return texts[numbers]
+    return np.asarray(texts[numbers])
 
 
 def _excel(path: Path, choose: Choose) -> tuple[dict[str, Column], Needed]:

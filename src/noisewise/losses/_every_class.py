@@ -39,7 +39,7 @@ class ShareOfCosts(Loss):
     A class masked by a score of −inf costs inf as the label, and counts for nothing otherwise.
     """
 
-    q: float = 0.0
+    q = 0.0
 
     def per_class(self, scores: Tensor) -> Tensor:
         return self.of_every_class((Focal(q=self.q) if self.q > 0 else CE()).per_class(scores))
