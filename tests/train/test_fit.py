@@ -475,7 +475,7 @@ def test_an_underfitting_loss_is_announced_with_its_cure(tmp_path):
     with pytest.warns(Underfitting, match="scaled"):
         fit("mlp", (inputs, labels), loss="mae", folder=tmp_path / "mae", **{**QUICK, "epochs": 1})
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", Underfitting)
         fit("mlp", (inputs, labels), loss="scaled(mae, 2)", folder=tmp_path / "scaled", **{**QUICK, "epochs": 1})
 
 
