@@ -72,9 +72,9 @@ class ShareOfCosts(Loss):
 class ActiveNegative(ShareOfCosts):
     """`alpha` times the share of the label in all costs, plus `beta` times what it lacks in the negative part (Ye et al. 2023)."""
 
-    alpha: float
-    beta: float
-    p_min: float
+    alpha: float = 5.0
+    beta: float = 5.0
+    p_min: float = 1e-7
 
     def of_every_class(self, costs: Tensor) -> Tensor:
         return self.alpha * shares(costs) + self.beta * (1 - shares(self._room(costs)))
