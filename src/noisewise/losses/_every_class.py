@@ -73,9 +73,9 @@ class ShareOfCosts(Loss):
 class ActiveNegative(ShareOfCosts):
     """`alpha` times the share of the label in all costs, plus `beta` times what it lacks in the negative part (Ye et al. 2023)."""
 
-    alpha: float
-    beta: float
-    p_min: float
+    alpha: float = 5.0
+    beta: float = 5.0
+    p_min: float = 1e-7
 
     def of_every_class(self, costs: Tensor) -> Tensor:
         self._check_p_min(costs.shape[1])
