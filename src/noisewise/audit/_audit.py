@@ -150,7 +150,7 @@ class Audit:
     @property
     def agreement(self) -> float:
         """The share of the training labels that the model predicts at the end of training."""
-        return float(np.mean(self.predicted[self.seen] == self.given[self.seen])) if self.seen.any() else 0.0
+        return int(np.count_nonzero(self.predicted == self.given)) / max(1, int(np.count_nonzero(self.seen)))
 
     @property
     def _is_weak(self) -> bool:

@@ -145,8 +145,8 @@ def _augmentation(shape: Sequence[int], model: str) -> str:
     """Small random shifts where they help: not on tiny images, which lose too much, nor for a model of flattened pixels."""
     from noisewise.models import ImageClassifier, registry
 
-    factory = registry[name_of(model)]
-    convolves = isinstance(factory, type) and issubclass(factory, ImageClassifier)
+    kind = registry[name_of(model)]
+    convolves = isinstance(kind, type) and issubclass(kind, ImageClassifier)
     return "crop(2)" if convolves and len(shape) == 4 and min(shape[2:]) >= _LEAST_CROPPED else "none"
 
 
