@@ -39,7 +39,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         model: a model spec, or your own module that turns rows into scores; a copy of it is trained.
-        loss: a loss spec, or a loss. The default learns rare classes that gce(q=0.7) does not, and memorises few wrong labels.
+        loss: a loss spec, or a loss. The default learns rare classes that gce(q=0.7) does not; where classes are
+            balanced and many labels are wrong, gce(q=0.7) can be better.
         epochs: how many passes over the rows.
         batch_size: rows per update.
         optimiser: an optimiser spec.
