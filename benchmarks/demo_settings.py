@@ -75,10 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             accuracies.append(accuracy)
             print(f"{number} of {len(tasks)}: {task} {accuracy:.4f}", file=sys.stderr)
     lines = [
-        f"`python benchmarks/demo_settings.py --write`, torch {torch.__version__}. An MLP on digits with {demo.NOISE}: accuracy (%) on",
+        f"`python benchmarks/demo_settings.py --write`, torch {torch.__version__}. An MLP on digits, {demo.NOISE}: accuracy (%) on",
         f"{SHARE:.0%} of the training split, held out, against their noisy labels; mean of seeds {' and '.join(map(str, SEEDS))}.",
-        "The demonstration and `noisewise compare` in the README train for the epochs that are best for `gce(q=0.7)`, `noisewise train` for",
-        "the longest that are best for `imae(T=8)`.",
+        "The demonstration and `noisewise compare` in the README train for the epochs that are best for `gce(q=0.7)`, and",
+        "`noisewise train` for the longest that are best for `imae(T=8)`.",
         "",
         *table(accuracies),
     ]
