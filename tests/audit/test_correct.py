@@ -133,7 +133,7 @@ def test_decisions_are_applied_and_nothing_else(found, tmp_path):
         ("decisions.json", '[{"index": 7.9, "decision": "accept"}]', "must have an index, a whole number"),
         ("decisions.json", '[{"index": 7.0, "decision": "accept"}]', "must have an index, a whole number"),
         ("decisions.json", '[{"index": true, "decision": "accept"}]', "must have an index, a whole number"),
-        ("decisions.json", '[{"index": Infinity, "decision": "accept"}]', "must have an index, a whole number"),
+        ("decisions.json", '[{"index": Infinity, "decision": "accept"}]', "Infinity is not a finite number"),
         ("decisions.csv", "index,decision\n7,accept\n8,accept\n7,reject\n", r"Entry 3 of .* decides on example 7 again"),
     ],
 )
