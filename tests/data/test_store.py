@@ -138,7 +138,7 @@ def test_pickle_with_code_is_refused_and_never_runs(tmp_path: Path, protocol: in
     mark = tmp_path / "ran"
     path = tmp_path / "evil"
     path.write_bytes(pickle.dumps({"data": Calls(f"touch {mark}")}, protocol))
-    with pytest.raises(InputError, match=r"evil' is refused: it names (posix|nt)\.system, which may run code"):
+    with pytest.raises(InputError, match=r"evil' is refused: it names '(posix|nt)\.system'"):
         load_pickle(path)
     assert not mark.exists()
 
@@ -148,7 +148,7 @@ def test_pickle_with_code_is_refused_and_never_runs(tmp_path: Path, protocol: in
 )
 def test_pickle_may_name_nothing_but_arrays(tmp_path: Path, name: str) -> None:
     (tmp_path / "p").write_bytes(b"c" + name.replace(" ", "\n").encode() + b"\n.")
-    with pytest.raises(InputError, match="is refused: it names " + name.replace(" ", ".")):
+    with pytest.raises(InputError, match=f"is refused: it names '{name.replace(' ', '.')}'"):
         load_pickle(tmp_path / "p")
 
 

@@ -370,8 +370,12 @@ def test_what_comes_with_the_package_is_shown_without_training(tmp_path: Path, m
     shown, where = json.loads(_run("imae/table6", "--show", "--json").stdout), {"noise": "symmetric(0.4)", "model": "resnet20"}
     wanted = {"row": "IMAE", "metric": "final", **where}
     (ours,) = (one["ours"] for one in shown["cells"] if wanted.items() <= one.items())
-    (committed,) = papers.results().of(the_cell("imae/table6", row="IMAE", column="final", **where).settings or {})
-    assert ours == pytest.approx(100 * committed.numbers["final"]) and not shown["runs"] and not list(tmp_path.iterdir())
+    committed = papers.results().of(the_cell("imae/table6", row="IMAE", column="final", **where).settings or {})
+    assert (
+        ours == pytest.approx(np.mean([100 * run.numbers["final"] for run in committed]))
+        and not shown["runs"]
+        and not list(tmp_path.iterdir())
+    )
     assert "numbers have none of ours beside them yet" in _run("gr/table5", "--show").stdout
 
 
