@@ -34,10 +34,11 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the generated pages to those found in the folder."""
+    """Add the generated pages, and llms.txt, to those found in the folder."""
     from mkdocs.structure.files import File
 
     made = {"recipes.md": papers.page(), "claims.md": papers.claims_page(), "reference.md": reference_page()}
+    made["llms.txt"] = (HERE.parent / "llms.txt").read_text(encoding="utf-8")
     for path, text in {**loss_pages(), **made, **pictures()}.items():
         files.append(File.generated(config, path, content=text))
     return files
