@@ -303,7 +303,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
             ["train", *OWN],
             "There is no column of animals.csv named 'label'. Known: height, kind, length, noise. Say with --label which it is.",
         ),
-        (["train", *OWN, "--label", "height"], "which names no class; labels are whole numbers or text."),
+        (["train", *OWN, "--label", "height", "--feature", "length"], "which names no class; labels are whole numbers or text."),
         (
             ["train", "--data", "legs.csv", "--label", "legs", "--model", "linear", "--epochs", "1"],
             "is 'cow', not a number; name the columns of numbers with --feature and leave this one out",

@@ -143,8 +143,8 @@ def test_losses_stand_in_the_order_of_the_runs_and_say_what_tells_them_apart(tmp
     found = history([*alike, _run(tmp_path / "d", {10: 0.5}, loss="mae", noise="none", weight_decay=0.1, device="cuda")])
     assert found.task == "tiny, mlp"
     assert [line.label for line in found.lines] == [
-        "mae, symmetric(0.4), weight_decay=None",
-        "ce, symmetric(0.4), weight_decay=None",
+        "mae, symmetric(0.4)",
+        "ce, symmetric(0.4)",
         "mae, no noise, weight_decay=0.1",
     ]
 
@@ -266,7 +266,7 @@ def test_a_film_of_many_examples_takes_the_memory_of_one_epoch(tmp_path: Path) -
     run = Dynamics(folder)
     found, peak = with_peak(lambda: film(run))
     assert len(found.epochs) == epochs and sum(int(counts.sum()) for counts in found.counts.values()) == number * epochs
-    assert peak < 25 * number, "labels and one epoch of margins, however many epochs there are"
+    assert peak < 35 * number, "given and true labels and one epoch of margins, however many epochs there are"
 
 
 @pytest.fixture(scope="module")
@@ -379,8 +379,8 @@ def _drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return kept
 
 
-@pytest.mark.parametrize("number", [1, 3, 8])
-@pytest.mark.parametrize("name", ["gce(q=0.{})", LONG], ids=["short", "long"])
+@pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow), 8])
+@pytest.mark.parametrize("name", [pytest.param("gce(q=0.{})", marks=pytest.mark.slow), LONG], ids=["short", "long"])
 def test_no_word_stands_on_another_or_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, name: str) -> None:
     kept, touching = _drawn(monkeypatch), 2  # pixels
     specs = [name.format(place + 1) for place in range(number)]

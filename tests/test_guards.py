@@ -219,6 +219,7 @@ def test_the_classes_of_a_compiled_correction_may_change():
         torch.testing.assert_close(compiled(scores, target), loss(scores, target))
 
 
+@pytest.mark.slow
 def test_it_compiles_to_machine_code():
     """In a process of its own: the compiler warns of its own imports, and minds who imported what before."""
     script = """

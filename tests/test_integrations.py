@@ -39,7 +39,7 @@ CHECKS = [check for _, check in estimator_checks_generator(RobustClassifier()) i
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.func.__name__)
 def test_it_is_a_classifier_of_scikit_learns(check: Any) -> None:
-    check(RobustClassifier())
+    check(RobustClassifier(epochs=15))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_with_wrong_labels_it_beats_scikit_learns_network(digits: tuple[np.ndarr
     with pytest.warns(Warning, match="Maximum iterations"):
         theirs.fit(rows[train], noisy[train])
     right = [one.score(rows[~train], labels[~train]) for one in (ours, theirs)]
-    assert right[0] > 0.9 > right[1] + 0.1, right
+    assert right[0] > 0.85 > right[1] + 0.15, right
 
 
 def test_rows_are_tested_one_by_one_as_all_together(digits: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from functools import partial
 
 import numpy as np
 import pytest
@@ -230,6 +231,7 @@ def test_thousands_of_epochs_take_the_memory_of_a_few(loss, look, tmp_path):
     peaks = []
     for epochs in (5, 40):
         labels, training = random_record(epochs=epochs)
-        run = Dynamics(write_run(tmp_path / str(epochs), labels, training=training, classes=4, loss=loss, epochs=epochs))
-        peaks.append(with_peak(lambda run=run: look(run))[1])
+        folder = write_run(tmp_path / str(epochs), labels, training=training, classes=4, loss=loss, epochs=epochs)
+        runs = [Dynamics(folder), Dynamics(folder)]
+        peaks.append(min(with_peak(partial(look, run))[1] for run in runs))  # an import may count in the first
     assert peaks[1] < peaks[0] + 1e6

@@ -1063,18 +1063,6 @@ def test_a_tensor_data_set_is_read_as_the_pair_it_holds() -> None:
     refused("A TensorDataset is read without label=…", read, TensorDataset(inputs, labels), label="x")
 
 
-def test_every_code_block_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    guide = Path(__file__).parents[2] / "docs" / "your-own-data.md"
-    if not guide.exists():
-        pytest.skip("the documentation is not part of this installation")
-    blocks = re.findall(r"^```python\n(.*?)^```", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 5
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks:
-        exec(compile(block, str(guide), "exec"), names)
-
-
 def test_bytes_are_text() -> None:
     held = from_arrays(np.zeros((3, 1)), np.array([b"cat", "é".encode(), b"cat"]))
     assert held.classes == ("cat", "é") and held.labels.tolist() == [0, 1, 0]

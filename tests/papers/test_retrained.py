@@ -154,7 +154,7 @@ def test_a_run_known_by_its_numbers_alone_is_trained_twice_and_one_with_all_of_t
 
 
 @pytest.mark.usefixtures("small_data")
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_second_training_that_is_cut_short_costs_nothing_that_is_finished(tmp_path: Path, jobs: int) -> None:
     def stop(progress: Any) -> None:
         if progress.place == 1 and progress.step:

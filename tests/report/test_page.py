@@ -362,7 +362,7 @@ def test_every_text_can_be_read_in_both_themes(visit, scheme):
     assert faint == {}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_the_theme_is_the_systems_until_the_button_is_pressed(visit, scheme):
     other = {"light": "dark", "dark": "light"}[scheme]
     page = visit(written(), color_scheme=scheme).page
@@ -410,7 +410,7 @@ def test_a_browser_that_stores_nothing_still_changes_its_theme(visit):
     assert opened.complaints == []
 
 
-@pytest.mark.parametrize("kind", ["pictures", "fields", "hostile"])
+@pytest.mark.parametrize("kind", ["pictures", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("fields", "hostile"))])
 def test_no_section_is_wider_than_the_screen(visit, kind):
     page = visit(written(kind)).page
     page.select_option("#task", "all" if kind == "pictures" else "0")

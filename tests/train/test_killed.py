@@ -29,7 +29,7 @@ def kill_and_resume(tmp_path: Path, times: int, seed: int) -> None:
 
 
 def test_killed_at_random_moments_and_resumed_a_run_ends_in_the_same_bits(tmp_path):
-    kill_and_resume(tmp_path, times=8, seed=0)
+    kill_and_resume(tmp_path, times=4, seed=0)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,16 +21,17 @@ from torch import nn
 from noisewise.data import Dataset
 from noisewise.data._arrays import as_inputs
 from noisewise.errors import InputError
-from noisewise.train import Run, fit
+from noisewise.train import Run, Unlearned, fit
 from noisewise.train._predictor import Predictor
 
+_RESISTS, _LEARNS_RARE = "gce(q=0.7)", "imae(T=8.0, normalise='maximum')"
 _HELD_OUT = 0.1
 _FEWEST_HELD_OUT = 20  # rows, in a small table a fifth of it
 
 _SELDOM = {"evaluate_every": 10**9, "checkpoint_every": 10**9, "clean_pass": False}
 """A run that is not kept needs to leave its model alone."""
 
-_SETTINGS = ("loss", "epochs", "batch_size", "optimiser", "schedule", "weight_decay", "clip", "device")
+_SETTINGS = ("epochs", "batch_size", "optimiser", "schedule", "weight_decay", "clip", "device")
 
 
 class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -39,8 +41,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         model: a model spec, or your own module that turns rows into scores; a copy of it is trained.
-        loss: a loss spec, or a loss. The default learns rare classes that gce(q=0.7) does not; where classes are
-            balanced and many labels are wrong, gce(q=0.7) can be better.
+        loss: a loss spec, or a loss. The default, None, trains with gce(q=0.7), which resists wrong labels best on small tables. If it
+            did not learn a class, as happens with rare ones, it trains again with imae(T=8, normalise='maximum'), which does.
         epochs: how many passes over the rows.
         batch_size: rows per update.
         optimiser: an optimiser spec.
@@ -53,13 +55,14 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random_state: a seed; None draws one, and a RandomState is drawn from.
         folder: where the run is left, for the report and the audit; by default it is not kept. One folder holds one run, so leave it out
             of cross-validation and searches. Its record leaves out the rows held out to calibrate: pass calibrate=False to audit every
-            row.
+            row. A second training, see `loss`, is left beside it, in a folder whose name ends in "-again".
 
     Attributes:
         classes_: the classes, sorted.
         n_features_in_: the number of columns.
         feature_names_in_: their names, if those trained on had some.
         offset_: what is subtracted from every column before anything else: 0, or the mean of one that varies little far away from 0.
+        loss_: the spec of the loss that the model was trained with.
         temperature_: what scores are divided by before they become probabilities; 1 without calibration.
         run_: the run, if a folder was given, and else None.
 
@@ -75,7 +78,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         model: str | nn.Module = "mlp",
-        loss: Any = "imae(T=8.0, normalise='maximum')",
+        loss: Any = None,
         *,
         epochs: int = 50,
         batch_size: int = 32,
@@ -124,18 +127,29 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.run_ = None
         if self.folder is None:
             with tempfile.TemporaryDirectory() as passing:
-                self.predictor_ = self._predictor(self._trained(data, Path(passing, "run"), **_SELDOM))
+                run = self._trained(data, Path(passing, "run"), **_SELDOM)
+                self.predictor_, self.loss_ = self._predictor(run), run.settings.loss
         else:
             self.run_ = self._trained(data, self.folder)
-            self.predictor_ = self._predictor(self.run_)
+            self.predictor_, self.loss_ = self._predictor(self.run_), self.run_.settings.loss
         self.classes_ = classes
         self.temperature_ = self.predictor_.temperature
         return self
 
     def _trained(self, data: Dataset, folder: str | Path, **settings: Any) -> Run:
-        asked = {name: getattr(self, name) for name in _SETTINGS}
-        held_out = _held_out(len(data)) if self.calibrate else 0.0
-        return fit(copy.deepcopy(self.model), data, seed=self._seed(), folder=folder, validation=held_out, **asked, **settings)
+        """The run, or a second one with another loss if the default one did not learn a class."""
+        settings |= {name: getattr(self, name) for name in _SETTINGS}
+        settings |= {"seed": self._seed(), "validation": _held_out(len(data)) if self.calibrate else 0.0}
+
+        def run(loss: Any, folder: str | Path) -> Run:
+            return fit(copy.deepcopy(self.model), data, loss=loss, folder=folder, **settings)
+
+        if self.loss is not None:
+            return run(self.loss, folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Unlearned)
+            first = run(_RESISTS, folder)
+        return run(_LEARNS_RARE, Path(folder).with_name(f"{Path(folder).name}-again")) if first.unlearned else first
 
     def _predictor(self, run: Run) -> Predictor:
         return run.predictor(copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else None)

@@ -293,7 +293,7 @@ class MarginLoss(Loss):
             return self.value(d)
         if going_forward():
             return _expanded(d, self)
-        return applied(Descent, d, self)  # type: ignore[no-any-return]
+        return applied(Descent, d, self, None)  # type: ignore[no-any-return]
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
         return self.of_margin(margin_of(scores, target.unsqueeze(1), 1)[0].squeeze(1), scores.shape[1])
@@ -305,24 +305,25 @@ class MarginLoss(Loss):
 class Descent(torch.autograd.Function):
     """The loss value, whose derivative is taken from the emphasis in closed form rather than through the value.
 
-    Both are called with the margin and whatever else they are given, by which nothing is differentiated.
+    Both are called with the margin, and with a second tensor if there is one, by which nothing is differentiated. The number of arguments
+    is fixed because torch.compile does not trace an autograd function with a variable one.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(d: Tensor, loss: Any, *given: Tensor) -> Tensor:
-        return loss.value(d, *given)  # type: ignore[no-any-return]
+    def forward(d: Tensor, loss: Any, given: Tensor | None) -> Tensor:
+        return loss.value(d) if given is None else loss.value(d, given)  # type: ignore[no-any-return]
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        d, ctx.loss, *given = inputs
-        ctx.save_for_backward(d, *given)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Any, Tensor | None], output: Tensor) -> None:
+        d, ctx.loss, given = inputs
+        ctx.save_for_backward(d, given)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        d, *given = ctx.saved_tensors
-        return -grad * ctx.loss.emphasis(d, *given), None, *[None] * len(given)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        d, given = ctx.saved_tensors
+        return -grad * (ctx.loss.emphasis(d) if given is None else ctx.loss.emphasis(d, given)), None, None
 
 
 _NODES = 0.5 - 0.5 / math.sqrt(3), 0.5 + 0.5 / math.sqrt(3)  # of Gauss–Legendre quadrature on [0, 1]
