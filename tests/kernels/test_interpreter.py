@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 @pytest.mark.parametrize("file", ["test_rows.py", "test_residual.py"])
 def test_kernels_are_right_through_the_interpreter(file):
-    chosen = "not on_a_gpu and not resnet20 and not uneven"  # the larger networks run on a GPU
+    chosen = "not on_a_gpu and not resnet20 and not uneven and not odd"  # the larger networks run on a GPU
     command = [sys.executable, "-m", "pytest", str(HERE / file), "-q", "-x", "-p", "no:cacheprovider", "-k", chosen]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     ended = subprocess.run(command, cwd=HERE.parent.parent, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)

@@ -29,7 +29,10 @@ from noisewise.papers._reproduce import _data
 from noisewise.train._folder import RunFolder
 
 RUN = [recipe for recipe in map(get, available()) if recipe.nothing is None]
-LARGE = ["gr/table6"]  # ResNet-50 on Clothing1M, as imae/table5, with another loss
+LARGE = [
+    "gr/table6",  # ResNet-50 on Clothing1M, as imae/table5, with another loss
+    *("gr/table4", "gr/table8", "gr/table9", "gr/table10", "imae/supplement-table5", "curriculum/table2"),  # CIFAR, as others here
+]
 
 
 @pytest.fixture(autouse=True)

@@ -256,6 +256,7 @@ def test_the_median_it_states_is_that_of_the_margins(visit):
     assert len(plotted(page)) == 2
 
 
+@pytest.mark.slow
 def test_a_film_without_known_truth_shows_all_examples_and_says_when_a_bar_runs_off(visit):
     facts = sample(tasks=1, losses=1, seeds=1, examples=2, frames=3)
     film = facts["tasks"][0]["films"][0]
@@ -387,6 +388,7 @@ def test_the_theme_is_the_systems_until_the_button_is_pressed(visit, scheme):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == ground
 
 
+@pytest.mark.slow
 def test_lines_drawn_for_white_paper_stand_out_on_a_dark_one(visit):
     facts = sample(tasks=1, losses=4, seeds=1, examples=2, frames=2)
     lines = [trace["line"] for trace in facts["tasks"][0]["curves"]["data"] if "color" in trace.get("line", {})]
@@ -424,6 +426,7 @@ def test_no_section_is_wider_than_the_screen(visit, kind):
         assert wide == []
 
 
+@pytest.mark.slow
 def test_panels_are_stacked_on_a_phone_and_side_by_side_on_a_desk(visit):
     page = visit(written(), width=390).page
     walk(page)
