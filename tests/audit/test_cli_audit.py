@@ -324,7 +324,7 @@ def test_labels_are_corrected_listed_and_taken_back(run):
     path = run / "corrected.csv"
     assert sum(row["change"] == "relabel" for row in rows_of(path)) == found.is_issue.sum()
     done = noisewise("correct", run, "--undo")
-    assert f"{found.is_issue.sum():,} changes taken back" in done.stdout
+    assert f"Reverted {found.is_issue.sum():,} changes" in done.stdout
     undone = Correction.read(path, found.dynamics.record.classes)
     assert not undone.changed.any() and (undone.labels == found.given).all()
 

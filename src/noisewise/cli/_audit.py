@@ -280,7 +280,7 @@ def _undo(run: Path, target: Path) -> None:
 
     correction = Correction.read(target, Record(run).classes)
     correction.undone().write(target)
-    show(f"{int(correction.changed.sum()):,} changes taken back.\n{target}")
+    show(f"Reverted {int(correction.changed.sum()):,} changes.\n{target}")
 
 
 def _retrain(folder: Path, correction: Any, into: Path | None, data: Any, test: str | None) -> list[str]:

@@ -36,7 +36,7 @@ def log_probabilities(scores: Tensor) -> Tensor:
 class ShareOfCosts(Loss):
     """The share of the label in what all classes cost (Ma et al. 2020), each −(1 − p)^q log p.
 
-    A class masked by a score of −inf costs inf as the label, and counts for nothing otherwise.
+    A class masked by a score of −inf costs inf as the label, and is ignored otherwise.
     """
 
     q = 0.0

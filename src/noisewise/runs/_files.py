@@ -67,7 +67,7 @@ def inside(folder: Folder, name: str) -> Path:
 
 
 def _link_out(folder: Folder, name: str) -> Path | None:
-    """The first link on the way to a file that leads out of the run folder; None where there is none."""
+    """The first link on the way to a file that leads out of the run folder; None if no link does."""
     path = Path(folder)
     for part in name.split("/"):
         path = path / part
