@@ -2,8 +2,9 @@
 
     python benchmarks/defaults.py [--jobs 2] [--seeds 1] [--tables iris wine] [--write]
 
-IMAE was chosen among the losses on the first four tables, and the other four only reported. The default, GCE and then IMAE where a class was
-left out, was thought of after the losses had been seen on all eight: for it none of them is unseen data. ``--write`` puts the tables into benchmarks/RESULTS.md.
+IMAE was chosen among the losses on the first four tables, and the other four only reported. The default, GCE and then IMAE where a
+class was left out, was thought of after the losses had been seen on all eight: for it none of them is unseen data. ``--write`` puts
+the tables into benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
