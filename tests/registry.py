@@ -15,7 +15,7 @@ BINARY = [spec for spec in SPECS if spec.startswith("binary(")]
 EVERY = [spec for spec in SPECS + SUMS if spec not in BINARY]
 MARGIN = [spec for spec in EVERY if isinstance(noisewise.get(spec), MarginLoss)]
 # Coupled losses look at the whole batch, so they are not means of their singles and take no class probabilities.
-SEPARATE = [spec for spec in EVERY if not noisewise.get(spec).couples]
+SEPARATE = [spec for spec in EVERY if not noisewise.get(spec).depends_on_batch]
 # Logit clipping measures the norm of the scores themselves.
 SHIFTABLE = [spec for spec in EVERY if not spec.startswith("logit_clip(")]
 

@@ -457,7 +457,7 @@ def corrupt(folder: Path, name: str, content: bytes | np.ndarray | None) -> None
         ("record/training/margins-00002.npy", b"PK\x03\x04 something else", "margins-00002.npy' is not a whole .npy file"),
         ("record/training/margins-00002.npy", np.zeros(3, dtype=np.float16), r"float16 shaped \(4,\). Got float16 shaped \(3,\)"),
         ("record/training/margins-00002.npy", np.zeros(4, dtype=np.float64), r"float16 shaped \(4,\). Got float64"),
-        ("record/training/predictions-00002.npy", np.zeros(4), r"whole numbers shaped \(4,\). Got float64"),
+        ("record/training/predictions-00002.npy", np.zeros(4), r"integers shaped \(4,\). Got float64"),
         ("labels/given.npy", None, "has no labels/given.npy"),
         ("labels/given.npy", np.array([0, 1, 3, 0]), "given.npy' must hold labels from 0 to 2 .* 0 to 3"),
         ("labels/given.npy", np.zeros((0,), dtype=np.int64), r"must hold labels .* Got shape \(0,\)"),

@@ -16,7 +16,7 @@ import noisewise
 from noisewise.audit import find_label_issues
 from noisewise.correct import Correction
 from noisewise.data import Dataset, from_arrays, from_table
-from noisewise.errors import InputError, listed, must, shown, unknown
+from noisewise.errors import InputError, invalid_parameter, listed, shown, unknown
 from noisewise.noise import corrupt
 from noisewise.train._sources import read_both
 
@@ -103,7 +103,7 @@ def test_what_was_given_is_shown_in_short(call: Callable[[], Any], said: str) ->
 def test_a_matrix_that_was_given_is_shown_whole() -> None:
     """As torch and numpy print it, which shorten large ones themselves, but in one line."""
     for given in (torch.zeros(3, 3), np.zeros((2, 2))):
-        assert f"Got {' '.join(repr(given).split())} instead." in str(must("T", "Forward", "a matrix", given))
+        assert f"Got {' '.join(repr(given).split())} instead." in str(invalid_parameter("T", "Forward", "a matrix", given))
 
 
 def test_an_error_is_one_line_that_is_safe_to_print() -> None:

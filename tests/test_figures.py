@@ -26,7 +26,7 @@ from noisewise.audit import audit
 from noisewise.cli import app
 from noisewise.correct import correct, retrain
 from noisewise.draw import _telling
-from noisewise.draw._apart import namesakes
+from noisewise.draw._dataset_identity import namesakes
 from noisewise.draw._film import _edges, film
 from noisewise.draw._history import MEASURES, histories, history, labels
 from noisewise.dynamics import Dynamics, _dynamics, find_runs
@@ -494,11 +494,11 @@ def test_the_commands_write_the_files_they_name(trained: Path, tmp_path: Path) -
         (["margins", "nowhere", "-o", "a.svg"], "There is no run in 'nowhere'"),
         (
             ["margins", "nowhere", "--epochs", "1;2", "-o", "a.svg"],
-            "whole numbers, such as 0,1,2. Got '1;2' instead",
+            "integers, such as 0,1,2. Got '1;2' instead",
         ),
         (["curves"], "Missing argument 'LOSS...'."),
         (["curves", "ce", "--classes", "many"], "Invalid value for '--classes'"),
-        (["curves", "ce", "--classes", "1"], "must be a whole number in [2, inf). Got 1 instead."),
+        (["curves", "ce", "--classes", "1"], "must be an integer in [2, inf). Got 1 instead."),
         (["curves", "ce", "nce", "-o", "a.svg"], "Got 'nce'; leave it out."),
         (["curves", "ce", "-o", "nowhere/a.html"], "does not exist."),
         (["curves", "ce", "-o", "a.jpg"], "ends in .html, .svg, .pdf, .png"),

@@ -86,7 +86,7 @@ def slow(queries: Embeddings, gallery: Embeddings) -> list[tuple[float, float, i
 
 
 def random_embeddings(number: int, size: int, identities: int, cameras: int, generator: torch.Generator) -> Embeddings:
-    """Vectors of small whole numbers, so that many are equally similar."""
+    """Vectors of small integers, so that many are equally similar."""
     return Embeddings(
         torch.randint(-2, 3, (number, size), generator=generator).double(),
         torch.randint(identities, (number,), generator=generator),
@@ -370,7 +370,7 @@ TWO = torch.tensor([0, 1])
         (lambda: rank(Embeddings(circle(0, 1), TWO), Embeddings(circle(0, 1), TWO + 2)), "The gallery has nobody that is asked for"),
         (lambda: rank(Embeddings(circle(0, 1), TWO), Embeddings(torch.ones(0, 2), TWO[:0])), "The gallery has nobody that is asked for"),
         (lambda: one_query("oo"), "No query has a right answer from another camera"),
-        (lambda: one_query("+").cmc(0), r"'places' parameter of cmc must be a whole number in \[1, inf\). Got 0"),
+        (lambda: one_query("+").cmc(0), r"'places' parameter of cmc must be an integer in \[1, inf\). Got 0"),
     ],
 )
 def test_a_bad_argument_is_answered_in_one_sentence(make: object, message: str) -> None:

@@ -151,7 +151,7 @@ def test_another_kind_of_thing_has_its_own_registry():
         pass
 
     class Polygon(Shape, name="polygon"):
-        sides: int = setting(default=3, bounds="[3, inf)", whole=True)
+        sides: int = setting(default=3, bounds="[3, inf)", integer=True)
         colour: str = setting(default="red", choices=("red", "blue"), kw_only=True)
 
     assert repr(shapes.get("polygon(4)")) == "polygon(sides=4)"

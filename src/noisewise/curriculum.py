@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from noisewise import curve
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.losses import get
 from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss
 from noisewise.losses._normalising import NORMALISATIONS, Normalising
 from noisewise.margin import emphasis, margin
-from noisewise.spec import real, setting, whole
+from noisewise.spec import as_int, real, setting
 
 _DRAWN = 1 << 25
 """Scores drawn to simulate margins, at most: examples times classes."""
@@ -46,7 +46,7 @@ def expected_margin(classes: int, std: float = 1.0) -> float:
     Reference:
         A curriculum view of robust loss functions, section 5.1 and appendix C.
     """
-    classes = whole("classes", "expected_margin", classes, 2)
+    classes = as_int("classes", "expected_margin", classes, 2)
     if classes == 2:
         return 0.0  # one score less another of the same distribution; the approximation is for more of them
     return -math.log(classes - 1) - std**2 / 2 + math.expm1(std**2) / (2 * (classes - 1))
@@ -102,14 +102,14 @@ def measured_margin(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) 
 def _expected(value: Any) -> float:
     expected = real(value)
     if not math.isfinite(expected) or expected == 0:
-        raise must("expected", "a curriculum", "a finite margin other than 0 (E[Δ] before training)", value)
+        raise invalid_parameter("expected", "a curriculum", "a finite margin other than 0 (E[Δ] before training)", value)
     return expected
 
 
 def _below_zero(value: Any) -> float:
     expected = _expected(value)
     if expected > 0:
-        raise must("expected", "Scaled", "below 0, as margins are before training; shifted(…) takes others", value)
+        raise invalid_parameter("expected", "Scaled", "below 0, as margins are before training; shifted(…) takes others", value)
     return expected
 
 
@@ -119,7 +119,7 @@ class _Moved(MarginLoss):
     loss: MarginLoss = setting(check=inner_margin_loss)
     tau: float = setting(bounds="(-inf, inf)")
     expected: float | None = setting(default=None, check=_expected, kw_only=True)
-    classes: int | None = setting(default=None, bounds="[2, inf)", whole=True, kw_only=True)
+    classes: int | None = setting(default=None, bounds="[2, inf)", integer=True, kw_only=True)
 
     def start(self, classes: int | None) -> float:
         """−E[Δ]: how far below zero margins are before training."""
@@ -250,7 +250,7 @@ class Normalised(Normalising, name="normalised"):
 
 def _word(value: Any) -> str:
     if not isinstance(value, str) or not value.isidentifier():
-        raise must("parameter", "Scheduled", "the name of a hyper-parameter", value)
+        raise invalid_parameter("parameter", "Scheduled", "the name of a hyper-parameter", value)
     return value
 
 
@@ -263,7 +263,7 @@ class Scheduled(MarginLoss, name="scheduled"):
 
     Args:
         loss: a loss of the margin alone.
-        parameter: which of its hyper-parameters changes; one that is a whole number is rounded to one.
+        parameter: which of its hyper-parameters changes; one that is an integer is rounded to one.
         start: its value before training.
         end: its value at the end.
         shape: "linear", "cosine" (slow, fast, slow) or "step" (start, then end from the middle on).
@@ -292,7 +292,7 @@ class Scheduled(MarginLoss, name="scheduled"):
         declared = self.loss.settings.get(self.parameter)
         if declared is None or declared.bounds is None or declared.kw_only:
             numeric = [key for key, value in self.loss.settings.items() if value.bounds is not None and not value.kw_only]
-            raise must(
+            raise invalid_parameter(
                 "parameter",
                 "Scheduled",
                 f"a numeric hyper-parameter of {self.loss!r} ({', '.join(numeric) or 'it has none'})",
@@ -313,7 +313,7 @@ class Scheduled(MarginLoss, name="scheduled"):
         else:
             part = float(progress >= 0.5)
         value = self.start + (self.end - self.start) * part
-        return round(value) if self.loss.settings[self.parameter].whole else value
+        return round(value) if self.loss.settings[self.parameter].integer else value
 
     def _literal(self, key: str) -> Any:
         """The loss as it is before training: the spec is the same however far it is."""
@@ -336,7 +336,7 @@ class Scheduled(MarginLoss, name="scheduled"):
 def advance(loss: Loss, progress: float) -> None:
     """Tell a loss how far training is, from 0 to 1: every schedule inside it moves its hyper-parameter."""
     if not 0 <= progress <= 1:
-        raise must("progress", "advance", "in [0, 1]", progress)
+        raise invalid_parameter("progress", "advance", "in [0, 1]", progress)
     for part in reversed(list(loss.modules())):  # inner ones first: a normalisation outside depends on them
         if isinstance(part, Scheduled):
             part.advance(progress)
@@ -369,7 +369,7 @@ def spread(loss: Loss | str, scores: Tensor | None = None, target: Tensor | None
         (0.3333, 0.0889)
     """
     if norm not in ("margin", "l1"):
-        raise must("norm", "spread", "one of 'margin', 'l1'", norm)
+        raise invalid_parameter("norm", "spread", "one of 'margin', 'l1'", norm)
     if (scores is None) != (target is None):
         raise InputError("The spread over a batch needs both its scores and its target. Got one of them.")
     loss = get(loss)

@@ -18,7 +18,7 @@ import numpy as np
 
 from noisewise.dynamics import Dynamics
 from noisewise.output import make_folder, written_whole
-from noisewise.spec import whole
+from noisewise.spec import as_int
 from noisewise.train import Run, compare
 
 # IMAE and GR are scaled to the largest emphasis of cross-entropy, 1, so that one learning rate suits all five.
@@ -64,7 +64,7 @@ class Result:
 
 def check(folder: Path, seed: int) -> None:
     """Refuse a folder that cannot be written and a seed that is none, before any training."""
-    whole("seed", "demo", seed, 0)
+    as_int("seed", "demo", seed, 0)
     make_folder(folder)
 
 

@@ -68,7 +68,7 @@ class Description:
     def constraints(self) -> str:
         """What its hyper-parameters may be, in one line."""
         bounded = [one for one in self.parameters if " in " in f" {one.requirement}" and "(-inf, inf)" not in one.requirement]
-        return ", ".join(f"{one.name} {one.requirement.replace('a whole number in', 'whole, in')}" for one in bounded)
+        return ", ".join(f"{one.name} {one.requirement.replace('an integer in', 'whole, in')}" for one in bounded)
 
 
 def describe(name: str) -> Description:

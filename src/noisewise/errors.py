@@ -37,11 +37,11 @@ class InputError(ValueError):
         super().__init__(printable(" ".join(line.strip() for line in sentence.splitlines())))
 
 
-def must(parameter: str, owner: str, requirement: str, got: Any) -> InputError:
+def invalid_parameter(parameter: str, owner: str, requirement: str, got: Any) -> InputError:
     """Build scikit-learn's sentence.
 
     Example:
-        >>> print(must("q", "GCE", "in (0, 1]", -1))
+        >>> print(invalid_parameter("q", "GCE", "in (0, 1]", -1))
         The 'q' parameter of GCE must be in (0, 1]. Got -1 instead.
     """
     return InputError(f"The {parameter!r} parameter of {owner} must be {requirement}. Got {shown(got)} instead.")
@@ -58,7 +58,7 @@ def shown(got: Any) -> str:
     """
     try:
         text = repr(got)
-    except ValueError:  # Python does not print a whole number of thousands of digits
+    except ValueError:  # Python does not print an integer of thousands of digits
         return f"something of type {type(got).__name__} that is too long to show"
     if len(text) <= _LONGEST:
         return text

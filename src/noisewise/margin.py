@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from noisewise.checks import check_labels, check_scores, class_dim
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 from noisewise.exact import at_least_float, margin_of
 
 
@@ -90,9 +90,9 @@ def emphasis(loss: Callable[..., Tensor], scores: Tensor, target: Tensor, *, nor
         tensor(0.2130)
     """
     if norm not in ("margin", "l1"):
-        raise must("norm", "emphasis", "one of 'margin', 'l1'", norm)
+        raise invalid_parameter("norm", "emphasis", "one of 'margin', 'l1'", norm)
     if not callable(loss):
-        raise must("loss", "emphasis", "a criterion, such as noisewise.get('ce')", loss)
+        raise invalid_parameter("loss", "emphasis", "a criterion, such as noisewise.get('ce')", loss)
     check_scores(scores, "emphasis")
     scale = {"margin": 0.5, "l1": 1.0}[norm]
     if isinstance(loss, torch.nn.Module) and hasattr(loss, "reduction"):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 
 PART = ".part"
 _NOBODY_WRITES_SO_LONG = 24 * 60 * 60
@@ -32,7 +32,7 @@ def check_output(output: str | os.PathLike[str], owner: str, endings: Sequence[s
     """
     file = Path(output)
     if file.suffix.lower() not in endings:
-        raise must("output", owner, f"a file that ends in {', '.join(endings)}", str(file))
+        raise invalid_parameter("output", owner, f"a file that ends in {', '.join(endings)}", str(file))
     check_place(file)
     return file
 

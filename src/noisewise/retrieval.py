@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from noisewise.data import Augmentation, ImageFiles, augmentations, batches, read
-from noisewise.errors import InputError, must
-from noisewise.spec import whole
+from noisewise.errors import InputError, invalid_parameter
+from noisewise.spec import as_int
 from noisewise.train import Run
 
 _PRINTED = (1, 5, 20)
@@ -51,13 +51,15 @@ class Embeddings:
 
     def __post_init__(self) -> None:
         if self.vectors.dim() != 2 or not self.vectors.is_floating_point():
-            raise must("vectors", "Embeddings", "floating point shaped (N, size)", f"{self.vectors.dtype} {tuple(self.vectors.shape)}")
+            raise invalid_parameter(
+                "vectors", "Embeddings", "floating point shaped (N, size)", f"{self.vectors.dtype} {tuple(self.vectors.shape)}"
+            )
         if not bool(self.vectors.isfinite().all()):
-            raise must("vectors", "Embeddings", "finite; was the network trained until it diverged?", "NaN or infinity")
+            raise invalid_parameter("vectors", "Embeddings", "finite; was the network trained until it diverged?", "NaN or infinity")
         for name, values in (("identities", self.identities), ("cameras", self.cameras)):
             if values is not None and (values.shape != self.vectors.shape[:1] or values.dtype != torch.int64):
                 got = f"{values.dtype} {tuple(values.shape)}"
-                raise must(name, "Embeddings", f"int64 shaped ({len(self)},), one for each vector", got)
+                raise invalid_parameter(name, "Embeddings", f"int64 shaped ({len(self)},), one for each vector", got)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -100,7 +102,7 @@ class Retrieval:
 
     def cmc(self, places: int) -> float:
         """The share of queries with a right answer in the first few places."""
-        whole("places", "cmc", places, 1)
+        as_int("places", "cmc", places, 1)
         return float((self.first[self.first > 0] <= places).double().mean())
 
     def summary(self) -> dict[str, float]:
@@ -148,7 +150,7 @@ def rank(queries: Embeddings, gallery: Embeddings) -> Retrieval:
         Zheng et al. MARS: a video benchmark for large-scale person re-identification. ECCV 2016.
     """
     if queries.vectors.shape[1] != gallery.vectors.shape[1]:
-        raise must("gallery", "rank", f"vectors of {queries.vectors.shape[1]} entries, as the queries have", gallery)
+        raise invalid_parameter("gallery", "rank", f"vectors of {queries.vectors.shape[1]} entries, as the queries have", gallery)
     if (queries.cameras is None) != (gallery.cameras is None):
         raise InputError(f"Either both or neither of queries and gallery have cameras. Got {queries!r} and {gallery!r}.")
     who, whom = queries.identities.cpu(), gallery.identities.cpu()
@@ -278,7 +280,7 @@ class _Frames:
         if missing:
             raise InputError(f"Retrieval needs the groups {', '.join(_GROUPS)} of every image. Got {files!r} without {', '.join(missing)}.")
         if not len(files):
-            raise must("files", "retrieval", "at least one image", files)
+            raise invalid_parameter("files", "retrieval", "at least one image", files)
         numbers, first, inverse = np.unique(files.groups["tracklet"].numpy(), return_index=True, return_inverse=True)
         tracklets = torch.from_numpy(inverse)
         identities, cameras = (files.groups[name][torch.from_numpy(first)] for name in ("identity", "camera"))
@@ -301,13 +303,13 @@ class _Network:
     def of(cls, model: Run | nn.Module, normalise: str | Augmentation | None) -> _Network:
         if isinstance(model, Run):
             if normalise is not None:
-                raise must("normalise", "retrieval", "left out for a run, which knows how its images are scaled", normalise)
+                raise invalid_parameter("normalise", "retrieval", "left out for a run, which knows how its images are scaled", normalise)
             module, normalise = model.model().to(model.settings.place()), model.provenance["normalise"]
         elif callable(getattr(model, "features", None)):
             module = copy.deepcopy(model).eval()
         else:
             wanted = "a run, or a module with features(x), the embedding before its last layer"
-            raise must("model", "retrieval", wanted, type(model).__name__)
+            raise invalid_parameter("model", "retrieval", wanted, type(model).__name__)
         return cls(module, None if normalise is None else augmentations.get(normalise))
 
     @torch.no_grad()
@@ -327,5 +329,5 @@ class _Network:
         found = self.module.features(inputs.float() if self.scale is None else self.scale(inputs))  # type: ignore[operator]
         if not isinstance(found, Tensor) or found.dim() != 2:
             got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise must("model", "retrieval", "one whose features(x) are shaped (N, size)", got)
+            raise invalid_parameter("model", "retrieval", "one whose features(x) are shaped (N, size)", got)
         return found.cpu().double()

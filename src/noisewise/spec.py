@@ -20,14 +20,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
-from noisewise.errors import InputError, must, shown, unknown
+from noisewise.errors import InputError, invalid_parameter, shown, unknown
 
 T = TypeVar("T")
 _NUMBERS = re.compile(r"[-+\d.,e()\s]{40,}")
 _LONGEST = 10_000  # of what is shown in full: more letters than a page has
 _LONGEST_SPEC = 32_000_000  # characters: room for a matrix of 1,000 x 1,000 numbers
-_LONGEST_NUMBER = 10_000  # bits: Python refuses to print whole numbers a little longer than this
-_LONG_LITERAL = re.compile(r"\w{2500}")  # a whole number of so many bits has no fewer digits
+_LONGEST_NUMBER = 10_000  # bits: Python refuses to print integers a little longer than this
+_LONG_LITERAL = re.compile(r"\w{2500}")  # an integer of so many bits has no fewer digits
 _REQUIRED: Any = inspect.Parameter.empty
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Mult: operator.mul}
 
@@ -45,16 +45,16 @@ def real(value: Any) -> float:
         return math.nan
 
 
-def whole(parameter: str, owner: str, value: Any, least: int | None = None) -> int:
-    """A whole number that is not below the least, Python's or numpy's, or the one error sentence.
+def as_int(parameter: str, owner: str, value: Any, least: int | None = None) -> int:
+    """An integer that is not below the least, Python's or numpy's, or the one error sentence.
 
     Example:
-        >>> whole("jobs", "compare", 2.0, 1)
+        >>> as_int("jobs", "compare", 2.0, 1)
         Traceback (most recent call last):
-        noisewise.errors.InputError: The 'jobs' parameter of compare must be a whole number in [1, inf). Got 2.0 instead.
+        noisewise.errors.InputError: The 'jobs' parameter of compare must be an integer in [1, inf). Got 2.0 instead.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or (least is not None and value < least):
-        raise must(parameter, owner, "a whole number" + ("" if least is None else f" in [{least}, inf)"), value)
+        raise invalid_parameter(parameter, owner, "an integer" + ("" if least is None else f" in [{least}, inf)"), value)
     return int(value)
 
 
@@ -148,7 +148,7 @@ class Setting:
     default: Any
     bounds: Interval | None
     choices: tuple[str, ...]
-    whole: bool
+    integer: bool
     check: Callable[[Any], Any] | None
     kw_only: bool
 
@@ -157,7 +157,7 @@ class Setting:
         if self.choices:
             return "one of " + ", ".join(repr(choice) for choice in self.choices)
         if self.bounds is not None:
-            return f"{'a whole number ' if self.whole else ''}in {self.bounds}"
+            return f"{'an integer ' if self.integer else ''}in {self.bounds}"
         return "given"
 
     def accept(self, name: str, owner: str, value: Any) -> Any:
@@ -168,12 +168,12 @@ class Setting:
             return self.check(value)
         if self.choices:
             if value not in self.choices:
-                raise must(name, owner, self.requirement, value)
+                raise invalid_parameter(name, owner, self.requirement, value)
         elif self.bounds is not None:
             number = real(value)
-            if number not in self.bounds or (self.whole and number != int(number)):
-                raise must(name, owner, self.requirement, value)
-            return int(number) if self.whole else number
+            if number not in self.bounds or (self.integer and number != int(number)):
+                raise invalid_parameter(name, owner, self.requirement, value)
+            return int(number) if self.integer else number
         return value
 
 
@@ -182,7 +182,7 @@ def setting(
     default: Any = _REQUIRED,
     bounds: str | None = None,
     choices: tuple[str, ...] = (),
-    whole: bool = False,
+    integer: bool = False,
     check: Callable[[Any], Any] | None = None,
     kw_only: bool = False,
 ) -> Any:
@@ -193,20 +193,20 @@ def setting(
             besides what the rest says.
         bounds: an interval such as ``"(0, 1]"``.
         choices: the words it may be.
-        whole: whether it must be a whole number.
+        integer: whether it must be an integer.
         check: a function that returns the accepted value or raises `InputError`; it replaces the other checks.
         kw_only: whether it must be given by name; it is then left out of the repr while it has its default.
 
     Example:
         >>> class Shape(Named, registry=Registry("shape")):
-        ...     sides: int = setting(default=3, bounds="[3, inf)", whole=True)
+        ...     sides: int = setting(default=3, bounds="[3, inf)", integer=True)
         >>> Shape(sides=4)
         shape(sides=4)
         >>> Shape(sides=2)
         Traceback (most recent call last):
-        noisewise.errors.InputError: The 'sides' parameter of Shape must be a whole number in [3, inf). Got 2 instead.
+        noisewise.errors.InputError: The 'sides' parameter of Shape must be an integer in [3, inf). Got 2 instead.
     """
-    return Setting(default, Interval.parse(bounds) if bounds else None, choices, whole, check, kw_only)
+    return Setting(default, Interval.parse(bounds) if bounds else None, choices, integer, check, kw_only)
 
 
 class Registry(Generic[T]):

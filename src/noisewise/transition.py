@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 
 
 def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int | None = None) -> Tensor:
     """Labels as an int64 tensor of its own on the CPU, or the one error sentence.
 
     Args:
-        values: a tensor, an array or a list of whole numbers.
+        values: a tensor, an array or a list of integers.
         what: what the error calls them.
         owner: the function they were given to.
         num_classes: what all of them must be below, if given.
@@ -37,7 +37,7 @@ def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int
     if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
         fractions = array[array != np.floor(array)] if array.dtype.kind == "f" else np.empty(0)
         got = f"{array.dtype} shaped {array.shape}{f', such as {fractions[0]}' if fractions.size else ''}"
-        raise InputError(f"The {what} given to {owner} must be whole numbers in one row, at least one. Got {got} instead.")
+        raise InputError(f"The {what} given to {owner} must be integers in one row, at least one. Got {got} instead.")
     if array.min() < 0 and num_classes is None:
         raise InputError(f"The {what} given to {owner} must be 0 or more. Got {array.min()} instead.")
     if num_classes is not None and (array.min() < 0 or array.max() >= num_classes):
@@ -68,14 +68,14 @@ Got 'row 1: [0.5, 0.4]' instead.
         else:
             probabilities = torch.from_numpy(np.array(values, dtype=np.float64))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise must(what, owner, "numbers shaped (examples, classes)", str(error)) from None
+        raise invalid_parameter(what, owner, "numbers shaped (examples, classes)", str(error)) from None
     if probabilities.dim() != 2 or probabilities.shape[0] < 1 or probabilities.shape[1] < 2:
-        raise must(what, owner, "shaped (examples, classes), with two classes or more", tuple(probabilities.shape))
+        raise invalid_parameter(what, owner, "shaped (examples, classes), with two classes or more", tuple(probabilities.shape))
     sums = probabilities.sum(1)
     wrong = ~((probabilities.amin(1) >= 0) & ((sums - 1).abs() < 1e-3))
     if wrong.any():
         row = int(wrong.int().argmax())
-        raise must(what, owner, "at least zero, with rows that sum to one", f"row {row}: {probabilities[row].tolist()[:10]}")
+        raise invalid_parameter(what, owner, "at least zero, with rows that sum to one", f"row {row}: {probabilities[row].tolist()[:10]}")
     return probabilities.div_(sums.unsqueeze(1))
 
 
@@ -83,7 +83,7 @@ def _labelled(labels: Any, probabilities: Any, owner: str) -> tuple[Tensor, Tens
     checked = as_probabilities(probabilities, owner=owner)
     given = as_labels(labels, owner=owner, num_classes=checked.shape[1])
     if len(given) != len(checked):
-        raise must("labels", owner, f"one for each of the {len(checked)} rows of probabilities", f"{len(given)} labels")
+        raise invalid_parameter("labels", owner, f"one for each of the {len(checked)} rows of probabilities", f"{len(given)} labels")
     return given, checked
 
 
@@ -104,7 +104,7 @@ def counted(true_labels: Any, labels: Any, num_classes: int) -> Tensor:
     true = as_labels(true_labels, what="true labels", owner="counted", num_classes=num_classes)
     given = as_labels(labels, owner="counted", num_classes=num_classes)
     if len(given) != len(true):
-        raise must("labels", "counted", f"one for each of the {len(true)} true labels", f"{len(given)} labels")
+        raise invalid_parameter("labels", "counted", f"one for each of the {len(true)} true labels", f"{len(given)} labels")
     counts = _counts(true, given, num_classes)
     totals = counts.sum(1)
     counts /= totals.clamp(min=1).unsqueeze(1)
@@ -137,7 +137,7 @@ def anchor_points(probabilities: Any, *, quantile: float = 1.0) -> Tensor:
     """
     checked = as_probabilities(probabilities, owner="anchor_points")
     if not 0 < quantile <= 1:
-        raise must("quantile", "anchor_points", "in (0, 1]", quantile)
+        raise invalid_parameter("quantile", "anchor_points", "in (0, 1]", quantile)
     position = 1 + int(quantile * (len(checked) - 1))
     return checked[checked.kthvalue(position, dim=0).indices]
 
@@ -195,7 +195,9 @@ def confident_joint(labels: Any, probabilities: Any) -> Tensor:
     num_classes = checked.shape[1]
     sizes = torch.bincount(given, minlength=num_classes).double()
     if (sizes == 0).any():
-        raise must("labels", "confident_joint", "such that every class has at least one", f"none of class {int(sizes.argmin())}")
+        raise invalid_parameter(
+            "labels", "confident_joint", "such that every class has at least one", f"none of class {int(sizes.argmin())}"
+        )
     own = checked.gather(1, given.unsqueeze(1)).squeeze(1)
     thresholds = torch.zeros_like(sizes).index_add_(0, given, own) / sizes
     # Slack for rounding: where all probabilities of a class are alike, they must not fall below their own mean.

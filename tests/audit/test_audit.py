@@ -334,7 +334,7 @@ def test_a_file_that_cannot_be_written_is_refused_and_leaves_nothing(digits_run,
 
 
 def test_a_limit_that_is_no_number_is_refused(digits_run):
-    with pytest.raises(InputError, match="The 'limit' parameter of table must be a whole number"):
+    with pytest.raises(InputError, match="The 'limit' parameter of table must be an integer"):
         audit(digits_run).table(-1)
 
 
@@ -531,8 +531,8 @@ def test_what_probabilities_say_is_told_in_one_line():
         ([0, 1, 2], {"ids": ["a", "b"]}, r"'ids' parameter of find_label_issues must be one for each of the 3 labels\. Got '2 ids'"),
         ([0, 1, 2], {"ids": ["a", "b", "a"]}, r"Row 2, the ids, is 'a', as is row 0; give every example an id of its own"),
         (["cat", "dog"], {"classes": NAMES}, r"must be one row for each of the 2 labels\. Got '3 rows'"),
-        ([[0], [1, 2]], {}, r"labels given to find_label_issues must be whole numbers in one row"),
-        (None, {}, r"labels given to find_label_issues must be whole numbers in one row"),
+        ([[0], [1, 2]], {}, r"labels given to find_label_issues must be integers in one row"),
+        (None, {}, r"labels given to find_label_issues must be integers in one row"),
         (3, {"classes": NAMES}, r"must be names or numbers in one row, at least one\. Got 'labels shaped \(\)'"),
     ],
 )

@@ -155,7 +155,7 @@ def test_a_run_without_doubtful_labels_has_nothing_to_review(tmp_path):
     [
         ("review.htm", 10, r"must be a file that ends in \.html"),
         ("nowhere/review.html", 10, "does not exist. Make it first"),
-        ("review.html", 0, "The 'limit' parameter of review must be a whole number"),
+        ("review.html", 0, "The 'limit' parameter of review must be an integer"),
     ],
 )
 def test_a_page_that_cannot_be_written_is_refused(digits_run, tmp_path, name, limit, sentence):

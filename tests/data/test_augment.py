@@ -258,7 +258,7 @@ def test_jitter_is_pillows_enhancement_in_the_drawn_order() -> None:
             changed = ENHANCE[step](changed).enhance(factor[step])
         difference = (ours.int() - tensor(changed).int()).abs()
         assert int(difference.max()) <= 1
-        assert float((difference > 0).float().mean()) < 0.01  # a product that falls on a whole number may round either way
+        assert float((difference > 0).float().mean()) < 0.01  # a product that falls on an integer may round either way
 
 
 def test_jitter_factors_and_orders_are_uniform() -> None:
@@ -303,7 +303,7 @@ def test_centre_crop_is_the_middle() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("crop(-1)", "'padding' parameter of Crop must be a whole number in"),
+        ("crop(-1)", "'padding' parameter of Crop must be an integer in"),
         ("crop(4, size=0)", "'size' parameter"),
         ("flip(1.5)", "'p' parameter of Flip must be in"),
         ("rotation", "missing a required argument: 'degrees'"),

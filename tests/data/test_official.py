@@ -484,7 +484,7 @@ def test_webvision_keeps_the_first_classes(tmp_path: Path) -> None:
     assert len(files("webvision(400)", root=tmp_path)) == 7
     test = files("webvision", "test", tmp_path)
     assert test.paths == (str(folder / "val_images_256/val000001.jpg"),) and test.labels.tolist() == [7]
-    with pytest.raises(InputError, match=r"whole number in \[2, 1000\]. Got 0"):
+    with pytest.raises(InputError, match=r"integer in \[2, 1000\]. Got 0"):
         files("webvision(classes=0)", root=tmp_path)
 
 

@@ -219,7 +219,7 @@ def test_a_test_set_counts_classes_as_the_training_set_does(table: Path) -> None
             "",
             "",
             {"label": "width", "features": ["height"]},
-            "Row 0 (line 2), column 'width' of pets.csv, is '1.5', which names no class; labels are whole numbers",
+            "Row 0 (line 2), column 'width' of pets.csv, is '1.5', which names no class; labels are integers",
         ),
         ("", "", {"label": "kid"}, "There is no column of pets.csv named 'kid'. Did you mean 'kind'? Say with label=… which it is."),
         ("", "", {"features": ["with"]}, "There is no column of pets.csv named 'with'. Did you mean 'width'"),

@@ -232,7 +232,7 @@ def test_no_worker_outlives_the_process_that_reads(files: ImageFiles, how: signa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "'batch_size' parameter of batches must be a whole number in"),
+        ({"batch_size": 0}, "'batch_size' parameter of batches must be an integer in"),
         ({"batch_size": 4, "seed": -1}, "'seed' parameter"),
         ({"batch_size": 4, "epoch": 0.5}, "'epoch' parameter"),
         ({"batch_size": 40, "drop_last": True}, "at most the number of examples, 37"),

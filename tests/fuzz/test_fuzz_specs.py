@@ -10,7 +10,7 @@ from fuzzing import survives
 from noisewise import losses
 from noisewise.correct import policies
 from noisewise.data import augmentations
-from noisewise.models._undrawn import unfilled
+from noisewise.models._meta import unfilled
 from noisewise.noise import registry as noises
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._schedules import registry as schedules

@@ -7,7 +7,7 @@ import pytest
 
 from fuzzing import survives
 from noisewise import InputError
-from noisewise.cli._asked import _READING, Asked
+from noisewise.cli._options import _READING, Asked
 from noisewise.train import Settings
 
 NOTHING_GIVEN = dict.fromkeys([*(field.name for field in fields(Settings)), *_READING])

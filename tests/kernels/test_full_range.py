@@ -10,7 +10,7 @@ import torch
 
 import noisewise
 from noisewise.kernels import fused, linear_loss
-from noisewise.kernels._spelling import spell, written
+from noisewise.kernels._encoding import spell, written
 from noisewise.losses import Loss, MarginLoss
 from registry import build
 

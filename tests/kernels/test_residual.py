@@ -152,7 +152,7 @@ def test_a_variance_far_from_zero_does_not_cancel(device):
     with torch.no_grad():
         network.conv1.weight.zero_()
         network.conv1.weight[:, 0, 1, 1] = 1.0
-    x[:, 0] = 4096 + 32 * torch.randint(-2, 3, x[:, 0].shape, device=device)  # whole numbers that bfloat16 has
+    x[:, 0] = 4096 + 32 * torch.randint(-2, 3, x[:, 0].shape, device=device)  # integers that bfloat16 has
     by_kernels(network, x).sum().backward()
     exact = 0.9 + 0.1 * x[:, 0].double().var()
     torch.testing.assert_close(network.bn1.running_var.double(), exact.expand(16), rtol=1e-6, atol=0)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from noisewise.kernels._spelling import spell, spelled, written
+from noisewise.kernels._encoding import spell, spelled, written
 from noisewise.kernels._table import CELLS, tabulate
 from noisewise.kernels._write import NotCoveredError, covered, write
 from noisewise.losses import MarginLoss

@@ -134,7 +134,7 @@ def test_of_several_seeds_the_one_that_tested_best_counts_whichever_it_is() -> N
 def test_a_number_of_runs_at_a_time_that_is_none_is_refused_before_any_work(tmp_path: Path) -> None:
     plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path / "reproduced")
     for jobs in (0, -1):
-        with pytest.raises(InputError, match=rf"The 'jobs' parameter of reproduce must be a whole number.* Got {jobs} instead"):
+        with pytest.raises(InputError, match=rf"The 'jobs' parameter of reproduce must be an integer.* Got {jobs} instead"):
             papers.reproduce(plan, jobs=jobs)
     assert not (tmp_path / "reproduced").exists()
 
@@ -348,7 +348,7 @@ def test_a_figure_of_losses_needs_no_data(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_wrong_seeds_are_refused_in_one_sentence() -> None:
     done = _run("imae/table6", "--seeds", "0;1", code=2)
-    assert done.stderr == "noisewise: The 'seeds' parameter of reproduce must be whole numbers, such as 0,1,2. Got '0;1' instead.\n"
+    assert done.stderr == "noisewise: The 'seeds' parameter of reproduce must be integers, such as 0,1,2. Got '0;1' instead.\n"
 
 
 def test_data_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

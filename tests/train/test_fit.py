@@ -500,10 +500,10 @@ MISTAKES = {
     "augment": ({"augment": "crops"}, "There is no augmentation named 'crops'. Did you mean"),
     "no images": ({"augment": "flip"}, "The 'augment' parameter of a run must be \"none\" where the inputs are no images. Got 'flip'"),
     "setting": ({"batchsize": 3}, "There is no setting named 'batchsize'. Did you mean 'batch_size'"),
-    "epochs": ({"epochs": 0}, "The 'epochs' parameter of a run must be a whole number in [1, inf). Got 0"),
+    "epochs": ({"epochs": 0}, "The 'epochs' parameter of a run must be an integer in [1, inf). Got 0"),
     "both": ({"steps": 3}, "A run needs either epochs or steps. Got epochs=3, steps=3"),
     "neither": ({"epochs": None}, "A run needs either epochs or steps"),
-    "batch": ({"batch_size": 2.5}, "The 'batch_size' parameter of a run must be a whole number in [1, inf). Got 2.5"),
+    "batch": ({"batch_size": 2.5}, "The 'batch_size' parameter of a run must be an integer in [1, inf). Got 2.5"),
     "more parts than examples": ({"accumulate": 65}, "The 'accumulate' parameter of a run must be at most the batch_size, 64. Got 65"),
     "parts": ({"accumulate": 2, "loss": "peer(ce)"}, "needs the whole batch at once (accumulate=1). Got peer(ce, alpha=1.0)"),
     "smoothed": (

@@ -11,8 +11,8 @@ from torch import nn
 
 from noisewise import InputError, Recorder, fit, models
 from noisewise.train._folder import RunFolder
-from noisewise.train._given import told_of
 from noisewise.train._run import is_all_ours
+from noisewise.train._user_module import told_of
 
 ONCE = {**QUICK, "epochs": 1}
 

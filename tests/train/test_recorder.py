@@ -285,8 +285,8 @@ MISTAKES = {
     ),
     "rates": (lambda recorder: recorder.log([0], torch.zeros(1, 2), lr=torch.ones(2)), "must be a finite number. Got tensor([1., 1.])"),
     "no rate": (lambda recorder: recorder.log([0], torch.zeros(1, 2), lr=float("nan")), "must be a finite number. Got nan"),
-    "complex": (lambda recorder: recorder.log([1j, 0], torch.zeros(2, 2)), "must be a list of whole numbers"),
-    "mask": (lambda recorder: recorder.log([True, False], torch.zeros(2, 2)), "must be a list of whole numbers"),
+    "complex": (lambda recorder: recorder.log([1j, 0], torch.zeros(2, 2)), "must be a list of integers"),
+    "mask": (lambda recorder: recorder.log([True, False], torch.zeros(2, 2)), "must be a list of integers"),
     "classes": (
         lambda recorder: recorder.log([0, 1], torch.zeros(2, 5)),
         "must be a tensor shaped (N, 2), one row for each of the 2 examples. Got (2, 5)",
@@ -298,7 +298,7 @@ MISTAKES = {
     ),
     "names": (
         lambda recorder: recorder.log(["a", "b"], torch.zeros(2, 2)),
-        "must be a list of whole numbers, the examples' positions among the labels. Got ['a', 'b']",
+        "must be a list of integers, the examples' positions among the labels. Got ['a', 'b']",
     ),
     "slice": (lambda recorder: recorder.log(slice(2), torch.zeros(2, 2)), "Got slice(None, 2, None)"),
     "no number": (
@@ -359,7 +359,7 @@ def test_what_is_no_record_of_the_same_loop_is_refused_and_left_alone(tmp_path):
     for folder, asked, sentence in (
         ("run", {}, "holds a run already. Give a Recorder a new one, or say with after=… how many epochs of it count"),
         ("run", {"after": 4}, "has 3 epochs, and cannot go on after 4. Say after=3"),
-        ("run", {"after": -1}, "The 'after' parameter of Recorder must be a whole number"),
+        ("run", {"after": -1}, "The 'after' parameter of Recorder must be an integer"),
         ("run", {"after": 1, "loss": "ce"}, "holds no record of these labels with ce"),
         ("run", {"after": 1, "labels": labels.flip(0)}, "holds no record of these labels with gce(q=0.7)"),
         ("run", {"after": 1, "ids": range(30)}, "holds no record of these labels"),

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from noisewise import InputError, fit
 from noisewise.data import load
 from noisewise.train import _fit
-from noisewise.train._rehearsal import check_scores, check_training
+from noisewise.train._dry_run import check_scores, check_training
 
 ONCE = {**QUICK, "epochs": 1}
 
@@ -118,7 +118,7 @@ def test_a_model_that_cannot_be_is_refused_before_anything_is_written(tmp_path):
 
 
 class Words(nn.Module):
-    """Takes examples of whole numbers, as every data set holds them: as float32."""
+    """Takes examples of integers, as every data set holds them: as float32."""
 
     def __init__(self) -> None:
         super().__init__()

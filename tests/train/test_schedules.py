@@ -124,16 +124,16 @@ def test_a_schedule_reads_back_from_its_repr(spec):
     ("spec", "message"),
     [
         ("step", "missing a required argument: 'every'"),
-        ("step(0)", "'every' parameter of Step must be a whole number of steps"),
-        ("step(2.5)", "'every' parameter of Step must be a whole number of steps"),
-        ("step(True)", "'every' parameter of Step must be a whole number of steps"),
+        ("step(0)", "'every' parameter of Step must be an integer of steps"),
+        ("step(2.5)", "'every' parameter of Step must be an integer of steps"),
+        ("step(True)", "'every' parameter of Step must be an integer of steps"),
         ("step(5, factor=0)", "'factor' parameter of Step must be in"),
         ("multistep(32000)", "'milestones' parameter of MultiStep must be a tuple"),
         ("multistep(())", "'milestones' parameter of MultiStep must be a tuple"),
-        ("multistep((10, -1))", "'milestones' parameter of MultiStep must be a whole number of steps"),
+        ("multistep((10, -1))", "'milestones' parameter of MultiStep must be an integer of steps"),
         ("cosine(final=2)", "'final' parameter of Cosine must be in"),
-        ("constant(warmup=-1)", "'warmup' parameter of a schedule must be a whole number of steps"),
-        ("constant(warmup=False)", "'warmup' parameter of a schedule must be a whole number of steps"),
+        ("constant(warmup=-1)", "'warmup' parameter of a schedule must be an integer of steps"),
+        ("constant(warmup=False)", "'warmup' parameter of a schedule must be an integer of steps"),
         ("cosin", "Did you mean 'cosine'"),
     ],
 )
@@ -144,11 +144,11 @@ def test_a_bad_schedule_is_refused(spec, message):
 
 @pytest.mark.parametrize("length", [math.inf, math.nan, "10", 10**400])
 def test_a_length_that_is_no_number_of_steps_is_refused(length):
-    with pytest.raises(InputError, match="'every' parameter of Step must be a whole number of steps"):
+    with pytest.raises(InputError, match="'every' parameter of Step must be an integer of steps"):
         Step(length)
 
 
 @pytest.mark.parametrize("total", [0, -5, 2.0, True])
 def test_a_run_has_at_least_one_step(total):
-    with pytest.raises(InputError, match="'total_steps' parameter of Constant must be a whole number"):
+    with pytest.raises(InputError, match="'total_steps' parameter of Constant must be an integer"):
         Constant().factors(total)

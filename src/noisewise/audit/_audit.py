@@ -24,8 +24,8 @@ from noisewise.audit._issues import draw_line
 from noisewise.audit._table import ROWS, Block, rows_of, write_blocks
 from noisewise.dynamics import Dynamics, unlearned_classes
 from noisewise.dynamics._record import codes
-from noisewise.errors import listed, must
-from noisewise.spec import whole
+from noisewise.errors import invalid_parameter, listed
+from noisewise.spec import as_int
 
 if TYPE_CHECKING:
     from noisewise.train import Run
@@ -208,7 +208,7 @@ class Audit:
             return np.flatnonzero(found)
         if found.ndim != 1 or (len(found) and (found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= len(self))):
             requirement = f"positions from 0 to {len(self) - 1}, or a mask of {len(self)} examples"
-            raise must("indices", "trajectories", requirement, indices)
+            raise invalid_parameter("indices", "trajectories", requirement, indices)
         return found.astype(np.int64)
 
     def _moments(self, number: int | None) -> list[int]:
@@ -221,7 +221,7 @@ class Audit:
         Args:
             limit: how many; by default all.
         """
-        number = None if limit is None else whole("limit", "table", limit, 0)
+        number = None if limit is None else as_int("limit", "table", limit, 0)
         return list(rows_of(self._blocks(self.order[:number]), COLUMNS))
 
     def write(self, path: str | os.PathLike[str]) -> Path:
@@ -333,5 +333,5 @@ def _dynamics(run: str | os.PathLike[str] | Run | Dynamics) -> Dynamics:
     if isinstance(run, Dynamics):
         return run
     if not isinstance(run, str | os.PathLike | Run):
-        raise must("run", "audit", "a run, its folder or its dynamics", type(run).__name__)
+        raise invalid_parameter("run", "audit", "a run, its folder or its dynamics", type(run).__name__)
     return Dynamics(run.path if isinstance(run, Run) else run)

@@ -39,7 +39,7 @@ def numbers_of(record: Record) -> Whole:
     numbers = read_array(record.folder, _INDEX)
     if numbers.dtype.kind != "i" or numbers.shape != record.given.shape:
         raise InputError(
-            f"The file {str(Path(record.folder) / _INDEX)!r} must hold {len(record.given)} whole numbers. "
+            f"The file {str(Path(record.folder) / _INDEX)!r} must hold {len(record.given)} integers. "
             f"Got {numbers.dtype} shaped {numbers.shape}; copy the run folder again."
         )
     return numbers.astype(np.int64)

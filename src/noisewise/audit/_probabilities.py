@@ -18,7 +18,7 @@ from noisewise.arrays import Flags, Floats, Whole
 from noisewise.audit._issues import draw_line
 from noisewise.audit._table import ROWS, Block, write_blocks
 from noisewise.data._column import Column, encode, given_names
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.transition import as_labels, as_probabilities
 
 _METHODS = ("self_confidence", "normalised_margin", "confident_learning")
@@ -107,7 +107,7 @@ def find_label_issues(
         pred_probs: probabilities of every class for every example (N, classes), best from a model that was not trained on the
             example, as `sklearn.model_selection.cross_val_predict` makes them.
         method: "self_confidence", "normalised_margin", or "confident_learning", for which cleanlab must be installed.
-        classes: the name of every column of ``pred_probs``, in order: scikit-learn's ``classes_``. Labels that are whole numbers are then
+        classes: the name of every column of ``pred_probs``, in order: scikit-learn's ``classes_``. Labels that are integers are then
             numbers of columns, unless a class has a number for its name.
         ids: what you call every example, each once.
 
@@ -125,13 +125,15 @@ def find_label_issues(
         Northcutt et al., Confident Learning: Estimating Uncertainty in Dataset Labels, JAIR 2021.
     """
     if method not in _METHODS:
-        raise must("method", "find_label_issues", "one of " + ", ".join(map(repr, _METHODS)), method)
+        raise invalid_parameter("method", "find_label_issues", "one of " + ", ".join(map(repr, _METHODS)), method)
     probabilities = as_probabilities(pred_probs, what="pred_probs", owner="find_label_issues").numpy()
     given, names = _numbered(labels, classes, probabilities.shape[1])
     if len(given) != len(probabilities):
-        raise must("pred_probs", "find_label_issues", f"one row for each of the {len(given)} labels", f"{len(probabilities)} rows")
+        raise invalid_parameter(
+            "pred_probs", "find_label_issues", f"one row for each of the {len(given)} labels", f"{len(probabilities)} rows"
+        )
     if ids is not None and len(ids) != len(given):
-        raise must("ids", "find_label_issues", f"one for each of the {len(given)} labels", f"{len(ids)} ids")
+        raise invalid_parameter("ids", "find_label_issues", f"one for each of the {len(given)} labels", f"{len(ids)} ids")
     called = Column(range(len(given)) if ids is None else ids, "the ids").ids()
     predicted = probabilities.argmax(1)
     if method == "confident_learning":
@@ -155,12 +157,12 @@ def _numbered(labels: Any, classes: Sequence[str] | None, number: int) -> tuple[
         except InputError:
             if isinstance(labels, Iterable) and any(isinstance(label, str) for label in labels):
                 needed = "given where labels are names: the name of every column of pred_probs, in order"
-                raise must("classes", owner, needed, classes) from None
+                raise invalid_parameter("classes", owner, needed, classes) from None
             raise
     if len(classes) != number or len(set(map(str, classes))) != number:
-        raise must("classes", owner, f"the {number} different names of the columns of pred_probs", given_names(list(classes)))
+        raise invalid_parameter("classes", owner, f"the {number} different names of the columns of pred_probs", given_names(list(classes)))
     if np.ndim(labels) != 1 or not len(labels):
-        raise must("labels", owner, "names or numbers in one row, at least one", f"labels shaped {tuple(np.shape(labels))}")
+        raise invalid_parameter("labels", owner, "names or numbers in one row, at least one", f"labels shaped {tuple(np.shape(labels))}")
     numbered, _, names = encode(Column(labels, "the labels"), None, classes)
     return numbered.numpy(), names
 

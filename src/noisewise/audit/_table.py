@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.output import check_place, check_replacing, written_output
 
 Block = Sequence[Sequence[Any]]
@@ -51,7 +51,7 @@ def rows_of(blocks: Iterable[Block], columns: Sequence[str]) -> Iterator[dict[st
 def check_writable(path: Path) -> Callable[[Path, Iterable[Block], Sequence[str]], None]:
     """The writer of a file, after a check that it can be written at all."""
     if path.suffix.lower() not in _WRITERS:
-        raise must("path", "write", "a file that ends in " + " or ".join(_WRITERS), str(path))
+        raise invalid_parameter("path", "write", "a file that ends in " + " or ".join(_WRITERS), str(path))
     check_place(path)
     return _WRITERS[path.suffix.lower()]
 

@@ -12,9 +12,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from noisewise.cli._app import AsJson, Console, Text, app, flag, percent, print_json, say, show
-from noisewise.cli._asked import only_given, read_for, with_reading
 from noisewise.cli._bar import trained
-from noisewise.errors import InputError, listed, must
+from noisewise.cli._options import only_given, read_for, with_reading
+from noisewise.errors import InputError, invalid_parameter, listed
 from noisewise.output import check_output, check_replacing
 from noisewise.spec import name_of
 
@@ -130,7 +130,7 @@ def _train(
         for found in Path(source).glob(inside):
             raise InputError(f"The folder {source!r} holds runs. Audit one of them, like {str(found.parent)!r}.")
     if embeddings and model is not None:
-        raise must("--model", "audit", "left out where the data are --embeddings", model)
+        raise invalid_parameter("--model", "audit", "left out where the data are --embeddings", model)
     with Console(stderr=True).status("reading the data"):
         data = read(source, **only_given(reading))
     chosen = model or ("linear" if embeddings else "resnet20" if data.inputs.ndim == 4 else "mlp")
@@ -233,9 +233,9 @@ def correct(
         raise InputError("Only a review page and training again read the examples. Got --data without --review or --retrain; leave it out.")
     policy = policy or "relabel"
     if isinstance(policies.get(policy), Soften) and retrain:
-        raise must("--policy", "correct --retrain", "relabel or prune, because a run has one label per example", policy)
+        raise invalid_parameter("--policy", "correct --retrain", "relabel or prune, because a run has one label per example", policy)
     if limit is not None and review is None:
-        raise must("--limit", "correct", "given together with --review", limit)
+        raise invalid_parameter("--limit", "correct", "given together with --review", limit)
     target = run / "corrected.csv" if output is None else output
     if not undo:
         _check_replacing(target, review, data or str(run))

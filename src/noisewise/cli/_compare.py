@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from noisewise.cli._app import AsJson, Console, Text, app, in_flags, print_json, resumable, say, show
-from noisewise.cli._asked import Asked, Config, as_list, with_settings
+from noisewise.cli._options import Asked, Config, as_list, with_settings
 from noisewise.cli._report import write as write_report
 from noisewise.dynamics import Spread, over_seeds
 from noisewise.dynamics._classes import unlearned_sentence

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from noisewise.cli._app import OneSentence, app, show
-from noisewise.cli._asked import whole_numbers
+from noisewise.cli._options import integers
 
 _group = typer.Typer(cls=OneSentence, no_args_is_help=True, help="Draw losses and runs, for papers and slides.")
 app.add_typer(_group, name="figure")
@@ -48,5 +48,5 @@ def _margins(
     """Draw the margins of clean and noisy examples at some epochs of runs, and how hard the loss pulls there."""
     from noisewise import draw
 
-    chosen = None if epochs is None else whole_numbers(epochs, "epochs", "figure margins")
+    chosen = None if epochs is None else integers(epochs, "epochs", "figure margins")
     show(f"Wrote {draw.margins(runs, output, epochs=chosen)}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from noisewise.cli._app import Console, app, show
-from noisewise.cli._asked import read_for, with_reading
+from noisewise.cli._options import read_for, with_reading
 
 
 @app.command()

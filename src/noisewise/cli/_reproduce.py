@@ -12,9 +12,9 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from noisewise.cli._app import AsJson, Console, Text, app, flag, print_json, resumable, say
-from noisewise.cli._asked import whole_numbers
 from noisewise.cli._compare import shown
-from noisewise.errors import InputError, must
+from noisewise.cli._options import integers
+from noisewise.errors import InputError, invalid_parameter
 
 if TYPE_CHECKING:
     from noisewise.papers import Compared, Recipe, Reproduction, Results
@@ -85,7 +85,7 @@ def reproduce(
     plan = papers.plan(
         asked,
         only=only,
-        seeds=None if seeds is None else whole_numbers(seeds, "seeds", "reproduce"),
+        seeds=None if seeds is None else integers(seeds, "seeds", "reproduce"),
         quick=quick,
         output=output or Path("reproduced-quick" if quick else "reproduced"),
         held=papers.results(*held) if held else None,
@@ -112,7 +112,7 @@ def _check_alone(parameter: str, requirement: str, **options: object) -> None:
     """Refuse options that would do nothing."""
     given = ["--with" if name == "held" else flag(name) for name, value in options.items() if value]
     if given:
-        raise must(parameter, "reproduce", requirement, " ".join(given))
+        raise invalid_parameter(parameter, "reproduce", requirement, " ".join(given))
 
 
 def _tell(done: Reproduction, quick: bool, as_json: bool) -> None:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from noisewise.cli._app import Console, app, percent, say, show
-from noisewise.cli._asked import Asked, Config, with_settings
 from noisewise.cli._bar import trained
+from noisewise.cli._options import Asked, Config, with_settings
 from noisewise.dynamics._seeds import balance_matters
 from noisewise.spec import in_short
 from noisewise.train import Run

@@ -22,7 +22,7 @@ from noisewise.correct._decisions import Decision
 from noisewise.correct._policies import Policy, policies
 from noisewise.data import Dataset
 from noisewise.dynamics import Dynamics
-from noisewise.errors import InputError, listed, must, unknown
+from noisewise.errors import InputError, invalid_parameter, listed, unknown
 from noisewise.train import Run
 
 COLUMNS = ("index", "id", "given_label", "label", "share", "change")
@@ -121,7 +121,7 @@ class Correction:
             The path.
         """
         if Path(path).suffix.lower() != ".csv":
-            raise must("path", "Correction.write", "a file that ends in .csv", str(path))
+            raise invalid_parameter("path", "Correction.write", "a file that ends in .csv", str(path))
         return write_blocks(path, self._blocks(), COLUMNS)
 
     def _blocks(self) -> Iterator[Block]:
@@ -248,7 +248,7 @@ def audited(found: Any, owner: str) -> Audit:
         return found
     if isinstance(found, str | os.PathLike | Dynamics | Run):
         return audit(found)
-    raise must("found", owner, "the audit of a run, a run or its folder", type(found).__name__)
+    raise invalid_parameter("found", owner, "the audit of a run, a run or its folder", type(found).__name__)
 
 
 def _accepted(found: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[Flags, Whole]:
@@ -260,7 +260,7 @@ def _accepted(found: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[F
         if number not in places:
             raise InputError(f"The decisions name example {number}, which the run does not have. Give the decisions made for this run.")
         if not isinstance(decision, bool | np.bool_ | Decision):
-            raise must("decisions", "correct", "true or false for every example, or what read_decisions gives", decision)
+            raise invalid_parameter("decisions", "correct", "true or false for every example, or what read_decisions gives", decision)
         place = places[number]
         accepted[place] = bool(decision)
         if isinstance(decision, Decision):

@@ -61,7 +61,7 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[int, Decision]:
             example, accepted = _whole(entry["index"]), _WORDS[entry["decision"]]
         except (KeyError, ValueError, TypeError):
             raise InputError(
-                f"Entry {number} of {str(path)!r} must have an index, a whole number, and a decision, accept or reject. "
+                f"Entry {number} of {str(path)!r} must have an index, an integer, and a decision, accept or reject. "
                 f"Got {shown(entry)} instead."
             ) from None
         if example in found:
@@ -72,7 +72,7 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[int, Decision]:
 
 
 def _whole(value: Any) -> int:
-    """A whole number, which CSV has as a word; JSON has fractions and true besides, which int() would take."""
+    """An integer, which CSV has as a word; JSON has fractions and true besides, which int() would take."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError
     return int(value)

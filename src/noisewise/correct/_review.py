@@ -27,7 +27,7 @@ from noisewise.data import Dataset
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError
 from noisewise.output import check_output, written_output
-from noisewise.spec import whole
+from noisewise.spec import as_int
 from noisewise.train import Run
 
 _SIDE = 160  # of a picture, in pixels
@@ -54,7 +54,7 @@ def review(
         The file. `read_decisions` reads what it exports, and `correct` applies that.
     """
     target = check_output(output, "review", [".html"])
-    limit, found = whole("limit", "review", limit, 1), audited(found, "review")
+    limit, found = as_int("limit", "review", limit, 1), audited(found, "review")
     doubtful = found.order[found.is_issue[found.order]][:limit]
     if not len(doubtful):
         raise InputError(f"There is nothing to review: no label of {str(found.dynamics.folder)!r} is doubtful.")

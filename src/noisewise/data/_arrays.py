@@ -12,7 +12,7 @@ from torch import Tensor
 
 from noisewise.data._column import Column, encode
 from noisewise.data._dataset import Dataset
-from noisewise.errors import InputError, must, reason
+from noisewise.errors import InputError, invalid_parameter, reason
 
 
 def from_arrays(
@@ -29,7 +29,7 @@ def from_arrays(
     Args:
         inputs: images, (N, channels, height, width) or (N, height, width, channels) with 1 or 3 channels, as uint8 or as numbers from
             0 to 1, or (N, height, width) as uint8; or features as any numbers, (N, …). All but uint8 images become float32.
-        labels: one per input, whole numbers or text.
+        labels: one per input, integers or text.
         classes: the names of the classes in their order; by default those that occur, sorted. Give the training set's to a
             test set, so that both count the classes alike.
         true_labels: the labels known to be right, if they are.
@@ -65,7 +65,7 @@ def from_arrays(
 def as_inputs(inputs: Any) -> Tensor:
     tensor = _tensor(inputs)
     if tensor.dim() < 2 or not tensor.numel():
-        raise must("inputs", "from_arrays", "shaped (N, …) with at least one example and one feature", tuple(tensor.shape))
+        raise invalid_parameter("inputs", "from_arrays", "shaped (N, …) with at least one example and one feature", tuple(tensor.shape))
     if tensor.dtype == torch.uint8 and tensor.dim() == 3:
         return tensor.unsqueeze(1)
     if tensor.dtype != torch.uint8 or tensor.dim() != 4:
@@ -98,7 +98,7 @@ def _channels_are_last(images: Tensor) -> bool:
 
 
 def like_those(inputs: Tensor, kind: str, what: str, *, scaled: bool = True) -> Tensor:
-    """Inputs beside others of some type: where those are bytes, whole numbers up to 255 are bytes too.
+    """Inputs beside others of some type: where those are bytes, integers up to 255 are bytes too.
 
     Args:
         inputs: of any type.
@@ -148,11 +148,11 @@ def _dense(inputs: Any) -> Tensor | np.ndarray:
         inputs = _stacked(inputs)
     if isinstance(inputs, Tensor) and inputs.layout == torch.strided and not inputs.is_nested:
         if inputs.is_complex():
-            raise must("inputs", "from_arrays", "numbers", str(inputs.dtype))
+            raise invalid_parameter("inputs", "from_arrays", "numbers", str(inputs.dtype))
         return inputs.detach()
     for densify in ("to_dense", "toarray"):  # a sparse tensor's, or a sparse matrix's of scipy
         if hasattr(inputs, densify):
-            raise must("inputs", "from_arrays", f"dense, as inputs.{densify}() gives them", type(inputs).__name__)
+            raise invalid_parameter("inputs", "from_arrays", f"dense, as inputs.{densify}() gives them", type(inputs).__name__)
     _check_unmasked(inputs)
     try:
         array = np.asarray(inputs)
@@ -164,7 +164,7 @@ def _dense(inputs: Any) -> Tensor | np.ndarray:
         with suppress(TypeError, ValueError):
             array = array.astype(np.float64)
     if array.dtype.kind not in "biuf":
-        raise must("inputs", "from_arrays", "numbers", f"{array.dtype} such as {array.flat[0] if array.size else None!r}")
+        raise invalid_parameter("inputs", "from_arrays", "numbers", f"{array.dtype} such as {array.flat[0] if array.size else None!r}")
     return array
 
 

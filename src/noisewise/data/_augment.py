@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 from noisewise.spec import Named, Registry, setting
 
 registry: Registry[Augmentation] = Registry("augmentation")
@@ -47,13 +47,13 @@ class Augmentation(Named, registry=registry):
             Images of the same type.
         """
         if images.dim() != 4:
-            raise must("images", self.name, "shaped (N, channels, height, width)", tuple(images.shape))
+            raise invalid_parameter("images", self.name, "shaped (N, channels, height, width)", tuple(images.shape))
         return self.apply(images, *self.draw(images, self._checked(images, generator)))
 
     def _checked(self, images: Tensor, generator: Generator | None) -> Generator | None:
         if self.random and (generator is None or generator.device.type != images.device.type):
             got = None if generator is None else str(generator.device)
-            raise must("generator", self.name, f"a torch.Generator on the images' device, {str(images.device)!r}", got)
+            raise invalid_parameter("generator", self.name, f"a torch.Generator on the images' device, {str(images.device)!r}", got)
         return generator
 
     def draw(self, images: Tensor, generator: Generator | None) -> tuple[Tensor, ...]:
@@ -121,14 +121,16 @@ class Crop(Augmentation, name="crop"):
         '0.52'
     """
 
-    padding: int = setting(default=4, bounds="[0, inf)", whole=True)
-    size: int | None = setting(default=None, bounds="[1, inf)", whole=True, kw_only=True)
+    padding: int = setting(default=4, bounds="[0, inf)", integer=True)
+    size: int | None = setting(default=None, bounds="[1, inf)", integer=True, kw_only=True)
 
     def _shape(self, images: Tensor) -> tuple[int, int]:
         height, width = images.shape[2:]
         wanted = (self.size or height, self.size or width)
         if max(wanted[0] - height, wanted[1] - width) > 2 * self.padding:
-            raise must("size", "crop", f"at most that of the image and its padding, {min(height, width) + 2 * self.padding}", self.size)
+            raise invalid_parameter(
+                "size", "crop", f"at most that of the image and its padding, {min(height, width) + 2 * self.padding}", self.size
+            )
         return wanted
 
     def draw(self, images: Tensor, generator: Generator | None) -> tuple[Tensor, ...]:
@@ -155,12 +157,12 @@ class CentreCrop(Augmentation, name="centre_crop"):
 
     random: ClassVar[bool] = False
 
-    size: int = setting(bounds="[1, inf)", whole=True)
+    size: int = setting(bounds="[1, inf)", integer=True)
 
     def apply(self, images: Tensor, *drawn: Tensor) -> Tensor:
         height, width = images.shape[2:]
         if self.size > min(height, width):
-            raise must("size", "centre_crop", f"at most that of the image, {(height, width)}", self.size)
+            raise invalid_parameter("size", "centre_crop", f"at most that of the image, {(height, width)}", self.size)
         top, left = round((height - self.size) / 2), round((width - self.size) / 2)
         return images[:, :, top : top + self.size, left : left + self.size]
 
@@ -229,7 +231,7 @@ def _range(parameter: str, lowest: float, highest: float) -> Any:
         except (TypeError, ValueError):
             low, high = math.nan, math.nan
         if not lowest < low <= high <= highest:
-            raise must(parameter, "ResizedCrop", f"a pair (low, high) with {lowest:g} < low <= high <= {highest:g}", value)
+            raise invalid_parameter(parameter, "ResizedCrop", f"a pair (low, high) with {lowest:g} < low <= high <= {highest:g}", value)
         return low, high
 
     return check
@@ -256,7 +258,7 @@ class ResizedCrop(Augmentation, name="resized_crop"):
 
     tries: ClassVar[int] = 10
 
-    size: int = setting(default=224, bounds="[1, inf)", whole=True)
+    size: int = setting(default=224, bounds="[1, inf)", integer=True)
     scale: tuple[float, float] = setting(default=(0.08, 1.0), check=_range("scale", 0, 1))
     ratio: tuple[float, float] = setting(default=(3 / 4, 4 / 3), check=_range("ratio", 0, 1000))
 
@@ -336,7 +338,7 @@ class Jitter(Augmentation, name="jitter"):
             base = self._base(pixels, which.view(-1, 1, 1, 1), whole)
             pixels = (base + factor * (pixels - base)).clamp(0, 255 if whole else 1)
             if whole:
-                pixels = pixels.floor()  # Pillow's images stay whole numbers between the changes
+                pixels = pixels.floor()  # Pillow's images stay integers between the changes
         return pixels.to(images.dtype)
 
     def _base(self, pixels: Tensor, which: Tensor, whole: bool) -> Tensor:
@@ -351,7 +353,7 @@ def _grey(pixels: Tensor, whole: bool) -> Tensor:
     if pixels.shape[1] == 1:
         return pixels
     if pixels.shape[1] != 3:
-        raise must("images", "jitter", "of one channel or three", tuple(pixels.shape))
+        raise invalid_parameter("images", "jitter", "of one channel or three", tuple(pixels.shape))
     red, green, blue = (channel.unsqueeze(1) for channel in pixels.unbind(1))
     if not whole:
         return 0.299 * red + 0.587 * green + 0.114 * blue
@@ -366,7 +368,9 @@ def _numbers(parameter: str, positive: bool) -> Any:
         except (TypeError, ValueError):
             numbers = ()
         if not numbers or not all(math.isfinite(number) and (number > 0 or not positive) for number in numbers):
-            raise must(parameter, "Normalise", f"a sequence of {'positive ' if positive else ''}numbers, one per channel", value)
+            raise invalid_parameter(
+                parameter, "Normalise", f"a sequence of {'positive ' if positive else ''}numbers, one per channel", value
+            )
         return numbers
 
     return check
@@ -397,14 +401,14 @@ class Normalise(Augmentation, name="normalise"):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if len(self.mean) != len(self.std):
-            raise must("std", "Normalise", f"as long as the mean, {len(self.mean)}", self.std)
+            raise invalid_parameter("std", "Normalise", f"as long as the mean, {len(self.mean)}", self.std)
         self._buffers: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
 
     @classmethod
     def of(cls, inputs: Tensor) -> Normalise:
         """The one that gives these inputs mean 0 and variance 1; a channel that never changes is only shifted."""
         if inputs.dim() < 2 or not inputs.numel():
-            raise must("inputs", "Normalise.of", "shaped (N, channels, …) with at least one example", tuple(inputs.shape))
+            raise invalid_parameter("inputs", "Normalise.of", "shaped (N, channels, …) with at least one example", tuple(inputs.shape))
         scale = 255.0 if inputs.dtype == torch.uint8 else 1.0
         mean = cls._average(inputs, lambda values: values)
         std = cls._average(inputs, lambda values: (values - mean).square()).sqrt()
@@ -420,7 +424,7 @@ class Normalise(Augmentation, name="normalise"):
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         if images.dim() < 2 or images.shape[1] != len(self.mean):
-            raise must("images", "normalise", f"of {len(self.mean)} channels, as the mean is", tuple(images.shape))
+            raise invalid_parameter("images", "normalise", f"of {len(self.mean)} channels, as the mean is", tuple(images.shape))
         return self.apply(images)
 
     def apply(self, images: Tensor, *drawn: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from noisewise.data._files import ImageFiles
 from noisewise.data._official import Official, OfficialFiles, registry
 from noisewise.data._progress import Progress, silent
 from noisewise.data._store import data_root
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,6 @@ def files(spec: str | Official, split: str = "train", root: str | Path | None = 
     data = registry.get(spec)
     if not isinstance(data, OfficialFiles):
         known = [name for name in registry if issubclass(registry[name], OfficialFiles)]  # type: ignore[arg-type]
-        raise must("spec", "files", "a data set of image files: " + ", ".join(known), data.name)
+        raise invalid_parameter("spec", "files", "a data set of image files: " + ", ".join(known), data.name)
     data.check_split(split)
     return data.files(data_root(root), split)

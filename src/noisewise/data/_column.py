@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from noisewise.arrays import NO_CLASS
-from noisewise.errors import FEW, InputError, must
+from noisewise.errors import FEW, InputError, invalid_parameter
 
 _YES_AND_NO = {"true": 1.0, "false": 0.0}
 
@@ -68,12 +68,12 @@ class Column:
         return found
 
     def keys(self) -> list[int] | list[str]:
-        """The labels as whole numbers if all of them are, as text otherwise."""
+        """The labels as integers if all of them are, as text otherwise."""
         found = [value.strip() if isinstance(value, str) else value for value in self.objects()]
         measured = all(map(is_number, found))  # in a file of text too
         for number, value in enumerate(found):
             if (measured or isinstance(value, numbers.Real)) and float(value) % 1 != 0:
-                raise self.wrong(number, f"is {value!r}, which names no class", "labels are whole numbers or text")
+                raise self.wrong(number, f"is {value!r}, which names no class", "labels are integers or text")
         if all(_is_whole(value) for value in found):
             return [int(value.partition(".")[0] if isinstance(value, str) else value) for value in found]
         return [str(value) for value in found]
@@ -174,7 +174,7 @@ def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | 
         labels: the labels that were given.
         true_labels: the labels known to be right, or None; they share the classes, and −1 is none of them unless a label is −1.
         classes: the names of the classes in their order. By default those that occur, sorted (as numbers if they are numbers).
-            Labels that are whole numbers are taken as positions in it unless it has numbers for names.
+            Labels that are integers are taken as positions in it unless it has numbers for names.
 
     Returns:
         The labels and the true labels as class numbers, and the names of the classes.
@@ -201,7 +201,7 @@ def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | 
             "In Python, classes=[…] names those that just do not occur here."
         )
     if len(set(names)) < max(2, len(names)):
-        raise must("classes", "a data set", "at least two names, none of them twice", given_names(names))
+        raise invalid_parameter("classes", "a data set", "at least two names, none of them twice", given_names(names))
     numbered = _placed(labels, keys[0], places, names)
     if true_labels is None:
         return numbered, None, names

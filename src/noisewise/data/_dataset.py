@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from noisewise.arrays import NO_CLASS
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.noise import Corruption, Noise, corrupt
 from noisewise.noise import registry as noises
 
 
 def check_examples(name: str, number: int, each: str, labels: Tensor, classes: int, columns: Mapping[str, Tensor | None]) -> None:
-    """Refuse labels and other columns that do not have one whole number for each example, and labels of no class."""
+    """Refuse labels and other columns that do not have one integer for each example, and labels of no class."""
     for what, values in {"labels": labels, **columns}.items():
         if values is not None and (values.shape != (number,) or values.dtype != torch.int64):
             raise InputError(
@@ -46,7 +46,7 @@ def positions_of(which: Tensor | Sequence[int], number: int) -> Tensor:
     """Positions as they are, or where a mask of so many examples is true."""
     which = which if isinstance(which, Tensor) else torch.as_tensor(which, dtype=None if len(which) else torch.int64)
     if which.dtype == torch.bool and which.shape != (number,):
-        raise must("which", "take", f"positions, or a mask of the {number} examples", f"a mask shaped {tuple(which.shape)}")
+        raise invalid_parameter("which", "take", f"positions, or a mask of the {number} examples", f"a mask shaped {tuple(which.shape)}")
     return which.nonzero().squeeze(1) if which.dtype == torch.bool else which
 
 

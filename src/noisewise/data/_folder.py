@@ -14,7 +14,7 @@ from noisewise.data._dataset import Dataset
 from noisewise.data._decoder import LARGE, upright_size
 from noisewise.data._files import ImageFiles, opened, without_pillow_warnings
 from noisewise.data._stream import Stream
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 SPLITS = frozenset({"dev", "test", "train", "training", "val", "valid", "validation"})
@@ -88,9 +88,9 @@ def gather(files: ImageFiles, size: int | tuple[int, int] | None, memory: float,
         unreadable: "refuse" those that cannot be read, or "skip" them.
     """
     if not memory >= 0:
-        raise must("memory", "a folder or table of images", "a number of GiB in [0, inf)", memory)
+        raise invalid_parameter("memory", "a folder or table of images", "a number of GiB in [0, inf)", memory)
     if unreadable not in ("refuse", "skip"):
-        raise must("unreadable", "a folder or table of images", "'refuse' or 'skip'", unreadable)
+        raise invalid_parameter("unreadable", "a folder or table of images", "'refuse' or 'skip'", unreadable)
     if unreadable == "skip":
         files = files.readable()
     height, width = _common_size(files) if size is None else one_size(size)
@@ -103,7 +103,7 @@ def one_size(size: int | tuple[int, int]) -> tuple[int, int]:
     """A size as (height, width)."""
     sides = tuple(size) if isinstance(size, tuple | list) else (size, size)
     if len(sides) != 2 or not all(isinstance(side, int) and side >= 1 for side in sides):
-        raise must("size", "a folder or table of images", "a number of pixels or a pair (height, width) of them", size)
+        raise invalid_parameter("size", "a folder or table of images", "a number of pixels or a pair (height, width) of them", size)
     return sides[0], sides[1]
 
 

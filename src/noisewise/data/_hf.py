@@ -15,7 +15,7 @@ from noisewise.data._dataset import Dataset
 from noisewise.data._decoder import open_image, to_rgb
 from noisewise.data._files import without_pillow_warnings
 from noisewise.data._folder import one_size
-from noisewise.errors import InputError, listed, must, reason, unknown
+from noisewise.errors import InputError, invalid_parameter, listed, reason, unknown
 
 
 def from_hf(
@@ -45,9 +45,9 @@ def from_hf(
         The data set, in the order of the rows.
     """
     if not hasattr(dataset, "column_names") or not isinstance(dataset.column_names, list):
-        raise must("dataset", "from_hf", "one split of a Hugging Face data set, like dataset['train']", type(dataset).__name__)
+        raise invalid_parameter("dataset", "from_hf", "one split of a Hugging Face data set, like dataset['train']", type(dataset).__name__)
     if not len(dataset):
-        raise must("dataset", "from_hf", "a data set with at least one row", dataset)
+        raise invalid_parameter("dataset", "from_hf", "a data set with at least one row", dataset)
     source = dataset.with_format(None)
     features = [features] if isinstance(features, str) else features
     for name in (label, image, id, true_label, *(features or ())):
@@ -67,7 +67,7 @@ def from_hf(
         inputs = torch.from_numpy(np.concatenate([values.reshape(len(values), -1) for values in columns], 1))
     else:
         wanted = f"given, or else image, as not exactly one of the columns {listed(source.column_names)} holds images"
-        raise must("features", "from_hf", wanted, features)
+        raise invalid_parameter("features", "from_hf", wanted, features)
     return Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=str(getattr(source, "builder_name", None) or "hf"))
 
 

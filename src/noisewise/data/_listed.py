@@ -97,7 +97,7 @@ class WebVision(OfficialFiles, name="webvision"):
         Li et al. WebVision database: visual learning and understanding from web data. 2017.
     """
 
-    classes: int = setting(default=50, bounds="[2, 1000]", whole=True)
+    classes: int = setting(default=50, bounds="[2, 1000]", integer=True)
 
     summary = "pictures Google found for the classes of ImageNet; 50 (mini), 200, 400 or all 1,000 classes"
     size = "65,944 + 2,500 images with 50 classes"

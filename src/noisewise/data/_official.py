@@ -11,7 +11,7 @@ from typing import ClassVar
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
 from noisewise.data._store import VARIABLE, Holding
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.spec import Named, Registry
 
 registry: Registry[Official] = Registry("data set")
@@ -54,7 +54,7 @@ class Official(Named, registry=registry):
 
     def check_split(self, split: str) -> None:
         if split not in self.splits:
-            raise must("split", self.name, "one of " + ", ".join(map(repr, self.splits)), split)
+            raise invalid_parameter("split", self.name, "one of " + ", ".join(map(repr, self.splits)), split)
 
 
 class OfficialFiles(Official):

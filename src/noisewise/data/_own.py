@@ -22,7 +22,7 @@ from noisewise.data._loader import from_loader
 from noisewise.data._official import Official, OfficialFiles
 from noisewise.data._official import registry as official
 from noisewise.data._table import TABLE_SUFFIXES, from_table, is_table
-from noisewise.errors import InputError, must, unknown
+from noisewise.errors import InputError, invalid_parameter, unknown
 from noisewise.spec import name_of
 
 
@@ -64,7 +64,7 @@ def read(source: Any, **options: Any) -> Dataset:
     if type(source).__module__.partition(".")[0] == "datasets":
         return _call("A Hugging Face data set", from_hf, source, **options)
     kinds = "a path, a pair (inputs, labels), a data set or the name of one, a DataFrame, a TensorDataset or a DataLoader"
-    raise must("source", "read", kinds, type(source).__name__)
+    raise invalid_parameter("source", "read", kinds, type(source).__name__)
 
 
 def is_official(text: str) -> bool:
@@ -100,7 +100,7 @@ def _as_it_is(source: Dataset) -> Dataset:
 
 def _pair(source: TensorDataset) -> tuple[Tensor, Tensor]:
     if len(source.tensors) != 2:
-        raise must("source", "read", "a TensorDataset of two tensors, inputs and labels", f"{len(source.tensors)} tensors")
+        raise invalid_parameter("source", "read", "a TensorDataset of two tensors, inputs and labels", f"{len(source.tensors)} tensors")
     inputs, labels = source.tensors
     return inputs, labels
 

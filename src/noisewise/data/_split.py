@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from noisewise.data._dataset import Dataset
-from noisewise.errors import must
-from noisewise.spec import real, whole
+from noisewise.errors import invalid_parameter
+from noisewise.spec import as_int, real
 
 
 def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
@@ -16,7 +16,7 @@ def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
         data: a data set in memory, or a stream.
         fraction: the share of the first part, between 0 and 1. It gets fraction · N examples, a half rounded up, and
             of each class its share to within one example.
-        seed: what the choice comes from, any whole number; nothing else draws from it.
+        seed: what the choice comes from, any integer; nothing else draws from it.
 
     Returns:
         The first part and the rest, each in the order of the data set.
@@ -27,12 +27,12 @@ def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
         [[0, 0, 0, 0, 1], [0, 0, 0, 0, 1]]
     """
     if not 0 < real(fraction) < 1:
-        raise must("fraction", "split", "in (0, 1)", fraction)
-    # Going through class after class, an example is chosen whenever the share of those gone through passes a whole number.
+        raise invalid_parameter("fraction", "split", "in (0, 1)", fraction)
+    # Going through class after class, an example is chosen whenever the share of those gone through passes an integer.
     share = (torch.arange(len(data) + 1, dtype=torch.float64) * fraction + 0.5).floor()
     if not 1 <= share[-1] < len(data):
-        raise must("fraction", "split", f"one that leaves neither part of {len(data)} examples empty", fraction)
-    shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(whole("seed", "split", seed) % 2**64))
+        raise invalid_parameter("fraction", "split", f"one that leaves neither part of {len(data)} examples empty", fraction)
+    shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(as_int("seed", "split", seed) % 2**64))
     by_class = shuffled[data.labels.cpu()[shuffled].argsort(stable=True)]
     first = torch.zeros(len(data), dtype=torch.bool)
     first[by_class] = share.diff() > 0

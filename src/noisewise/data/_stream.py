@@ -28,8 +28,8 @@ from torch import Tensor
 from noisewise.data import _decoder
 from noisewise.data._dataset import Dataset, positions_of
 from noisewise.data._files import ImageFiles, decode
-from noisewise.errors import InputError, must
-from noisewise.spec import whole
+from noisewise.errors import InputError, invalid_parameter
+from noisewise.spec import as_int
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Stream(Dataset):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, value in {"workers": self.workers, "prefetch": self.prefetch}.items():
-            whole(name, "Stream", value, 0)
+            as_int(name, "Stream", value, 0)
 
     @classmethod
     def of(cls, files: ImageFiles, size: tuple[int, int], *, workers: int | None = None, prefetch: int = 2) -> Stream:
@@ -222,9 +222,11 @@ def batches(
         [[0, 1], [2, 3], [4]]
     """
     for name, value, lowest in (("batch_size", batch_size, 1), ("seed", seed, 0), ("epoch", epoch, 0), ("group", group, 1)):
-        whole(name, "batches", value, lowest)
+        as_int(name, "batches", value, lowest)
     if drop_last and batch_size > len(data):
-        raise must("batch_size", "batches", f"at most the number of examples, {len(data)}, when the last batch is dropped", batch_size)
+        raise invalid_parameter(
+            "batch_size", "batches", f"at most the number of examples, {len(data)}, when the last batch is dropped", batch_size
+        )
     positions = order(data.labels, seed, epoch, group) if shuffle else torch.arange(len(data))
     kept = len(data) - len(data) % batch_size if drop_last else len(data)
     return _batches(data, positions[:kept], batch_size)

@@ -28,7 +28,7 @@ from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
 from noisewise.data._folder import gather
 from noisewise.data._frame import columns_of, is_frame
-from noisewise.errors import InputError, must, reason, unknown
+from noisewise.errors import InputError, invalid_parameter, reason, unknown
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx"})
 _CELLS = 2**18  # of a CSV that are held as text at a time
@@ -99,7 +99,7 @@ def from_table(
         source: the path of the file, or a DataFrame, whose index is no column. A CSV has a line of column names first; it is separated
             by commas, semicolons or tabs, and where it is not by commas, numbers may be written with decimal commas. Of an Excel file
             (.xlsx) the first sheet is read, with pandas and openpyxl.
-        label: the column of labels, whole numbers or text.
+        label: the column of labels, integers or text.
         features: the columns of numbers to learn from; by default all columns that have a name and no other part. One without a name
             is the index of the table it was written from.
         image: the column of image paths, from the folder the file is in, to learn from instead; those of a DataFrame start
@@ -122,12 +122,12 @@ def from_table(
         known = dict.fromkeys(names)
         for part, name in parts.items():
             if list(parts.values()).count(name) > 1:
-                raise must(part, "from_table", "a column that has no other part", name)
+                raise invalid_parameter(part, "from_table", "a column that has no other part", name)
             _check_known(known, name, called, f"Say with {part}=… which it is.")
         if image is not None and features is not None:
-            raise must("features", "from_table", "left out where there is a column of images", features)
+            raise invalid_parameter("features", "from_table", "left out where there is a column of images", features)
         if image is None and size is not None:
-            raise must("size", "from_table", "left out where there is no column of images", size)
+            raise invalid_parameter("size", "from_table", "left out where there is no column of images", size)
         return Needed(tuple(parts.values()), () if image is not None else _chosen(known, called, features, set(parts.values())))
 
     table = _read(source, choose)
@@ -176,7 +176,7 @@ def _chosen(known: Collection[str], called: str, features: Sequence[str] | None,
     for name, times in Counter(chosen).items():
         _check_known(known, name, called, "Say with features=[…] which it is.")
         if name in taken or times > 1:
-            raise must("features", "from_table", "columns that are named once and have no other part", name)
+            raise invalid_parameter("features", "from_table", "columns that are named once and have no other part", name)
     return chosen
 
 

@@ -1,7 +1,7 @@
 """Pictures of losses and of runs.
 
 ``draw.curves(["ce", "imae(T=8)"], "curves.html")`` writes a page that opens offline; everything else is a figure for a paper, by
-matplotlib. What is drawn is worked out in `_sample`, `_history` and `_film`, of runs that `_apart` tells apart; `_page` and `_figure`
+matplotlib. What is drawn is worked out in `_sample`, `_history` and `_film`; `_page` and `_figure`
 only draw it. Nothing here knows any particular loss.
 """
 
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from noisewise.correct._origin import as_compared
-from noisewise.draw._apart import told_apart
+from noisewise.draw._dataset_identity import told_apart
 from noisewise.draw._film import film
 from noisewise.draw._history import by_label, counted, histories, task_of
 from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, find_runs
-from noisewise.errors import InputError, listed, must
+from noisewise.errors import InputError, invalid_parameter, listed
 from noisewise.losses import Loss
 from noisewise.output import check_output, check_replacing, is_page
 from noisewise.train import Run
@@ -51,7 +51,7 @@ def curves(specs: Iterable[str | Loss], output: str | PathLike[str], *, classes:
         'curves.html'
     """
     if isinstance(specs, str):
-        raise must("specs", "curves", "a list", specs)
+        raise invalid_parameter("specs", "curves", "a list", specs)
     file = check_figure(output, (".html", *_FIGURES))
     picture = sample([spec if isinstance(spec, str) else repr(spec) for spec in specs], classes)
     if file.suffix.lower() == ".html":
@@ -113,7 +113,7 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
 
     file = check_figure(output)
     if epochs is not None and not 1 <= len(epochs) <= _MOST_COLUMNS:
-        raise must("epochs", "margins", f"1 to {_MOST_COLUMNS} epochs", epochs)
+        raise invalid_parameter("epochs", "margins", f"1 to {_MOST_COLUMNS} epochs", epochs)
     given = _read(runs)
     rows = []
     for label, seeds in by_label(given).items():

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.arrays import Floats
-from noisewise.draw._thin import thinned
+from noisewise.draw._subsample import thinned
 from noisewise.dynamics import Dynamics
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 
 _SEEN = (0.001, 0.999)  # the few margins beyond are counted in the end bins, where they cannot flatten the rest
 _WIDTHS = (1.0, 2.0, 2.5, 5.0)
@@ -56,7 +56,7 @@ def film(run: Dynamics, bins: int = 60, frames: int | Sequence[int] = 60) -> Fil
         frames: how many epochs at most, evenly spaced, the first and the last among them; or which.
     """
     if bins < 4:
-        raise must("bins", "film", "at least 4", bins)
+        raise invalid_parameter("bins", "film", "at least 4", bins)
     epochs = thinned(run.record.epochs(), frames) if isinstance(frames, int) else tuple(frames)
     for epoch in epochs:
         _ = run.record.margins(epoch)  # an epoch that is not there is refused before any counting

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from noisewise.arrays import Floats
 from noisewise.draw._look import look
-from noisewise.draw._thin import thinned
+from noisewise.draw._subsample import thinned
 from noisewise.dynamics import Dynamics
 from noisewise.dynamics._seeds import finished_or_all
 from noisewise.errors import InputError

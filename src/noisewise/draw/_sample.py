@@ -92,7 +92,7 @@ def sample(specs: Sequence[str], classes: int, places: Sequence[int] | None = No
     if not specs:
         raise InputError('There is nothing to draw. Give at least one loss, like "ce" or "imae(T=8)".')
     losses = [get(spec) for spec in specs]
-    drawable = [loss for loss in losses if isinstance(loss, MarginLoss) and not loss.couples]
+    drawable = [loss for loss in losses if isinstance(loss, MarginLoss) and not loss.depends_on_batch]
     refused = [repr(spec) for spec, loss in zip(specs, losses, strict=True) if loss not in drawable]
     if refused:
         raise InputError(f"Only a loss that is a function of p alone has a curve. Got {', '.join(refused)}; leave it out.")

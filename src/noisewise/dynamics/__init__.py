@@ -9,7 +9,7 @@ Nothing here knows the engine: a run from another machine is read the same way.
 from noisewise.dynamics._classes import class_accuracies, unlearned_classes
 from noisewise.dynamics._dynamics import Dynamics, Histograms
 from noisewise.dynamics._estimate import Estimate, split_estimate
-from noisewise.dynamics._found import find_runs
+from noisewise.dynamics._find_runs import find_runs
 from noisewise.dynamics._record import Epoch, Record
 from noisewise.dynamics._seeds import Spread, over_seeds
 from noisewise.dynamics._underfitting import underfitting

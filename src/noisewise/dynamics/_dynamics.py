@@ -24,7 +24,7 @@ from noisewise.dynamics._classes import unlearned_classes
 from noisewise.dynamics._estimate import Estimate, split_estimate
 from noisewise.dynamics._record import LARGEST, MARGINS, Halves, Record, codes
 from noisewise.dynamics._slope import emphasis_among
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.losses import MarginLoss, get
 from noisewise.losses._normalising import over_the_batch
 
@@ -290,7 +290,7 @@ class Dynamics:
         """
         wanted = np.asarray(shares, dtype=np.float64)
         if not ((wanted >= 0) & (wanted <= 1)).all():
-            raise must("shares", "margin_quantiles", "in [0, 1]", shares)
+            raise invalid_parameter("shares", "margin_quantiles", "in [0, 1]", shares)
         order = np.argsort(_MARGINS)
         counts = np.zeros(len(_MARGINS), dtype=np.int64)
         for _, margins, _ in self.record.stream(of):
@@ -465,10 +465,10 @@ class Dynamics:
         if not isinstance(bins, int):
             edges = np.asarray(bins, dtype=np.float64)
             if edges.ndim != 1 or len(edges) < 2 or not (np.diff(edges) > 0).all():
-                raise must("bins", "margin_histograms", "a number of bins, or at least two rising edges", bins)
+                raise invalid_parameter("bins", "margin_histograms", "a number of bins, or at least two rising edges", bins)
             return edges
         if isinstance(bins, bool) or bins < 1:
-            raise must("bins", "margin_histograms", "at least 1", bins)
+            raise invalid_parameter("bins", "margin_histograms", "at least 1", bins)
         low, high = np.inf, -np.inf
         for _, margins, _ in self.record.stream(of):
             found = _MARGINS[_counts(margins) > 0]

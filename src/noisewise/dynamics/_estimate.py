@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from noisewise.arrays import Floats
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 
 _GROUPS = 8192  # sorted values are taken together into so many groups of equal number: EM then costs the same for any number
 _VARIANCE = 1e-6  # the least variance of a component, as a share of that of all values: one value alone must not win
@@ -96,7 +96,7 @@ def split_estimate(values: Any) -> Estimate:
     kept = np.sort(given[np.isfinite(given)])
     if given.ndim != 1 or not len(kept) or kept[0] == kept[-1]:
         got = f"shape {given.shape} with {len(np.unique(kept))} different finite numbers"
-        raise must("values", "split_estimate", "one row with at least two different finite numbers", got)
+        raise invalid_parameter("values", "split_estimate", "one row with at least two different finite numbers", got)
     centre, scale = kept.mean(), kept.std()
     mixture = _fitted(*_grouped((kept - centre) / scale))
     known = ~np.isnan(given)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.arrays import NO_CLASS, Flags, Floats, Whole
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.runs import (
     FORMAT,
     KINDS,
@@ -132,7 +132,7 @@ class Record:
             of: "training" for the record of the training steps, "clean" for that of the passes without augmentation.
         """
         if of not in RECORDS:
-            raise must("of", "a record", "one of " + ", ".join(map(repr, RECORDS)), of)
+            raise invalid_parameter("of", "a record", "one of " + ", ".join(map(repr, RECORDS)), of)
         found = {kind: set(list_numbered(self.folder, f"record/{of}", f"{kind}-", ".npy")) for kind in KINDS}
         whole = found["margins"] & found["predictions"]
         for kind, other in (KINDS, KINDS[::-1]):
@@ -207,7 +207,7 @@ class Record:
 
     def _checked(self, name: str, array: NDArray[Any], kind: Any, shape: tuple[int, ...] | None) -> NDArray[Any]:
         if not np.issubdtype(array.dtype, kind) or (shape is not None and array.shape != shape):
-            wanted = "whole numbers" if kind is np.integer else kind.__name__
+            wanted = "integers" if kind is np.integer else kind.__name__
             raise InputError(
                 f"The file {str(self._path(name))!r} must hold {wanted} shaped {'(N,)' if shape is None else shape}. "
                 f"Got {array.dtype} shaped {array.shape} instead."

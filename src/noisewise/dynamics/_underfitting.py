@@ -13,12 +13,12 @@ from torch import Tensor
 from noisewise import curve
 from noisewise.curriculum import Scaled, Shifted, simulated_margins
 from noisewise.dynamics._slope import emphasis_among
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 from noisewise.losses import Loss, MarginLoss, get
 from noisewise.losses._base import CONTRACT
 from noisewise.losses.ce import CE
 from noisewise.margin import emphasis
-from noisewise.spec import whole
+from noisewise.spec import as_int
 
 _SAMPLES = 4096
 _LARGEST = 1 << 20  # scores drawn at once: examples times classes
@@ -63,14 +63,14 @@ def underfitting(loss: Loss | str, classes: int, *, std: float = 1.0, margins: A
         A curriculum view of robust loss functions, section 5.1.
     """
     loss = get(loss)
-    whole("classes", "underfitting", classes, 2)
+    as_int("classes", "underfitting", classes, 2)
     if margins is None:
         d = simulated_margins(classes, std, samples=_drawn(classes))
     else:
         d = torch.as_tensor(margins).detach().double().flatten().cpu()
         d = d[d.isfinite()]
         if not len(d):
-            raise must("margins", "underfitting", "at least one finite margin", margins)
+            raise invalid_parameter("margins", "underfitting", "at least one finite margin", margins)
     found = _starved(loss, classes, std, d)
     if found is None:
         return None
@@ -86,7 +86,7 @@ def _starved(loss: Loss, classes: int, std: float, d: Tensor) -> str | None:
     """What is wrong at the start, in words, or None."""
     if not loss.of_classes:
         return None  # it has other margins
-    if loss.couples:
+    if loss.depends_on_batch:
         return None  # its emphasis on an example is whatever the batch makes it: a mean of 1 where it is normalised
     cross_entropy = float(CE().emphasis(d).mean())
     if isinstance(loss, MarginLoss):

@@ -11,7 +11,7 @@ from torch import Tensor
 from noisewise.checks import check_labels, check_scores, check_some
 from noisewise.errors import InputError
 from noisewise.exact import at_least_float
-from noisewise.kernels._spelling import spell, taken
+from noisewise.kernels._encoding import spell, taken
 from noisewise.kernels._switch import usable
 from noisewise.losses._base import Loss
 from noisewise.losses._normalising import before_size

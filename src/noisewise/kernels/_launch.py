@@ -17,7 +17,7 @@ import triton.language as tl  # type: ignore[import-untyped, import-not-found, u
 from torch import Tensor
 
 from noisewise.kernels import _arithmetic, _rows, _tuning
-from noisewise.kernels._spelling import written
+from noisewise.kernels._encoding import written
 
 _WORDS = {name: getattr(_arithmetic, name) for name in ("log1p", "expm1", "sigmoid", "log_sigmoid", "power", "look_up")}
 

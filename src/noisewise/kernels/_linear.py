@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from noisewise.checks import check_labels, check_scores, check_some
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.exact import at_least_float
-from noisewise.kernels._spelling import spell, taken
+from noisewise.kernels._encoding import spell, taken
 from noisewise.kernels._switch import usable
 from noisewise.losses import Loss
 from noisewise.spec import real
@@ -89,7 +89,7 @@ def _check(
     named = {"hidden": hidden, "weight": weight, "target": target, "bias": bias, "sample_weight": sample_weight}
     for name, given in named.items():
         if not isinstance(given, Tensor) and not (given is None and name in ("bias", "sample_weight")):
-            raise must(name, "linear_loss", "a tensor", given)
+            raise invalid_parameter(name, "linear_loss", "a tensor", given)
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[1]:
         shapes = f"{tuple(hidden.shape)} and {tuple(weight.shape)}"
         raise InputError(f"linear_loss takes hidden of shape (…, H) and weight of shape (V, H). Got {shapes} instead.")
@@ -98,24 +98,26 @@ def _check(
         raise InputError(f"linear_loss takes hidden, weight and bias in one floating-point type. Got {' and '.join(map(str, types))}.")
     classes = weight.shape[0]
     if bias is not None and bias.shape != (classes,):
-        raise must("bias", "linear_loss", f"one number for each of the {classes} classes", tuple(bias.shape))
+        raise invalid_parameter("bias", "linear_loss", f"one number for each of the {classes} classes", tuple(bias.shape))
     loss.check_weight(classes)
     if target.shape != hidden.shape[:-1]:
         wanted = f"shaped like hidden without its last dimension, {tuple(hidden.shape[:-1])}"
-        raise must("target", "linear_loss", wanted, tuple(target.shape))
+        raise invalid_parameter("target", "linear_loss", wanted, tuple(target.shape))
     scores = torch.empty(target.numel(), classes, device="meta")
     check_scores(scores, "linear_loss")
     check_labels(scores, target.reshape(-1), "linear_loss", loss.ignore_index)
     if loss.reduction == "mean":
         check_some(scores, "linear_loss")
     if sample_weight is not None and sample_weight.shape != target.shape:
-        raise must("sample_weight", "linear_loss", f"shaped like the target, {tuple(target.shape)}", tuple(sample_weight.shape))
+        raise invalid_parameter(
+            "sample_weight", "linear_loss", f"shaped like the target, {tuple(target.shape)}", tuple(sample_weight.shape)
+        )
     if any(each is not None and each.requires_grad for each in (sample_weight, loss.weight)):
         raise InputError("linear_loss takes weights of examples and classes as constants. Got one that requires a gradient; detach it.")
-    if loss.couples:
+    if loss.depends_on_batch:
         raise InputError(f"linear_loss goes through a batch in parts, so it takes no loss that couples its examples. Got {loss!r}.")
     if not 0 <= real(skip) < torch.inf:
-        raise must("skip", "linear_loss", "in [0, inf)", skip)
+        raise invalid_parameter("skip", "linear_loss", "in [0, inf)", skip)
 
 
 Found = tuple[Tensor, Tensor, Tensor | None]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from noisewise.exact import applied
 from noisewise.kernels import _launch
-from noisewise.kernels._spelling import spelled
+from noisewise.kernels._encoding import spelled
 from noisewise.kernels._switch import off
 
 

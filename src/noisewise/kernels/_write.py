@@ -56,7 +56,7 @@ def covered(loss: Loss) -> bool:
         return False  # smoothing gives every class a share of the label, by the class's own weight
     if isinstance(loss, MarginLoss):
         own_rule = type(loss).per_example in (MarginLoss.per_example, Normalising.per_example)
-        return own_rule and not loss.couples
+        return own_rule and not loss.depends_on_batch
     if type(loss) is Combination:
         return all(covered(term) for _, term in loss.parts)
     if isinstance(loss, NCE):

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from noisewise.checks import check_labels, check_scores, check_some, class_dim
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.exact import applied, at_least_float, autocasts, going_forward, margin_of, seen_finite
 from noisewise.margin import margins
 from noisewise.potential import Potential
-from noisewise.spec import Named, Registry, real, setting, whole
+from noisewise.spec import Named, Registry, as_int, real, setting
 
 registry: Registry[Loss] = Registry("loss")
 
@@ -37,14 +37,14 @@ def _class_weight(value: Any) -> Tensor:
     try:
         tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.get_default_dtype())
     except (TypeError, ValueError, RuntimeError):
-        raise must("weight", "a loss", "a sequence of one number per class", value) from None
+        raise invalid_parameter("weight", "a loss", "a sequence of one number per class", value) from None
     if tensor.dim() != 1 or not tensor.is_floating_point():
-        raise must("weight", "a loss", "a floating-point sequence of one number per class", tensor)
+        raise invalid_parameter("weight", "a loss", "a floating-point sequence of one number per class", tensor)
     return tensor
 
 
 def _ignored(value: Any) -> int:
-    return whole("ignore_index", "a loss", value)
+    return as_int("ignore_index", "a loss", value)
 
 
 class Loss(Named, nn.Module, registry=registry):
@@ -82,7 +82,7 @@ class Loss(Named, nn.Module, registry=registry):
         return type(self).per_class is not Loss.per_class or type(self).per_example is not Loss.per_example
 
     @property
-    def couples(self) -> bool:
+    def depends_on_batch(self) -> bool:
         """Whether the loss of one example depends on the others of its batch."""
         return False
 
@@ -151,7 +151,9 @@ class Loss(Named, nn.Module, registry=registry):
     def check_weight(self, classes: int) -> None:
         """Refuse a weight that does not have one number for each of so many classes."""
         if self.weight is not None and len(self.weight) != classes:
-            raise must("weight", type(self).__name__, f"one number for each of the {classes} classes", tuple(self.weight.shape))
+            raise invalid_parameter(
+                "weight", type(self).__name__, f"one number for each of the {classes} classes", tuple(self.weight.shape)
+            )
 
     def _check_probabilities(self, scores: Tensor, target: Tensor) -> None:
         name = type(self).__name__
@@ -161,7 +163,7 @@ class Loss(Named, nn.Module, registry=registry):
                 f"{tuple(scores.shape)}. Got {target.dtype} shaped {tuple(target.shape)} instead."
             )
         if self.ignore_index >= 0:
-            raise must("ignore_index", name, "negative when the target is class probabilities", self.ignore_index)
+            raise invalid_parameter("ignore_index", name, "negative when the target is class probabilities", self.ignore_index)
 
     def _labelled(self, scores: Tensor, target: Tensor, some_ignored: bool, common: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """One loss per example from class indices, and how much each counts in a mean (None: one each)."""
@@ -213,7 +215,9 @@ class Loss(Named, nn.Module, registry=registry):
             return given.view(rows.shape)
         if given.dim() == 1 and given.shape[0] == rows.shape[0]:
             return given.view(-1, *[1] * (rows.dim() - 1))
-        raise must("sample_weight", type(self).__name__, f"shaped ({rows.shape[0]},) or {tuple(rows.shape)}", tuple(given.shape))
+        raise invalid_parameter(
+            "sample_weight", type(self).__name__, f"shaped ({rows.shape[0]},) or {tuple(rows.shape)}", tuple(given.shape)
+        )
 
     def _reduce(self, rows: Tensor, counted: Tensor | None, single: bool) -> Tensor:
         if self.reduction == "none":
@@ -346,11 +350,11 @@ def inner_loss(value: Any) -> Loss:
     """Accept a loss, or its spec, to stand inside another loss; the contract is the outer one's to keep."""
     loss = registry.get(value)
     if not isinstance(loss, Loss):
-        raise must("loss", "a loss around a loss", "a loss or its spec string", value)
+        raise invalid_parameter("loss", "a loss around a loss", "a loss or its spec string", value)
     _check_of_classes(loss)
     if loss.contract:
         raise InputError(f"Set {', '.join(loss.contract)} on the outer loss, not on the one inside it. Got {loss!r} inside.")
-    if loss.couples:
+    if loss.depends_on_batch:
         raise InputError(f"A loss that couples the examples of a batch cannot stand inside another. Got {loss!r}; put it outermost.")
     return loss
 
@@ -359,14 +363,14 @@ def inner_margin_loss(value: Any) -> MarginLoss:
     """Accept a loss of the margin alone, or its spec, to stand inside another loss."""
     loss = inner_loss(value)
     if not isinstance(loss, MarginLoss):
-        raise must("loss", "a loss around a loss", "a loss of the margin alone, such as 'mae' or 'gce(q=0.7)'", loss)
+        raise invalid_parameter("loss", "a loss around a loss", "a loss of the margin alone, such as 'mae' or 'gce(q=0.7)'", loss)
     return loss
 
 
 def _factor(value: Any) -> float:
     factor = real(value)
     if not math.isfinite(factor):
-        raise must("factor", "a multiple of a loss", "a finite number", value)
+        raise invalid_parameter("factor", "a multiple of a loss", "a finite number", value)
     return factor
 
 
@@ -403,7 +407,7 @@ def _combine(parts: Sequence[tuple[float, Loss]]) -> Loss:
 def _kind(terms: Sequence[tuple[float, Loss]]) -> type[Combination]:
     if not all(isinstance(loss, MarginLoss) for _, loss in terms):
         return Combination
-    if not any(loss.couples for _, loss in terms):
+    if not any(loss.depends_on_batch for _, loss in terms):
         return MarginCombination
     return CoupledMultiple if len(terms) == 1 else Combination
 
@@ -421,8 +425,8 @@ class Combination(Loss):
         return list(zip(self.factors, self.terms, strict=True))
 
     @property
-    def couples(self) -> bool:
-        return any(term.couples for _, term in self.parts)
+    def depends_on_batch(self) -> bool:
+        return any(term.depends_on_batch for _, term in self.parts)
 
     def per_class(self, scores: Tensor) -> Tensor:
         return _total(factor * term.per_class(scores) for factor, term in self.parts)

@@ -55,11 +55,11 @@ class Normalising(MarginLoss):
         return self.pull(d) / self._scale
 
     @property
-    def couples(self) -> bool:
+    def depends_on_batch(self) -> bool:
         return self.normalisation() == "batch"
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
-        if not self.couples:
+        if not self.depends_on_batch:
             return super().per_example(scores, target, kept)
         d = margin_of(scores, target.unsqueeze(1), 1)[0].squeeze(1)
         rows = self.of_margin(d, scores.shape[1])
@@ -80,7 +80,7 @@ class Normalising(MarginLoss):
         return torch.where(mean == 0, 1.0, mean)
 
     def per_class(self, scores: Tensor) -> Tensor:
-        if self.couples:
+        if self.depends_on_batch:
             raise InputError(f"Batch normalisation needs class indices and no label smoothing. Got class probabilities for {self!r}.")
         return super().per_class(scores)
 
@@ -93,7 +93,7 @@ def over_the_batch(loss: Loss) -> tuple[float, Normalising] | None:
         (0.5, imae(T=8.0, saturation=0.001, normalise='batch'))
     """
     ((factor, one), *others) = loss.parts if isinstance(loss, Combination) else [(1.0, loss)]
-    return (factor, one) if not others and isinstance(one, Normalising) and one.couples else None
+    return (factor, one) if not others and isinstance(one, Normalising) and one.depends_on_batch else None
 
 
 @contextmanager

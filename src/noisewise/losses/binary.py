@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from noisewise.checks import check_floating, check_some
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.exact import at_least_float, autocasts, can_look
 from noisewise.losses._base import Loss, MarginLoss, along_classes, inner_loss
 from noisewise.spec import setting
@@ -14,7 +14,7 @@ def _positive_weight(value: Any) -> tuple[float, ...]:
     try:
         return tuple(torch.as_tensor(value, dtype=torch.float64, device="cpu").reshape(-1).tolist())
     except (TypeError, ValueError, RuntimeError):
-        raise must("pos_weight", "Binary", "one number, or one per label", value) from None
+        raise invalid_parameter("pos_weight", "Binary", "one number, or one per label", value) from None
 
 
 class Binary(Loss, name="binary"):
@@ -102,5 +102,5 @@ class Binary(Loss, name="binary"):
     def _per_label(self, factors: Tensor, what: str, scores: Tensor) -> Tensor:
         labels = scores.shape[1] if scores.dim() > 1 else 1
         if factors.numel() not in (1, labels):
-            raise must(what, "Binary", f"one number, or one for each of the {labels} labels", tuple(factors.tolist()))
+            raise invalid_parameter(what, "Binary", f"one number, or one for each of the {labels} labels", tuple(factors.tolist()))
         return along_classes(factors, scores) if scores.dim() > 1 else factors

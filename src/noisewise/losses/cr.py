@@ -3,7 +3,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 from noisewise.losses._base import along_classes
 from noisewise.losses._every_class import OverEveryClass, log_probabilities
 from noisewise.spec import setting
@@ -15,7 +15,7 @@ def _prior(value: Any) -> tuple[float, ...]:
     except (TypeError, ValueError, RuntimeError):
         prior = torch.empty(0)
     if prior.dim() != 1 or len(prior) < 2 or bool((prior < 0).any()) or abs(float(prior.sum()) - 1) > 1e-6:
-        raise must("prior", "CR", "one probability per class, summing to 1", value)
+        raise invalid_parameter("prior", "CR", "one probability per class, summing to 1", value)
     return tuple(prior.tolist())
 
 
@@ -50,6 +50,8 @@ class CR(OverEveryClass, name="cr"):
         if self.prior is None:
             return own + self.beta * log_p.mean(1, keepdim=True)
         if len(self.prior) != scores.shape[1]:
-            raise must("prior", "CR", f"one probability for each of the {scores.shape[1]} classes", f"{len(self.prior)} of them")
+            raise invalid_parameter(
+                "prior", "CR", f"one probability for each of the {scores.shape[1]} classes", f"{len(self.prior)} of them"
+            )
         prior = along_classes(torch.tensor(self.prior, dtype=log_p.dtype, device=log_p.device), log_p)
         return own + self.beta * (prior * log_p.masked_fill(prior == 0, 0.0)).sum(1, keepdim=True)

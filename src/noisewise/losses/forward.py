@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from noisewise.arrays import Floats
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.exact import applied, can_keep, can_look, going_forward, seen_finite
 from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss, registry
 from noisewise.noise import ClassNoise, Matrix, Noise, NoNoise, matrix_of
@@ -16,11 +16,15 @@ from noisewise.spec import setting
 
 def _of_the_class(value: Any) -> Noise:
     if isinstance(value, Loss) or (isinstance(value, str) and value.partition("(")[0].strip() in registry.available()):
-        raise must("noise", "Forward", "the noise, which stands before the loss, as in forward('symmetric(0.4)', loss=ce)", value)
+        raise invalid_parameter(
+            "noise", "Forward", "the noise, which stands before the loss, as in forward('symmetric(0.4)', loss=ce)", value
+        )
     matrix: Any = value.detach().cpu() if isinstance(value, Tensor) else value
     noise = noises.get(value) if isinstance(value, str | Noise) else Matrix(matrix)
     if not all(isinstance(part, ClassNoise | NoNoise) for part in noise.parts):
-        raise must("noise", "Forward", "one that looks at the class alone, such as 'symmetric(0.4)', or a transition matrix", value)
+        raise invalid_parameter(
+            "noise", "Forward", "one that looks at the class alone, such as 'symmetric(0.4)', or a transition matrix", value
+        )
     return noise
 
 
@@ -106,7 +110,7 @@ class Forward(Loss, name="forward"):
             raise InputError(f"The matrix of {self.noise!r} is drawn with the seed of a run. Give forward the matrix itself.")
         if not matrix.any(axis=0).all():
             never = int(matrix.any(axis=0).argmin())
-            raise must("noise", "Forward", "such that every label occurs", f"{self.noise!r}, after which none is {never}")
+            raise invalid_parameter("noise", "Forward", "such that every label occurs", f"{self.noise!r}, after which none is {never}")
         return matrix
 
     def _literal(self, key: str) -> Any:

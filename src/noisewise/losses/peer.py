@@ -33,7 +33,7 @@ class Peer(Loss, name="peer"):
     alpha: float = setting(default=1.0, bounds="[0, inf)")
 
     @property
-    def couples(self) -> bool:
+    def depends_on_batch(self) -> bool:
         return True
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:

@@ -25,7 +25,7 @@ class TCE(MarginLoss, name="tce"):
 
     examples = ("tce(q=3)", "tce(q=1)", "tce(q=20)")
 
-    q: int = setting(default=3, bounds="[1, inf)", whole=True)
+    q: int = setting(default=3, bounds="[1, inf)", integer=True)
 
     def value(self, d: Tensor) -> Tensor:
         rest = (-d).sigmoid()

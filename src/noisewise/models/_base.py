@@ -16,7 +16,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 from noisewise.spec import Named, Registry, name_of, setting
 
 registry: Registry[Classifier] = Registry("model")
@@ -40,7 +40,7 @@ class Classifier(Named, nn.Module, registry=registry):
         torch.Size([5, 3])
     """
 
-    num_classes: int = setting(bounds="[1, inf)", whole=True)
+    num_classes: int = setting(bounds="[1, inf)", integer=True)
     dropout: float = setting(default=0.0, bounds="[0, 1)", kw_only=True)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -63,7 +63,7 @@ class Classifier(Named, nn.Module, registry=registry):
     def check(self, x: Tensor) -> None:
         """Refuse what the network cannot take; only types and shapes, so that compilers see through it."""
         if not x.is_floating_point():
-            raise must("x", type(self).__name__, "floating point (scale and normalise images first)", x.dtype)
+            raise invalid_parameter("x", type(self).__name__, "floating point (scale and normalise images first)", x.dtype)
 
     def features(self, x: Tensor) -> Tensor:
         """The embedding of a batch, shaped (N, size): what `head` turns into scores."""
@@ -111,7 +111,7 @@ class ImageClassifier(Classifier):
             - "torch": every layer as torch makes it.
     """
 
-    channels: int = setting(default=3, bounds="[1, inf)", whole=True, kw_only=True)
+    channels: int = setting(default=3, bounds="[1, inf)", integer=True, kw_only=True)
     init: str = setting(default="kaiming_normal", choices=tuple(INITIALISATIONS), kw_only=True)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -121,13 +121,13 @@ class ImageClassifier(Classifier):
     @classmethod
     def settings_for(cls, shape: Sequence[int]) -> dict[str, int]:
         if len(shape) != 3:
-            raise must("shape", cls.__name__, "(channels, height, width)", tuple(shape))
+            raise invalid_parameter("shape", cls.__name__, "(channels, height, width)", tuple(shape))
         return {"channels": shape[0]}
 
     def check(self, x: Tensor) -> None:
         super().check(x)
         if x.dim() != 4 or x.shape[1] != self.channels:
-            raise must("x", type(self).__name__, f"shaped (N, {self.channels}, height, width)", tuple(x.shape))
+            raise invalid_parameter("x", type(self).__name__, f"shaped (N, {self.channels}, height, width)", tuple(x.shape))
 
 
 class FeatureClassifier(Classifier):
@@ -137,7 +137,7 @@ class FeatureClassifier(Classifier):
         inputs: the number of entries of one input.
     """
 
-    inputs: int = setting(bounds="[1, inf)", whole=True)
+    inputs: int = setting(bounds="[1, inf)", integer=True)
 
     @classmethod
     def settings_for(cls, shape: Sequence[int]) -> dict[str, int]:
@@ -146,7 +146,7 @@ class FeatureClassifier(Classifier):
     def check(self, x: Tensor) -> None:
         super().check(x)
         if x.dim() < 2 or math.prod(x.shape[1:]) != self.inputs:
-            raise must("x", type(self).__name__, f"shaped (N, …) with {self.inputs} entries for each example", tuple(x.shape))
+            raise invalid_parameter("x", type(self).__name__, f"shaped (N, …) with {self.inputs} entries for each example", tuple(x.shape))
 
 
 def get(spec: str | Classifier, *, shape: Sequence[int] | None = None, **kwargs: Any) -> Classifier:

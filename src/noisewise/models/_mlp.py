@@ -8,7 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 from noisewise.models._base import FeatureClassifier
 from noisewise.spec import setting
 
@@ -18,7 +18,7 @@ _WIDEST = 10**6  # beyond it torch cannot count the weights of a layer
 def _widths(value: Any) -> tuple[int, ...]:
     widths = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not widths or not all(isinstance(width, int) and not isinstance(width, bool) and 0 < width <= _WIDEST for width in widths):
-        raise must("hidden", "MLP", f"one or more whole numbers above 0 and at most {_WIDEST:,}, like (256, 256)", value)
+        raise invalid_parameter("hidden", "MLP", f"one or more integers above 0 and at most {_WIDEST:,}, like (256, 256)", value)
     return widths
 
 

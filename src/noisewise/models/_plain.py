@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 from noisewise.models._base import INITIALISATIONS, ImageClassifier
 from noisewise.spec import setting
 
@@ -21,7 +21,7 @@ class PlainNetwork(ImageClassifier):
         Ma et al.: Normalized loss functions for deep learning with noisy labels. ICML 2020.
     """
 
-    size: int = setting(default=32, bounds="[8, inf)", whole=True, kw_only=True)
+    size: int = setting(default=32, bounds="[8, inf)", integer=True, kw_only=True)
     init: str = setting(default="kaiming_uniform", choices=tuple(INITIALISATIONS), kw_only=True)
 
     groups: ClassVar[tuple[tuple[int, ...], ...]]
@@ -31,13 +31,13 @@ class PlainNetwork(ImageClassifier):
     def settings_for(cls, shape: Sequence[int]) -> dict[str, int]:
         settings = super().settings_for(shape)
         if shape[1] != shape[2]:
-            raise must("shape", cls.__name__, "that of a square image", tuple(shape))
+            raise invalid_parameter("shape", cls.__name__, "that of a square image", tuple(shape))
         return {**settings, "size": shape[1]}
 
     def check(self, x: Tensor) -> None:
         super().check(x)
         if x.shape[2:] != (self.size, self.size):
-            raise must("x", type(self).__name__, f"shaped (N, {self.channels}, {self.size}, {self.size})", tuple(x.shape))
+            raise invalid_parameter("x", type(self).__name__, f"shaped (N, {self.channels}, {self.size}, {self.size})", tuple(x.shape))
 
     def build(self) -> int:
         layers: list[nn.Module] = []
@@ -69,8 +69,8 @@ class CNN4(PlainNetwork, name="cnn4"):
         torch.Size([2, 128])
     """
 
-    channels: int = setting(default=1, bounds="[1, inf)", whole=True, kw_only=True)
-    size: int = setting(default=28, bounds="[4, inf)", whole=True, kw_only=True)
+    channels: int = setting(default=1, bounds="[1, inf)", integer=True, kw_only=True)
+    size: int = setting(default=28, bounds="[4, inf)", integer=True, kw_only=True)
 
     groups = ((32,), (64,))
     hidden = 128

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.models._base import Classifier
 
 HEAD = ("head.weight", "head.bias")
@@ -50,7 +50,7 @@ def load_weights(model: Classifier, path: str | os.PathLike[str], *, classifier:
         True
     """
     if classifier not in ("keep", "replace"):
-        raise must("classifier", "load_weights", "'keep' or 'replace'", classifier)
+        raise invalid_parameter("classifier", "load_weights", "'keep' or 'replace'", classifier)
     path = Path(path)
     own = model.state_dict()
     given = {TORCHVISION.get(name, name): tensor for name, tensor in _read(path).items()}
@@ -64,7 +64,7 @@ def load_weights(model: Classifier, path: str | os.PathLike[str], *, classifier:
 
 def _read(path: Path) -> dict[str, Tensor]:
     if path.suffix not in (".safetensors", ".pt", ".pth"):
-        raise must("path", "load_weights", "a .safetensors, .pt or .pth file", str(path))
+        raise invalid_parameter("path", "load_weights", "a .safetensors, .pt or .pth file", str(path))
     if not path.is_file():
         raise InputError(f"There is no file of weights at {str(path)!r}. Give the path of one that is on this machine.")
     try:

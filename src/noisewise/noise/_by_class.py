@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from noisewise.arrays import Floats, places_of
-from noisewise.errors import InputError, listed, must, unknown
+from noisewise.errors import InputError, invalid_parameter, listed, unknown
 from noisewise.noise._rule import CircularNoise, ClassNoise, DirectedNoise, Examples, Noise, circulant, onto
 from noisewise.noise._stream import Stream
 from noisewise.spec import setting
@@ -109,14 +109,14 @@ def _class_map(value: Any) -> str | dict[int, int] | dict[str, str]:
         names = all(isinstance(one, str) for pair in given.items() for one in pair)
         pairs = given if names else {operator.index(source): operator.index(target) for source, target in given.items()}
     except (TypeError, ValueError):
-        raise must("map", "ClassMap", requirement, value) from None
+        raise invalid_parameter("map", "ClassMap", requirement, value) from None
     if not pairs or any(source == target for source, target in pairs.items()) or (not names and min(map(min, pairs.items())) < 0):
-        raise must("map", "ClassMap", requirement, value)
+        raise invalid_parameter("map", "ClassMap", requirement, value)
     return pairs
 
 
 def _other_numbers(names: tuple[str, ...]) -> bool:
-    """Whether classes are called by whole numbers that are not their places: a number could be meant either way."""
+    """Whether classes are called by integers that are not their places: a number could be meant either way."""
     return all(name.removeprefix("-").isdecimal() for name in names) and names != tuple(map(str, range(len(names))))
 
 
@@ -146,17 +146,19 @@ class ClassMap(DirectedNoise, name="class_map"):
         """The map between numbers of classes."""
         if isinstance(self.map, str):
             if examples.num_classes != 10:
-                raise must("num_classes", f"the {self.map} class map", "10", examples.num_classes)
+                raise invalid_parameter("num_classes", f"the {self.map} class map", "10", examples.num_classes)
             return CLASS_MAPS[self.map]
         names = examples.classes
         if not any(isinstance(one, str) for one in self.map):
             if names is not None and _other_numbers(names):
-                raise must("map", "ClassMap", f"by names where classes are called by other numbers ({listed(names)})", self.map)
+                raise invalid_parameter(
+                    "map", "ClassMap", f"by names where classes are called by other numbers ({listed(names)})", self.map
+                )
             if (highest := max(int(one) for pair in self.map.items() for one in pair)) >= examples.num_classes:
-                raise must("map", "ClassMap", f"between classes below {examples.num_classes}, the number of classes", highest)
+                raise invalid_parameter("map", "ClassMap", f"between classes below {examples.num_classes}, the number of classes", highest)
             return {int(source): int(target) for source, target in self.map.items()}
         if names is None:
-            raise must("map", "ClassMap", "by numbers where the names of the classes are not known", self.map)
+            raise invalid_parameter("map", "ClassMap", "by numbers where the names of the classes are not known", self.map)
         places = places_of(names)
         for name in (str(one) for pair in self.map.items() for one in pair):
             if name not in places:
@@ -175,14 +177,14 @@ def _row_stochastic(value: Any) -> tuple[tuple[float, ...], ...]:
     try:
         matrix = np.asarray(_read(Path(value)) if isinstance(value, str | Path) else value, dtype=np.float64)
     except (OSError, TypeError, ValueError) as error:
-        raise InputError(f"{must('values', 'Matrix', requirement, value)} ({error})") from None
+        raise InputError(f"{invalid_parameter('values', 'Matrix', requirement, value)} ({error})") from None
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 2:
-        raise must("values", "Matrix", requirement, f"shape {matrix.shape}")
+        raise invalid_parameter("values", "Matrix", requirement, f"shape {matrix.shape}")
     if not (matrix >= 0).all():
-        raise must("values", "Matrix", requirement, float(matrix.min()))
+        raise invalid_parameter("values", "Matrix", requirement, float(matrix.min()))
     sums = matrix.sum(axis=1)
     if (worst := np.abs(sums - 1)).max() > 1e-6:
-        raise must("values", "Matrix", requirement, f"row {worst.argmax()} with sum {sums[worst.argmax()]:g}")
+        raise invalid_parameter("values", "Matrix", requirement, f"row {worst.argmax()} with sum {sums[worst.argmax()]:g}")
     return tuple(map(tuple, matrix.tolist()))
 
 
@@ -227,7 +229,7 @@ class Matrix(ClassNoise, name="matrix"):
 
     def check(self, examples: Examples) -> None:
         if len(self.values) != examples.num_classes:
-            raise must(
+            raise invalid_parameter(
                 "values", "Matrix", f"shaped like the {examples.num_classes} classes (say num_classes=…)", f"{len(self.values)} rows"
             )
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from noisewise.arrays import Floats, Whole
-from noisewise.errors import InputError, must, unknown
+from noisewise.errors import InputError, invalid_parameter, unknown
 from noisewise.noise._rule import Examples, Flipping, Noise, cumulative
 from noisewise.noise._stream import Stream, normal_quantile
 from noisewise.spec import setting
@@ -19,13 +19,13 @@ from noisewise.transition import as_labels
 
 def _inputs(examples: Examples, noise: Noise) -> Tensor:
     if examples.inputs is None:
-        raise must("inputs", noise.name, "given, because it looks at them", None)
+        raise invalid_parameter("inputs", noise.name, "given, because it looks at them", None)
     return examples.inputs
 
 
 def _check_finite(examples: Examples, noise: Noise) -> None:
     if not torch.isfinite(_inputs(examples, noise)).all():
-        raise must("inputs", noise.name, "finite numbers", "NaN or infinity")
+        raise invalid_parameter("inputs", noise.name, "finite numbers", "NaN or infinity")
 
 
 class Instance(Flipping, name="instance"):
@@ -110,7 +110,9 @@ class Human(Noise, name="human"):
         given = examples.human[self.which]
         labels = as_labels(given, what=f"human labels {self.which!r}", owner="corrupt", num_classes=examples.num_classes).numpy()
         if len(labels) != len(examples):
-            raise must("human", f"human({self.which})", f"one label for each of the {len(examples)} examples", f"{len(labels)} labels")
+            raise invalid_parameter(
+                "human", f"human({self.which})", f"one label for each of the {len(examples)} examples", f"{len(labels)} labels"
+            )
         return labels
 
     def check(self, examples: Examples) -> None:
@@ -149,7 +151,7 @@ class OpenSet(Flipping, name="open_set"):
             return
         if other is None or not len(other) or other.shape[1:] != inputs.shape[1:] or other.dtype != inputs.dtype:
             got = None if other is None else f"{other.dtype} shaped {tuple(other.shape)}"
-            raise must("other_inputs", self.name, f"{inputs.dtype}, at least one, each shaped {tuple(inputs.shape[1:])}", got)
+            raise invalid_parameter("other_inputs", self.name, f"{inputs.dtype}, at least one, each shaped {tuple(inputs.shape[1:])}", got)
 
     def corrupt(self, examples: Examples, stream: Stream) -> tuple[Examples, Floats | None]:
         inputs = _inputs(examples, self).clone()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from noisewise.arrays import Floats, Whole
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 from noisewise.noise._rule import DirectedNoise, Examples, onto
 from noisewise.noise._stream import Stream
 
@@ -27,7 +27,7 @@ class SuperclassNoise(DirectedNoise):
             return examples.superclasses
         if examples.num_classes == len(CIFAR100_SUPERCLASSES):
             return np.array(CIFAR100_SUPERCLASSES)
-        raise must("superclasses", self.name, f"given, one for each of the {examples.num_classes} classes", None)
+        raise invalid_parameter("superclasses", self.name, f"given, one for each of the {examples.num_classes} classes", None)
 
     def check(self, examples: Examples) -> None:
         self.superclasses(examples)
@@ -76,7 +76,7 @@ class SuperclassCircularLegacy(SuperclassCircular, name="superclass_circular_leg
 
     def superclasses(self, examples: Examples) -> Whole:
         if examples.num_classes % 5:
-            raise must("num_classes", self.name, "a multiple of 5", examples.num_classes)
+            raise invalid_parameter("num_classes", self.name, "a multiple of 5", examples.num_classes)
         return np.arange(examples.num_classes) // 5
 
 

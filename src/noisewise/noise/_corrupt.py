@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from noisewise.arrays import Flags, Floats, Whole
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 from noisewise.noise._rule import Examples, Noise, registry
 from noisewise.noise._stream import Stream
-from noisewise.spec import whole
+from noisewise.spec import as_int
 from noisewise.transition import as_labels, counted
 
 
@@ -83,10 +83,10 @@ def corrupt(
     """Corrupt labels with a named noise.
 
     Args:
-        labels: the true labels: a tensor, an array or a list of whole numbers, (N,).
+        labels: the true labels: a tensor, an array or a list of integers, (N,).
         noise: a spec such as ``"symmetric(0.4)"`` or ``"pair(0.2, flips='exact') + open_set(0.1)"``, or a `Noise`.
         num_classes: the number of classes; by default the number of `superclasses`, or else the largest label plus one.
-        seed: any whole number. The same labels, noise and seed give the same result on every platform.
+        seed: any integer. The same labels, noise and seed give the same result on every platform.
         inputs: the inputs, (N, …), for the noises that look at them.
         superclasses: the superclass of every class, for the superclass noises; CIFAR-100's by default where there are 100 classes.
         human: people's labels for the same examples by name, for ``"human(…)"``.
@@ -102,8 +102,8 @@ def corrupt(
     """
     rule = registry.get(noise)
     if not isinstance(rule, Noise):
-        raise must("noise", "corrupt", 'a noise or its spec, like "symmetric(0.4)"', noise)
-    seed = whole("seed", "corrupt", seed)
+        raise invalid_parameter("noise", "corrupt", 'a noise or its spec, like "symmetric(0.4)"', noise)
+    seed = as_int("seed", "corrupt", seed)
     examples = _examples(labels, num_classes, inputs, superclasses, human or {}, other_inputs, classes)
     true = examples.labels
     examples, matrices = _applied(rule, examples, seed)
@@ -169,14 +169,16 @@ def _examples(
     if num_classes is None:
         known = groups if groups is not None else classes
         num_classes = int(as_labels(labels, owner="corrupt").max()) + 1 if known is None else len(known)
-    num_classes = whole("num_classes", "corrupt", num_classes, 2)
+    num_classes = as_int("num_classes", "corrupt", num_classes, 2)
     if groups is not None and len(groups) != num_classes:
-        raise must("superclasses", "corrupt", f"one for each of the {num_classes} classes", f"{len(groups)} of them")
+        raise invalid_parameter("superclasses", "corrupt", f"one for each of the {num_classes} classes", f"{len(groups)} of them")
     true = as_labels(labels, owner="corrupt", num_classes=num_classes).numpy()
     if inputs is not None and (not isinstance(inputs, Tensor) or inputs.shape[:1] != true.shape):
-        raise must("inputs", "corrupt", f"a tensor of one input for each of the {len(true)} labels", getattr(inputs, "shape", inputs))
+        raise invalid_parameter(
+            "inputs", "corrupt", f"a tensor of one input for each of the {len(true)} labels", getattr(inputs, "shape", inputs)
+        )
     if classes is not None and len(classes) != num_classes:
-        raise must("classes", "corrupt", f"one name for each of the {num_classes} classes", f"{len(classes)} of them")
+        raise invalid_parameter("classes", "corrupt", f"one name for each of the {num_classes} classes", f"{len(classes)} of them")
     named = None if classes is None else tuple(map(str, classes))
     return Examples(true, num_classes, inputs, np.zeros(len(true), dtype=bool), groups, human, other_inputs, named)
 

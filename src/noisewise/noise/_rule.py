@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from noisewise.arrays import Flags, Floats, Whole
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 from noisewise.noise._stream import Stream
 from noisewise.spec import Named, Registry, setting
 
@@ -76,7 +76,7 @@ class Noise(Named, registry=registry):
 
 def _human_first(parts: tuple[Noise, ...]) -> tuple[Noise, ...]:
     if any(part.replaces_all for part in parts[1:]):
-        raise must("parts", "a sum of noises", "such that human labels come first, because they replace all labels", parts)
+        raise invalid_parameter("parts", "a sum of noises", "such that human labels come first, because they replace all labels", parts)
     return parts
 
 

@@ -16,7 +16,7 @@ from noisewise import losses
 from noisewise.data import augmentations
 from noisewise.data._official import registry as data_sets
 from noisewise.errors import InputError
-from noisewise.models._undrawn import unfilled
+from noisewise.models._meta import unfilled
 from noisewise.noise import registry as noises
 from noisewise.train import Settings
 from noisewise.train._optimisers import registry as optimisers

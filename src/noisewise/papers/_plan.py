@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from noisewise import train
-from noisewise.errors import InputError, must, unknown
+from noisewise.errors import InputError, invalid_parameter, unknown
 from noisewise.papers._again import RETRAINED, Again, is_done
 from noisewise.papers._identity import DEFAULTS, canonical, decisive, key
 from noisewise.papers._recipes import Recipe, check_recipe
@@ -113,9 +113,9 @@ def plan(
     """
     check_recipe(recipe, "plan")
     if held is not None and not isinstance(held, Results):
-        raise must("held", "plan", "results, as noisewise.papers.results gives them", held)
+        raise invalid_parameter("held", "plan", "results, as noisewise.papers.results gives them", held)
     if only is not None and not recipe.runs:
-        raise must("only", recipe.id, "left out, because it has no runs to choose from", only)
+        raise invalid_parameter("only", recipe.id, "left out, because it has no runs to choose from", only)
     choices = _choices(recipe, only)
     chosen = _chosen(recipe.runs, choices)
     if recipe.runs and not chosen:
@@ -140,7 +140,7 @@ def _checked(seeds: Any) -> list[int]:
     """Seeds, each of them once."""
     listed = seeds.tolist() if hasattr(seeds, "tolist") else seeds  # an array
     if isinstance(listed, str) or not isinstance(listed, Sequence) or not listed or len(set(map(str, listed))) < len(listed):
-        raise must("seeds", "reproduce", "one or more, each of them once", seeds)
+        raise invalid_parameter("seeds", "reproduce", "one or more, each of them once", seeds)
     return list(listed)
 
 
@@ -190,18 +190,18 @@ def _choices(recipe: Recipe, only: str | None) -> dict[str, str]:
     """The settings and values of ``"loss=imae,noise=symmetric(0.4)"``; commas inside parentheses belong to a value."""
     choices: dict[str, str] = {}
     if only is not None and not isinstance(only, str):
-        raise must("only", recipe.id, "a text, such as loss=imae,noise=symmetric(0.4)", only)
+        raise invalid_parameter("only", recipe.id, "a text, such as loss=imae,noise=symmetric(0.4)", only)
     for part in re.split(r",(?![^()]*\))", only) if only is not None else ():
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not value:
-            raise must("only", recipe.id, "settings and values, such as loss=imae,noise=symmetric(0.4)", only)
+            raise invalid_parameter("only", recipe.id, "settings and values, such as loss=imae,noise=symmetric(0.4)", only)
         if name not in DEFAULTS:
             raise unknown("setting", name, _TO_CHOOSE_BY)
         if name not in _TO_CHOOSE_BY:
             told = "without seeds, which have an option of their own" if name == "seed" else "settings that make a run another one"
-            raise must("only", recipe.id, told, only)
+            raise invalid_parameter("only", recipe.id, told, only)
         if name in choices:
-            raise must("only", recipe.id, f"one value for {name}", only)
+            raise invalid_parameter("only", recipe.id, f"one value for {name}", only)
         choices[name] = value
     return choices
 

@@ -27,7 +27,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from noisewise.errors import InputError, must, unknown
+from noisewise.errors import InputError, invalid_parameter, unknown
 from noisewise.papers._metrics import METRICS
 from noisewise.train import Settings
 
@@ -157,7 +157,7 @@ def available() -> list[str]:
 def check_recipe(recipe: Any, owner: str) -> None:
     """Refuse what is no recipe, such as its name alone."""
     if not isinstance(recipe, Recipe):
-        raise must("recipe", owner, "a recipe, as noisewise.papers.get gives it", recipe)
+        raise invalid_parameter("recipe", owner, "a recipe, as noisewise.papers.get gives it", recipe)
 
 
 def get(recipe: str) -> Recipe:
@@ -171,7 +171,7 @@ def get(recipe: str) -> Recipe:
         'CCE, MAE and IMAE on CIFAR-10 with different noise rates'
     """
     if not isinstance(recipe, str):
-        raise must("recipe", "get", "an id, such as imae/table6", recipe)
+        raise invalid_parameter("recipe", "get", "an id, such as imae/table6", recipe)
     if recipe not in _all():
         raise unknown("recipe", recipe, _all())
     return _all()[recipe]
@@ -214,7 +214,7 @@ def _recipe(paper: Paper, key: str, content: Mapping[str, Any], written: Mapping
         others = _named("table above", earlier, chosen["table"]).runs
         runs += [run for run in others if all(run[one] in chosen[one] for one in chosen if one != "table")]
     if content.get("picture", "curves") not in PICTURES:
-        raise must("picture", name, "one of " + ", ".join(PICTURES), content["picture"])
+        raise invalid_parameter("picture", name, "one of " + ", ".join(PICTURES), content["picture"])
     plain = ("caption", "not_run", "nothing", "over", "reading", "tested", "computed", "picture", "losses", "classes")
     return Recipe(
         id=name,

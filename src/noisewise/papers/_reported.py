@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 from noisewise.papers._identity import DEFAULTS, canonical, decisive
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._recipes import Cell, Recipe, available, get
@@ -64,7 +64,7 @@ def reported(settings: Mapping[str, Any]) -> list[Reported]:
         ('IMAE table 6', 'final', 84.0)
     """
     if not isinstance(settings, Mapping):
-        raise must("settings", "reported", "the settings of a run by their names", settings)
+        raise invalid_parameter("settings", "reported", "the settings of a run by their names", settings)
     return [
         Reported(recipe.id, recipe.words, cell.metric, cell.value, cell.deviation, _differences(cell.settings, settings))
         for recipe, cell in _index().get(_key(settings), ())

@@ -21,8 +21,8 @@ import torch
 
 from noisewise import train
 from noisewise.batching import number_of_batches
-from noisewise.draw._thin import thinned
-from noisewise.errors import InputError, must, shown
+from noisewise.draw._subsample import thinned
+from noisewise.errors import InputError, invalid_parameter, shown
 from noisewise.output import written_whole
 from noisewise.papers import _again, _retrieved
 from noisewise.papers._again import RETRAINED
@@ -221,7 +221,7 @@ def results(*places: str | PathLike[str]) -> Results:
     """
     for place in places:
         if not isinstance(place, str | PathLike):
-            raise must("places", "results", "files, or folders of files", place)
+            raise invalid_parameter("places", "results", "files, or folders of files", place)
     if places:
         return Results(portion for place in map(Path, places) for portion in _portions(place))
     with as_file(files("noisewise.papers") / "results") as folder:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.dynamics import find_runs
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 from noisewise.output import check_output, check_replacing, is_page, written_output
 from noisewise.report._gather import gather
 from noisewise.report._render import render
@@ -53,7 +53,7 @@ def report(
     file = check_page(output)
     given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | PathLike) else [runs]
     if not given:
-        raise must("runs", "report", "at least one run or folder of runs", given)
+        raise invalid_parameter("runs", "report", "at least one run or folder of runs", given)
     page = render(gather(find_runs(given), title=title, data=_held_by_all(given) if data is None else data, tell=tell))
     with written_output(file) as part:
         part.write_text(page, encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import Any
 
 import noisewise
 from noisewise.data._own import is_official
-from noisewise.draw._apart import namesakes
+from noisewise.draw._dataset_identity import namesakes
 from noisewise.draw._film import Film
 from noisewise.draw._history import History, by_label, lines
 from noisewise.draw._page import figure as curves_figure
@@ -224,7 +224,7 @@ def _has_a_course(run: Reading) -> bool:
 
 def _curves(runs: Sequence[Reading]) -> tuple[Figure | None, str | None]:
     """The emphasis of the losses that have a curve, and a word on the others."""
-    drawn = [run for run in runs if isinstance(run.known_loss, MarginLoss) and not run.known_loss.couples]
+    drawn = [run for run in runs if isinstance(run.known_loss, MarginLoss) and not run.known_loss.depends_on_batch]
     others = dict.fromkeys(run.loss for run in runs if run not in drawn)
     whose = "its" if len(others) == 1 else "their"
     note = f"No curve for {', '.join(others)}: {whose} pull is not a function of p alone." if others else None

@@ -39,7 +39,7 @@ LARGE = 2**32
 """The largest size, in bytes, of a text file that has a line or an entry for every example."""
 
 _DEEPEST = 50  # levels of nested JSON
-_DIGITS = 300  # of a whole number in JSON: all of them fit a float
+_DIGITS = 300  # of an integer in JSON: all of them fit a float
 _AGAIN = "Copy the run folder again."
 _ADVICE = {
     errno.EMFILE: "Close other files, or raise the limit (ulimit -n).",

@@ -45,7 +45,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _at_least(least: int) -> _Kind:
-    return _Kind(f"a whole number of at least {least}", lambda value: type(value) is int and least <= value < 2**62)
+    return _Kind(f"an integer of at least {least}", lambda value: type(value) is int and least <= value < 2**62)
 
 
 def _is_source(value: Any) -> bool:
@@ -69,7 +69,7 @@ _SETTINGS = {
     **dict.fromkeys(("epochs", "steps", "classes_per_batch", "patience"), POSITIVE.or_none()),
     **dict.fromkeys(("batch_size", "accumulate", "evaluate_every", "checkpoint_every"), POSITIVE),
     **dict.fromkeys(("normalise", "clean_pass", "compile"), FLAG),
-    "seed": _Kind("a whole number of at least 0", lambda value: type(value) is int and value >= 0),
+    "seed": _Kind("an integer of at least 0", lambda value: type(value) is int and value >= 0),
     "weight_decay": NUMBER,
     "validation": SHARE,
     "clip": NUMBER.or_none(),

@@ -23,11 +23,11 @@ import torch
 import torch.multiprocessing as multiprocessing
 
 from noisewise import signals
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.losses import Loss
 from noisewise.noise import Noise
 from noisewise.output import make_folder
-from noisewise.spec import in_short, whole
+from noisewise.spec import as_int, in_short
 from noisewise.train._fit import Watch, check_settings, check_watch, train
 from noisewise.train._folder import RunFolder, in_a_name, mark_ended
 from noisewise.train._mps import gpu_for_many
@@ -133,7 +133,7 @@ def compare(
 def check_jobs(jobs: int | None, owner: str) -> None:
     """Refuse a number of runs at a time that is none."""
     if jobs is not None:
-        whole("jobs", owner, jobs, 1)
+        as_int("jobs", owner, jobs, 1)
 
 
 def train_all(
@@ -186,9 +186,9 @@ def plan(
         if isinstance(given, str) or not isinstance(given, Sequence):
             raise InputError(f"A comparison needs a list for {name}. Got {given!r}; write [{given!r}].")
         if not given:
-            raise must(name, "compare", "a list of one or more", given)
+            raise invalid_parameter(name, "compare", "a list of one or more", given)
     if not isinstance(model, str):
-        raise must("model", "compare", "a model spec, from which every run builds its own", type(model).__name__)
+        raise invalid_parameter("model", "compare", "a model spec, from which every run builds its own", type(model).__name__)
     check_model(model)
     tasks = []
     for one_noise, one_loss, one_seed in itertools.product(noise, loss, seed):
@@ -202,7 +202,7 @@ def plan(
 def _work(tasks: Sequence[Task], shared: list[Any], jobs: int, watch: Callable[[Progress], None]) -> dict[int, str]:
     """Train the tasks in worker processes; return why the failed ones failed. No process outlives this."""
     context = multiprocessing.get_context("spawn")
-    crew: dict[Any, Any] = {}
+    workers: dict[Any, Any] = {}
     try:
         for place in range(len(tasks)):
             watch(Progress(place, "waiting"))
@@ -212,17 +212,17 @@ def _work(tasks: Sequence[Task], shared: list[Any], jobs: int, watch: Callable[[
             with _deaf_to_interrupts():
                 worker.start()
             end.close()  # the worker has the only one now: when it dies, the line is cut
-            crew[line] = worker
-        failures = _follow(tasks, crew, watch)
+            workers[line] = worker
+        failures = _follow(tasks, workers, watch)
     except BaseException as error:  # an interrupt, or an error of watch: what is under way goes on when the same is asked for again
-        for worker in crew.values():
+        for worker in workers.values():
             worker.terminate()
-        _wait_for(crew.values())
+        _wait_for(workers.values())
         why = f"stopped by {error}" if isinstance(error, signals.Stopped) else "stopped by the user"
         for task in tasks:
             mark_ended(RunFolder(task.folder), "interrupted", why)
         raise
-    _wait_for(crew.values())
+    _wait_for(workers.values())
     return failures
 
 
@@ -239,7 +239,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _follow(tasks: Sequence[Task], crew: Mapping[Any, Any], watch: Callable[[Progress], None]) -> dict[int, str]:
+def _follow(tasks: Sequence[Task], workers: Mapping[Any, Any], watch: Callable[[Progress], None]) -> dict[int, str]:
     """Hand the tasks out, one after the other, and tell what is heard of them, until all ended or no worker is left.
 
     Every worker has a line of its own, so that one that dies in the middle of a word holds up nobody.
@@ -255,7 +255,7 @@ def _follow(tasks: Sequence[Task], crew: Mapping[Any, Any], watch: Callable[[Pro
         with suppress(OSError):  # it died: that is heard next
             line.send(place)
 
-    for line in crew:
+    for line in workers:
         hand_out(line)
     while busy:
         heard: list[Any] = wait(list(busy))
@@ -263,18 +263,18 @@ def _follow(tasks: Sequence[Task], crew: Mapping[Any, Any], watch: Callable[[Pro
             try:
                 progress = line.recv()
             except (EOFError, OSError):
-                progress = _bury(busy[line], tasks, crew[line])
+                progress = _mark_dead(busy[line], tasks, workers[line])
             if progress.state != "running":
                 del busy[line]
                 if progress.state != "finished":
                     failures[progress.place] = progress.state
-                if crew[line].is_alive():
+                if workers[line].is_alive():
                     hand_out(line)
             watch(progress)
     return failures | dict.fromkeys(todo, "no worker was left to train it")
 
 
-def _bury(place: int, tasks: Sequence[Task], worker: Any) -> Progress:
+def _mark_dead(place: int, tasks: Sequence[Task], worker: Any) -> Progress:
     """A run has failed whose worker died without a word (killed for memory, say); its folder must not say that it is under way."""
     worker.join()
     why = f"its process ended with status {worker.exitcode}"

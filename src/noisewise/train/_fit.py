@@ -28,24 +28,24 @@ from noisewise.batching import cut, number_of_batches, smallest_part
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
 from noisewise.dynamics import class_accuracies, underfitting
 from noisewise.dynamics._classes import unlearned_sentence
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.runs import CALIBRATION, CannotOpenError
 from noisewise.spec import in_short, name_of
+from noisewise.train._dry_run import check_scores, check_training, lay_channels_last, scored
 from noisewise.train._folder import RunFolder, ending, in_a_name
-from noisewise.train._given import mark_trained, told_of, warn_of_another_start, was_trained
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._predictor import EVALUATION_BATCH
 from noisewise.train._processes import answered, joined, speaks_for_all, wait_for_all
-from noisewise.train._rehearsal import check_scores, check_training, lay_channels_last, scored
 from noisewise.train._run import Run, fill, is_all_ours, is_ours, recorded_scale, settings_of
 from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings, check_model
 from noisewise.train._sources import Sources, called, check_apart, gather, provenance
 from noisewise.train._step import GraphedStep, Prepare, Scorer, Scoring, Step, prepared
-from noisewise.train._surroundings import one_at_a_time, undisturbed
 from noisewise.train._temperature import temperature
+from noisewise.train._torch_state import one_at_a_time, undisturbed
+from noisewise.train._user_module import mark_trained, told_of, warn_of_another_start, was_trained
 
 _LOOKED_AT = 1000
 """Images on disk whose mean and variance stand for those of all."""
@@ -101,7 +101,7 @@ def fit(
         ('finished', 3)
     """
     if not isinstance(model, str | nn.Module):
-        raise must("model", "fit", "a model spec or a torch.nn.Module", model)
+        raise invalid_parameter("model", "fit", "a model spec or a torch.nn.Module", model)
     named = {"data": called(data), "model": model if isinstance(model, str) else type(model).__name__}
     return train(Settings.of({**named, **settings}), model, data, test, folder, loggers, watch)
 
@@ -109,7 +109,7 @@ def fit(
 def check_watch(watch: Any, owner: str) -> None:
     """Refuse what cannot be told how far a run is."""
     if watch is not None and not callable(watch):
-        raise must("watch", owner, "a function", watch)
+        raise invalid_parameter("watch", owner, "a function", watch)
 
 
 def train(
@@ -125,7 +125,7 @@ def train(
     if isinstance(model, str):
         check_model(model)
     if isinstance(loggers, str):
-        raise must("loggers", "fit", "a list", loggers)
+        raise invalid_parameter("loggers", "fit", "a list", loggers)
     check_watch(watch, "fit")
     told = [all_loggers.get(logger) for logger in loggers]
     target = None if folder is None else RunFolder(folder)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.spec import Named, Registry, setting
 
 registry: Registry[Logger] = Registry("logger")
@@ -43,7 +43,7 @@ def _text(parameter: str, owner: str) -> Callable[[Any], str]:
 
     def check(value: Any) -> str:
         if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-            raise must(parameter, owner, "a string that is not empty", value)
+            raise invalid_parameter(parameter, owner, "a string that is not empty", value)
         return str(os.fspath(value))
 
     return check

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.spec import Named, Registry, setting
 
 registry: Registry[Optimiser] = Registry("optimiser")
@@ -21,7 +21,7 @@ registry: Registry[Optimiser] = Registry("optimiser")
 
 def _yes_or_no(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise must("nesterov", "SGD", "True or False", value)
+        raise invalid_parameter("nesterov", "SGD", "True or False", value)
     return value
 
 
@@ -81,7 +81,7 @@ class SGD(Optimiser, name="sgd"):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.nesterov and self.momentum == 0:
-            raise must("momentum", "SGD", "in (0, 1) when nesterov is True", self.momentum)
+            raise invalid_parameter("momentum", "SGD", "in (0, 1) when nesterov is True", self.momentum)
 
     def remembers(self) -> tuple[str, ...]:
         return ("momentum",) if self.momentum else ()
@@ -198,9 +198,9 @@ class Updater:
         kinds = {(parameter.device.type, parameter.dtype) for parameter in named.values()}
         if len(kinds) != 1 or next(iter(kinds))[0] != device.type:
             held = ", ".join(sorted(f"{dtype} on {place}" for place, dtype in kinds)) or "none"
-            raise must("parameters", type(optimiser).__name__, f"some, of one type and on {device.type}", held)
+            raise invalid_parameter("parameters", type(optimiser).__name__, f"some, of one type and on {device.type}", held)
         if not 0 <= weight_decay < torch.inf:
-            raise must("weight_decay", type(optimiser).__name__, "in [0, inf)", weight_decay)
+            raise invalid_parameter("weight_decay", type(optimiser).__name__, "in [0, inf)", weight_decay)
         self.parameters = list(named.values())
         self.lr = torch.tensor(optimiser.lr, dtype=torch.float32, device=device)
         self._optimiser, self._weight_decay, self._names = optimiser, weight_decay, list(named)

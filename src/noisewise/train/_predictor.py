@@ -13,7 +13,7 @@ from noisewise.data import augmentations
 from noisewise.data._arrays import as_inputs, as_they_are, like_those
 from noisewise.data._frame import is_frame
 from noisewise.data._table import inputs_of
-from noisewise.errors import InputError, must, reason
+from noisewise.errors import InputError, invalid_parameter, reason
 
 EVALUATION_BATCH = 1024
 
@@ -72,7 +72,7 @@ class Predictor:
             weights = (weight.dtype for weight in self.model.parameters() if weight.is_floating_point())
             raw = as_they_are(inputs, next(weights, torch.float32))
             if not raw.dim() or not len(raw):
-                raise must("inputs", "predict", "shaped (N, …) with at least one example", tuple(raw.shape))
+                raise invalid_parameter("inputs", "predict", "shaped (N, …) with at least one example", tuple(raw.shape))
             return raw
         raw = like_those(self._numbers(inputs), self.kind, "The inputs given to predict", scaled=self.normalise is not None)
         shape = raw.shape[1:] if self.shape is None else tuple(self.shape)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from noisewise.errors import InputError, must, reason
+from noisewise.errors import InputError, invalid_parameter, reason
 from noisewise.spec import real
 
 TIMEOUT = "NOISEWISE_TIMEOUT"
@@ -61,7 +61,7 @@ def _timeout() -> timedelta:
     with suppress(ValueError, OverflowError):
         if real(float(seconds)) > 0:
             return timedelta(seconds=float(seconds))
-    raise must(TIMEOUT, "the environment", "a number of seconds", seconds)
+    raise invalid_parameter(TIMEOUT, "the environment", "a number of seconds", seconds)
 
 
 @contextmanager

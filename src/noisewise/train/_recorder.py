@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from noisewise import losses
 from noisewise.data import from_arrays
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.kernels import Pass, loss_and_gradient
 from noisewise.losses import Loss
 from noisewise.losses._normalising import by_itself
 from noisewise.runs import read_settings
-from noisewise.spec import whole
+from noisewise.spec import as_int
 from noisewise.train._folder import RunFolder, ending
 from noisewise.train._run import Run, is_ours
 from noisewise.train._settings import Settings
@@ -90,10 +90,12 @@ class Recorder:
         except TypeError:
             number = 0
         if number == 0:
-            raise must("labels", "Recorder", "those you train on, one for every example", labels)
+            raise invalid_parameter("labels", "Recorder", "those you train on, one for every example", labels)
         self._check_ignored(labels)
         if classes is None and not isinstance(labels, Tensor) and any(isinstance(label, str) for label in labels):
-            raise must("classes", "Recorder", "given where labels are names: the name of every column of scores, in order", None)
+            raise invalid_parameter(
+                "classes", "Recorder", "given where labels are names: the name of every column of scores, in order", None
+            )
         self._named = classes is not None
         self._data = from_arrays(torch.zeros(number, 1), labels, classes=classes, true_labels=true_labels, ids=ids, name=data)
         self._settings = Settings(data=data, model=model, loss=repr(self._loss), epochs=1)
@@ -101,7 +103,7 @@ class Recorder:
         self._folder.check_free()
         self._tally: Tally | None = None
         self._epoch, self._step, self._ended = 0, 0, False
-        after = None if after is None else whole("after", "Recorder", after, 0)
+        after = None if after is None else as_int("after", "Recorder", after, 0)
         if after and not self._folder.exists():
             raise InputError(f"The folder {str(self._folder.path)!r} has no record to go on with after {after} epochs. Give its folder.")
         with ExitStack() as stack:
@@ -200,16 +202,16 @@ class Recorder:
         index = _positions(given)
         wanted = f"a tensor shaped (N, {len(self._data.classes)}), one row for each of the {index.numel()} examples"
         if not isinstance(scores, Tensor):
-            raise must("scores", "Recorder.log", wanted, type(scores).__name__)
+            raise invalid_parameter("scores", "Recorder.log", wanted, type(scores).__name__)
         if not self._named and scores.dim() == 2 and scores.shape[1] > len(self._data.classes):
             found = f"given where scores have {scores.shape[1]} columns and only {len(self._data.classes)} classes occur among the labels"
-            raise must("classes", "Recorder", f"{found}: the name of every column, in order", None)
+            raise invalid_parameter("classes", "Recorder", f"{found}: the name of every column, in order", None)
         if scores.shape != (len(index), len(self._data.classes)) or len(index) == 0:
-            raise must("scores", "Recorder.log", wanted, tuple(scores.shape))
+            raise invalid_parameter("scores", "Recorder.log", wanted, tuple(scores.shape))
         if index.device.type == "cpu":  # elsewhere the device says it
             for position in (int(index.min()), int(index.max())):
                 if not 0 <= position < len(self._data):
-                    raise must("index", "Recorder.log", f"in [0, {len(self._data)})", position)
+                    raise invalid_parameter("index", "Recorder.log", f"in [0, {len(self._data)})", position)
         return index
 
     def _check_open(self) -> None:
@@ -251,18 +253,18 @@ class Recorder:
             try:
                 number = float(value)
             except (TypeError, ValueError, RuntimeError):
-                raise must(name, "Recorder.end_epoch", "a number", value) from None
+                raise invalid_parameter(name, "Recorder.end_epoch", "a number", value) from None
             if name.endswith("_accuracy") and not 0 <= number <= 1:
-                raise must(name, "Recorder.end_epoch", "in [0, 1]", value)
+                raise invalid_parameter(name, "Recorder.end_epoch", "in [0, 1]", value)
             if not math.isfinite(number):
-                raise must(name, "Recorder.end_epoch", "finite", value)
+                raise invalid_parameter(name, "Recorder.end_epoch", "finite", value)
         total = float(tally.loss)
         if not math.isfinite(total):
             raise InputError(f"The loss {self._loss!r} was not finite in epoch {self._epoch + 1}. Try a smaller learning rate.")
         line = {"epoch": self._epoch + 1, "step": self._step, "train_loss": total / float(tally.number.sum())}
         line |= tally.shown(self._data.true_labels is not None)
         for name in line.keys() & metrics.keys():
-            raise must(name, "Recorder.end_epoch", "left out, as the Recorder finds it out itself", metrics[name])
+            raise invalid_parameter(name, "Recorder.end_epoch", "left out, as the Recorder finds it out itself", metrics[name])
         line |= {name: float(value) for name, value in metrics.items()}
         self._epoch += 1
         self._folder.write_record("training", self._epoch, tally.margins, tally.predictions)
@@ -285,7 +287,7 @@ class Recorder:
             self.end_epoch()
         if model is not None:
             if not isinstance(model, nn.Module):
-                raise must("model", "Recorder.finish", "a torch.nn.Module", model)
+                raise invalid_parameter("model", "Recorder.finish", "a torch.nn.Module", model)
             self._folder.write_tensors(
                 "model.safetensors", model.state_dict(), {"model": repr(model) if is_ours(model) else self._settings.model}
             )
@@ -320,12 +322,12 @@ def _positions(given: Any) -> Tensor:
     except (TypeError, ValueError, RuntimeError):
         index = torch.empty(())
     if index.dim() != 1 or index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
-        raise must("index", "Recorder.log", "a list of whole numbers, the examples' positions among the labels", given)
+        raise invalid_parameter("index", "Recorder.log", "a list of integers, the examples' positions among the labels", given)
     return index.long()  # of wide unsigned types torch finds no minimum
 
 
 def _whole(values: np.ndarray) -> np.ndarray:
-    """Whole numbers of any width and byte order, in any order in memory, as torch takes them."""
+    """Integers of any width and byte order, in any order in memory, as torch takes them."""
     if values.dtype.kind not in "iu":
         raise ValueError(values.dtype)
     return values.astype(np.int64)
@@ -338,5 +340,5 @@ def _rate(given: Any) -> Tensor:
     except (TypeError, ValueError, RuntimeError):
         rate = torch.empty(0)
     if rate.numel() != 1 or (rate.device.type == "cpu" and not rate.isfinite()):
-        raise must("lr", "Recorder.log", "a finite number", given)
+        raise invalid_parameter("lr", "Recorder.log", "a finite number", given)
     return rate.view(())

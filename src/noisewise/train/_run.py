@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from noisewise.data import Normalise, augmentations
-from noisewise.errors import InputError, listed, must, shown
+from noisewise.errors import InputError, invalid_parameter, listed, shown
 from noisewise.models import Classifier
-from noisewise.models._undrawn import filled
+from noisewise.models._meta import filled
 from noisewise.runs import FORMAT, read_classes, read_settings, read_temperature
 from noisewise.spec import in_short
 from noisewise.train._folder import RunFolder
@@ -128,7 +128,7 @@ class Run:
                     f"The run in {str(self.path)!r} has a model of your own. Give one with the same layers as into=…."
                 ) from None
         if not isinstance(into, torch.nn.Module):
-            raise must("into", "a run", "a module with the layers of its model", into)
+            raise invalid_parameter("into", "a run", "a module with the layers of its model", into)
         fill(into, tensors, "given as into=…", self._folder)
         return into.eval()
 

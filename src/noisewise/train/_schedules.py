@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from noisewise.errors import must
-from noisewise.spec import Named, Registry, real, setting, whole
+from noisewise.errors import invalid_parameter
+from noisewise.spec import Named, Registry, as_int, real, setting
 
 registry: Registry[Schedule] = Registry("schedule")
 
 _BLOCK = 2**15
 """Steps computed together: how torch rounds a power depends on its place in a tensor, which must not depend on where an epoch begins."""
 
-_LENGTH = "a whole number of steps in [1, inf), or a share of the run in (0, 1)"
+_LENGTH = "an integer of steps in [1, inf), or a share of the run in (0, 1)"
 
 
 def _length(value: Any, parameter: str, owner: str) -> float:
@@ -31,7 +31,7 @@ def _length(value: Any, parameter: str, owner: str) -> float:
         return number
     if math.isfinite(number) and number >= 1 and number == int(number):
         return int(number)
-    raise must(parameter, owner, _LENGTH, value)
+    raise invalid_parameter(parameter, owner, _LENGTH, value)
 
 
 def _warmup(value: Any) -> float:
@@ -44,7 +44,7 @@ def _every(value: Any) -> float:
 
 def _milestones(value: Any) -> tuple[float, ...]:
     if not isinstance(value, tuple | list) or not value:
-        raise must("milestones", "MultiStep", "a tuple such as (32000, 48000) or (0.5, 0.75)", value)
+        raise invalid_parameter("milestones", "MultiStep", "a tuple such as (32000, 48000) or (0.5, 0.75)", value)
     return tuple(_length(each, "milestones", "MultiStep") for each in value)
 
 
@@ -78,7 +78,7 @@ class Schedule(Named, registry=registry):
             >>> Constant(warmup=4).factors(6)
             tensor([0.2500, 0.5000, 0.7500, 1.0000, 1.0000, 1.0000], dtype=torch.float64)
         """
-        total_steps = whole("total_steps", type(self).__name__, total_steps, 1)
+        total_steps = as_int("total_steps", type(self).__name__, total_steps, 1)
         last = total_steps if number is None else first + number
         start = first - first % _BLOCK
         step = torch.arange(start, min(total_steps, max(start + _BLOCK, last)), dtype=torch.float64)

@@ -17,9 +17,9 @@ from torch import nn
 from noisewise import losses, models
 from noisewise.data import augmentations
 from noisewise.data._own import OPTIONS
-from noisewise.errors import InputError, must, unknown
+from noisewise.errors import InputError, invalid_parameter, unknown
 from noisewise.noise import registry as noises
-from noisewise.spec import Interval, Named, Registry, name_of, real, whole
+from noisewise.spec import Interval, Named, Registry, as_int, name_of, real
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._processes import own_gpu
 from noisewise.train._schedules import registry as schedules
@@ -128,7 +128,7 @@ class Settings:
                 raise unknown("setting", name, known)
         for name in ("data", "model"):
             if not given.get(name):
-                raise must(name, "a run", "given", given.get(name))
+                raise invalid_parameter(name, "a run", "given", given.get(name))
         specs = {name: _spec(name, registry, given[name]) for name, registry in _REGISTRIES.items() if name in given}
         settings = cls(**{**{name: _plain(value) for name, value in given.items()}, **specs})
         settings._check()
@@ -144,17 +144,17 @@ class Settings:
         for name, least in _WHOLE.items():
             value = getattr(self, name)
             if value is not None or name not in _OPTIONAL:
-                whole(name, "a run", value, least)
+                as_int(name, "a run", value, least)
         for name in _YES_OR_NO:
             if not isinstance(getattr(self, name), bool):
-                raise must(name, "a run", "true or false", getattr(self, name))
+                raise invalid_parameter(name, "a run", "true or false", getattr(self, name))
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
-                raise must(name, "a run", "one of " + ", ".join(map(repr, choices)), getattr(self, name))
+                raise invalid_parameter(name, "a run", "one of " + ", ".join(map(repr, choices)), getattr(self, name))
         for name, bounds in _BOUNDS.items():
             value = getattr(self, name)
             if not (value is None and name in _OPTIONAL) and real(value) not in bounds:
-                raise must(name, "a run", f"in {bounds}", value)
+                raise invalid_parameter(name, "a run", f"in {bounds}", value)
         if (self.epochs is None) == (self.steps is None):
             raise InputError(f"A run needs either epochs or steps. Got epochs={self.epochs}, steps={self.steps}.")
         if self.patience is not None and self.validation == 0:
@@ -162,19 +162,19 @@ class Settings:
         if self.keep == "best" and self.validation == 0:
             raise InputError("The best model is found on a validation share. Got keep='best' without validation; say validation=0.1 too.")
         if self.accumulate > self.batch_size:
-            raise must("accumulate", "a run", f"at most the batch_size, {self.batch_size}", self.accumulate)
+            raise invalid_parameter("accumulate", "a run", f"at most the batch_size, {self.batch_size}", self.accumulate)
         if self.classes_per_batch is not None and self.batch_size % self.classes_per_batch:
-            raise must("classes_per_batch", "a run", f"a divisor of the batch_size, {self.batch_size}", self.classes_per_batch)
+            raise invalid_parameter("classes_per_batch", "a run", f"a divisor of the batch_size, {self.batch_size}", self.classes_per_batch)
         loss = losses.get(self.loss)
         if not loss.of_classes:
             raise InputError(f"In a run every example has one label, a class. Got {loss!r}; train several yes/no labels in your own loop.")
         if loss.reduction != "mean":
             raise InputError(f"A run trains on the mean of a batch's losses. Got {loss!r}; leave its reduction out.")
-        if loss.couples and any(getattr(part, "label_smoothing", 0) > 0 for part in loss.modules()):
+        if loss.depends_on_batch and any(getattr(part, "label_smoothing", 0) > 0 for part in loss.modules()):
             with torch.random.fork_rng([]):  # one draws
                 classes = 2 if loss.weight is None else len(loss.weight)
                 loss(torch.zeros(2, classes), torch.tensor([0, 1]))  # refuses what it cannot smooth
-        if self.accumulate > 1 and loss.couples:
+        if self.accumulate > 1 and loss.depends_on_batch:
             losses.Accumulation(loss)  # refuses a loss that cannot be put together from parts
         for name, registry in _REGISTRIES.items():
             registry.get(getattr(self, name))
@@ -194,11 +194,11 @@ class Settings:
         except (RuntimeError, TypeError):
             device = None
         if device is None or device.type not in ("cpu", "cuda"):
-            raise must("device", "a run", "auto, cpu, cuda or cuda:0", self.device)
+            raise invalid_parameter("device", "a run", "auto, cpu, cuda or cuda:0", self.device)
         number = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if device.type == "cuda" and (device.index or 0) >= number:
             found = f"its CUDA devices are numbered below {number}" if number else "there is no CUDA device here"
-            raise must("device", "a run", f"one this machine has ({found})", self.device)
+            raise invalid_parameter("device", "a run", f"one this machine has ({found})", self.device)
         return own_gpu() if device == torch.device("cuda") else device
 
     def half(self, device: torch.device) -> bool:
@@ -224,7 +224,7 @@ def _spec(setting: str, registry: Registry[Any], value: Any) -> str:
     if isinstance(value, str):
         return repr(registry.get(value)) if _FILE.search(value) else value
     if not isinstance(value, Named) or value.registry is not registry:
-        raise must(setting, "a run", f"the spec of a known {registry.kind} or such an object", value)
+        raise invalid_parameter(setting, "a run", f"the spec of a known {registry.kind} or such an object", value)
     try:
         again = registry.get(repr(value))
     except InputError:

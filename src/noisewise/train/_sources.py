@@ -22,7 +22,7 @@ from noisewise.data._arrays import like_those
 from noisewise.data._official import Official
 from noisewise.data._own import is_official
 from noisewise.data._table import is_table
-from noisewise.errors import InputError, listed, must, reason
+from noisewise.errors import InputError, invalid_parameter, listed, reason
 from noisewise.noise import Corruption
 from noisewise.spec import readable
 from noisewise.train._git import head_commit
@@ -68,14 +68,14 @@ def gather(data: Any, test: Any, settings: Settings) -> Sources:
             validation, train = split(train, settings.validation, seed=settings.seed)
         except InputError:  # the share itself was checked with the other settings
             wanted = f"one that leaves neither part of {len(train)} examples empty"
-            raise must("validation", "a run", wanted, settings.validation) from None
+            raise invalid_parameter("validation", "a run", wanted, settings.validation) from None
     return Sources(train, validation, test, corruption, read_from)
 
 
 def check_augment(data: Dataset, settings: Settings) -> None:
     """Refuse an augmentation of what is no images: it would do nothing."""
     if data.inputs.dim() != 4 and augmentations.get(settings.augment).name != "none":
-        raise must("augment", "a run", '"none" where the inputs are no images', settings.augment)
+        raise invalid_parameter("augment", "a run", '"none" where the inputs are no images', settings.augment)
 
 
 def check_apart(folder: Path, sources: Sources) -> None:

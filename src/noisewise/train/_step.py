@@ -87,11 +87,11 @@ class Step:
         self.groups = right_and_wrong(data)
         # A loss of the margin alone needs no automatic differentiation: its emphasis is its gradient, its value follows later.
         self.by_emphasis = (
-            isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin and not (loss.contract or loss.couples)
+            isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin and not (loss.contract or loss.depends_on_batch)
         )
         # Nor does one that is brought to size over the batch, where a kernel gives emphasis and value together.
         self.by_kernel = self.by_emphasis or (accumulate == 1 and not loss.contract and before_size(loss) is not None)
-        self.accumulation = Accumulation(loss) if accumulate > 1 and loss.couples else None
+        self.accumulation = Accumulation(loss) if accumulate > 1 and loss.depends_on_batch else None
         self.weights = self._weights()
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         self.least = smallest_part(batch_size, accumulate * self.world)
@@ -161,7 +161,7 @@ class Step:
     def _stand_in(self, index: Tensor, inputs: Tensor) -> Tensor:
         """Do what the processes do together, with an example that counts for nothing."""
         scores = self.scorer(self.prepare(inputs))
-        if self.loss.couples:
+        if self.loss.depends_on_batch:
             self.loss(scores.detach(), torch.full_like(index, self.loss.ignore_index))
         scores.backward(torch.zeros_like(scores))
         return torch.zeros_like(self.tally.loss).expand(3)

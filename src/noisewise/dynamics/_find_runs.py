@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 
-from noisewise.errors import InputError, must
+from noisewise.errors import InputError, invalid_parameter
 
 Place = str | PathLike[str]
 """A folder, or a run, which stands for its own."""
@@ -37,7 +37,7 @@ def find_runs(paths: Place | Iterable[Place]) -> list[Path]:
     found: dict[Path, Path] = {}
     for place in paths if isinstance(paths, Iterable) and not isinstance(paths, str | PathLike) else [paths]:
         if not isinstance(place, str | PathLike):
-            raise must("paths", "find_runs", "folders or runs", place)
+            raise invalid_parameter("paths", "find_runs", "folders or runs", place)
         path = Path(place)
         inside = list(_inside(path))
         if not inside:

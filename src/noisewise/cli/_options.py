@@ -19,7 +19,7 @@ from rich.markup import escape
 from noisewise.cli._app import flag
 from noisewise.data import read
 from noisewise.data._own import is_official
-from noisewise.errors import InputError, must, unknown
+from noisewise.errors import InputError, invalid_parameter, unknown
 from noisewise.train import Settings
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -31,7 +31,7 @@ Config = Annotated[
 _ENTRY = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)$", re.MULTILINE)
 """An entry of the Args of a docstring: a name and what it means."""
 
-_IN_WORDS = {str: "text", int: "a whole number"}
+_IN_WORDS = {str: "text", int: "an integer"}
 
 _READING: dict[str, tuple[Any, str]] = {
     "test": (str, "What to test on: a path, or a data set's name; an official data set brings its own."),
@@ -140,7 +140,7 @@ def _read(config: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             raise unknown("setting", name, known)
         if kinds[name] in _IN_WORDS and not all(isinstance(one, kinds[name]) for one in as_list(value)):
-            raise must(name, str(config), _IN_WORDS[kinds[name]], value)
+            raise invalid_parameter(name, str(config), _IN_WORDS[kinds[name]], value)
     return written | {"features": as_list(written["features"])} if "features" in written else written
 
 
@@ -153,16 +153,16 @@ def read_for(command: str, data: str | None, options: Mapping[str, Any]) -> Any:
     """The data set that runs were trained on, if one is named."""
     given = only_given(options)
     if data is None and given:
-        raise must("--data", command, f"given together with {', '.join(map(flag, given))}", None)
+        raise invalid_parameter("--data", command, f"given together with {', '.join(map(flag, given))}", None)
     return None if data is None else read(data, **given)
 
 
-def whole_numbers(text: str, parameter: str, command: str) -> list[int]:
+def integers(text: str, parameter: str, command: str) -> list[int]:
     """Numbers with commas between them."""
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
-        raise must(parameter, command, "whole numbers, such as 0,1,2", text) from None
+        raise invalid_parameter(parameter, command, "integers, such as 0,1,2", text) from None
 
 
 def as_list(value: Any) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from noisewise.errors import must
+from noisewise.errors import invalid_parameter
 
 Thing = TypeVar("Thing")
 
@@ -20,7 +20,7 @@ def thinned(things: Sequence[Thing], most: int) -> tuple[Thing, ...]:
         ('a', 'b', 'c')
     """
     if most < 2:
-        raise must("most", "thinned", "at least 2", most)
+        raise invalid_parameter("most", "thinned", "at least 2", most)
     if len(things) <= most:
         return tuple(things)
     return tuple(things[round(place * (len(things) - 1) / (most - 1))] for place in range(most))
