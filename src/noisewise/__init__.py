@@ -25,6 +25,7 @@ from noisewise import (
     transition,
 )
 from noisewise.errors import InputError
+from noisewise.extensions import provide
 from noisewise.kernels import linear_loss
 from noisewise.losses import get
 from noisewise.margin import emphasis, margin, margins
@@ -32,6 +33,8 @@ from noisewise.noise import corrupt
 from noisewise.train import Recorder, Run, compare, fit
 
 __version__ = "0.1.0"
+
+provide({"audit": "noisewise.audit:audit", "report": "noisewise.report:report"})
 
 __all__ = [
     "InputError",

@@ -24,6 +24,7 @@ import torch.multiprocessing as multiprocessing
 
 from noisewise import signals
 from noisewise.errors import InputError, invalid_parameter
+from noisewise.extensions import extension
 from noisewise.losses import Loss
 from noisewise.noise import Noise
 from noisewise.output import make_folder
@@ -70,9 +71,7 @@ class Runs(list[Run]):
 
     def report(self, output: str | os.PathLike[str] = "report.html", **options: Any) -> Path:
         """Write one page about all of them; `options` are those of `noisewise.report.report`."""
-        from noisewise.report import report
-
-        return report(self, output, **options)
+        return Path(extension("report")(self, output, **options))
 
 
 class RunsFailedError(InputError):

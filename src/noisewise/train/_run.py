@@ -12,6 +12,7 @@ import torch
 
 from noisewise.data import Normalise, augmentations
 from noisewise.errors import InputError, invalid_parameter, listed, shown
+from noisewise.extensions import extension
 from noisewise.models import Classifier
 from noisewise.models._meta import filled
 from noisewise.runs import FORMAT, read_classes, read_settings, read_temperature
@@ -103,15 +104,12 @@ class Run:
             >>> bool(found.is_issue[wrong].mean() > 0.8), bool(wrong[found.is_issue].mean() > 0.9)
             (True, True)
         """
-        from noisewise.audit import audit
-
-        return audit(self, score=score)
+        found: Audit = extension("audit")(self, score=score)
+        return found
 
     def report(self, output: str | os.PathLike[str] = "report.html", **options: Any) -> Path:
         """Write a page that shows what happened; `options` are those of `noisewise.report.report`."""
-        from noisewise.report import report
-
-        return report(self, output, **options)
+        return Path(extension("report")(self, output, **options))
 
     def model(self, into: torch.nn.Module | None = None) -> torch.nn.Module:
         """The trained model, in eval mode.
