@@ -29,8 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from noisewise import models
-from noisewise.kernels import _switch, _tuning
-from noisewise.kernels._residual import residual
+from noisewise.kernels import _switch, _tuning, residual
 
 BATCH = 128
 NETWORKS = ("resnet20", "resnet56")

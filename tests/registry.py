@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 import noisewise
-from noisewise.losses import MarginLoss
-from noisewise.losses._base import registry
+from noisewise.losses import MarginLoss, registry
 
 SPECS = [spec for name in registry for spec in (registry[name].examples or (name,))]
 SUMS = ["0.3*nce + 0.7*mae", "0.5*ce + 2*imae(T=4)", "0.01*eps_softmax(m=1e5) + 5*mae"]

@@ -22,8 +22,7 @@ from noisewise.curriculum import (
     simulated_margins,
     spread,
 )
-from noisewise.losses import CE, GCE, GR, IMAE, MAE, NCE, TCE, Accumulation, Focal
-from noisewise.losses._normalising import before_size
+from noisewise.losses import CE, GCE, GR, IMAE, MAE, NCE, TCE, Accumulation, Focal, before_batch_normalisation
 from noisewise.train._processes import joined
 from registry import batch
 from two_processes import in_two_processes
@@ -229,8 +228,8 @@ def test_batch_normalisation_ignores_ignored_examples():
 
 def test_smoothing_is_not_passed_over_where_the_emphasis_is_taken_before_it_is_brought_to_size():
     spec = "0.5*imae(T=8, normalise='batch')"
-    factor, bare = before_size(noisewise.get(spec))
-    assert factor == 0.5 and repr(bare) == repr(IMAE(T=8)) and before_size(noisewise.get(spec, label_smoothing=0.1)) is None
+    factor, bare = before_batch_normalisation(noisewise.get(spec))
+    assert factor == 0.5 and repr(bare) == repr(IMAE(T=8)) and before_batch_normalisation(noisewise.get(spec, label_smoothing=0.1)) is None
 
 
 def test_a_batch_of_nothing_but_ignored_examples_pulls_nothing():

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 import noisewise
-from noisewise.losses._base import registry
+from noisewise.losses import registry
 from noisewise.potential import Potential
 from registry import EVERY, MARGIN, SEPARATE, SHIFTABLE, SPECS, SUMS, batch, build
 from waiting import LIMIT

@@ -102,7 +102,7 @@ def test_something_that_is_no_spec_is_refused():
     for wrong in (None, 3, ["ce"], noisewise.losses.CE):
         with pytest.raises(InputError, match="spec string or a Loss"):
             noisewise.get(wrong)
-    with pytest.raises(InputError, match=r"Got CrossEntropyLoss instead; torch's own is 'ce'\."):
+    with pytest.raises(InputError, match=r"'ce'.*Got CrossEntropyLoss"):
         noisewise.get(torch.nn.CrossEntropyLoss())
 
 

@@ -34,7 +34,14 @@ from noisewise.train import Recorder, Run, compare, fit
 
 __version__ = "0.1.0"
 
-provide({"audit": "noisewise.audit:audit", "report": "noisewise.report:report"})
+provide(
+    {
+        "audit": "noisewise.audit:audit",
+        "fused loss": "noisewise.kernels:fused",
+        "fused residual network": "noisewise.kernels:residual",
+        "report": "noisewise.report:report",
+    }
+)
 
 __all__ = [
     "InputError",

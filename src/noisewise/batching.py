@@ -1,4 +1,4 @@
-"""How the examples of an epoch are cut into batches. It must not know what is in them."""
+"""How the examples of an epoch are divided into batches."""
 
 from __future__ import annotations
 

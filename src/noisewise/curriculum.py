@@ -17,9 +17,7 @@ from torch import Tensor, nn
 
 from noisewise import curve
 from noisewise.errors import InputError, invalid_parameter
-from noisewise.losses import get
-from noisewise.losses._base import Loss, MarginLoss, inner_margin_loss
-from noisewise.losses._normalising import NORMALISATIONS, Normalising
+from noisewise.losses import NORMALISATIONS, Loss, MarginLoss, Normalising, get, inner_margin_loss
 from noisewise.margin import emphasis, margin
 from noisewise.spec import as_int, real, setting
 

@@ -1,7 +1,6 @@
-"""What a loss says of itself: its docstring, taken apart, and the hyper-parameters it declares.
+"""Descriptions of losses, read from their docstrings and their hyper-parameters.
 
-The command line, the documentation and the tests all read losses through here, so that a loss is described once, in its own
-file. This module knows how a docstring is laid out. It must not know any particular loss, nor how a description is shown.
+The command line, the documentation and the tests all use these, so that a loss is described once, in its own file.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from typing import Any
 
 from noisewise import curriculum
 from noisewise.errors import InputError
-from noisewise.losses import get
-from noisewise.losses._base import CONTRACT, Loss, registry
+from noisewise.losses import CONTRACT, Loss, get, registry
 from noisewise.spec import Setting
 
 _SECTIONS = ("Formula", "Args", "Example", "Reference")

@@ -1,7 +1,7 @@
 """How a margin is computed: exactly in every precision, in one pass where that is possible, differentiable to any order.
 
 `(p_j − y_j) / (1 − p_y)` is 0/0 as soon as `p_y` rounds to one, so nothing here subtracts a probability from one: 1 − p_y is the
-sum of the other probabilities, or is never formed at all. This module knows scores and labels, not losses.
+sum of the other probabilities, or is never computed at all.
 """
 
 from __future__ import annotations

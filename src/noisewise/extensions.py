@@ -6,11 +6,11 @@ table of these functions is in ``noisewise/__init__.py``, which knows every pack
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
 from typing import Any
 
 _WHERE: dict[str, str] = {}
+_IMPORTED: dict[str, Any] = {}
 
 
 def provide(functions: dict[str, str]) -> None:
@@ -22,14 +22,24 @@ def provide(functions: dict[str, str]) -> None:
     _WHERE.update(functions)
 
 
-@cache
 def extension(name: str) -> Any:
-    """The function of that name.
+    """The function of that name. It can be called inside `torch.compile`.
 
     Example:
         >>> provide({"square root": "math:sqrt"})
         >>> extension("square root")(9)
         3.0
     """
-    module, _, attribute = _WHERE[name].partition(":")
-    return getattr(import_module(module), attribute)
+    _load(name)
+    return _IMPORTED[name]
+
+
+def _load(name: str) -> bool:
+    if name not in _IMPORTED:
+        module, _, attribute = _WHERE[name].partition(":")
+        _IMPORTED[name] = getattr(import_module(module), attribute)
+    return True
+
+
+# Tells torch.compile to run the import instead of tracing it. torch.compiler.assume_constant_result would import the whole compiler.
+_load._dynamo_marked_constant = True  # type: ignore[attr-defined]

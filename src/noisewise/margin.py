@@ -10,7 +10,7 @@ losses only in how hard it pulls. That is its emphasis:
 
     ∂L/∂s = −w(Δ) · ∂Δ/∂s                   w(Δ) = −dL/dΔ ≥ 0,        ‖∂Δ/∂s‖₁ = 2
 
-How it is computed exactly is told in `exact.py`. This module knows scores and labels. It must not know any particular loss.
+`exact.py` says how the margin is computed exactly in every precision.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 IMAE and GR have no closed form, and a newcomer's loss may not have one either. In Δ every emphasis of the family is smooth,
 so its integral is kept as short polynomials over a few dozen cells, narrow where the emphasis bends and wide where it does
-not. Exact to about 1e-13 in float64; one lookup and ten multiplications at run time. This module knows nothing of losses.
+not. Exact to about 1e-13 in float64; one lookup and ten multiplications at run time.
 """
 
 from __future__ import annotations

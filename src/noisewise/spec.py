@@ -1,8 +1,7 @@
 """Spec strings and registries: how a thing is named, in Python, TOML, on the command line and in a run folder.
 
 ``"imae(T=8)"``, ``"0.3*nce + 0.7*mae"``, ``"symmetric(0.4)"`` and ``"resnet20"`` are all read here. A spec is parsed with
-`ast` and holds literals and registered names only: nothing in it is ever executed. This module knows how to build named
-things; it must not know which ones exist.
+`ast` and contains only literals and registered names: nothing in it is ever executed.
 """
 
 from __future__ import annotations
@@ -10,12 +9,14 @@ from __future__ import annotations
 import ast
 import fnmatch
 import hashlib
+import importlib
 import inspect
 import math
 import numbers
 import operator
+import pkgutil
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
@@ -395,3 +396,23 @@ class Named:
     def _literal(self, key: str) -> Any:
         """The value of a setting as a spec string can hold it."""
         return getattr(self, key)
+
+
+def discover(package: str, path: Iterable[str], kind: type) -> dict[str, type]:
+    """Import the public modules of a package, so that a new file registers what it defines.
+
+    Args:
+        package: the name of the package.
+        path: its ``__path__``.
+        kind: which classes to return.
+
+    Returns:
+        The subclasses of `kind` that the modules define, by class name.
+    """
+    classes: dict[str, type] = {}
+    for info in pkgutil.iter_modules(path):
+        if not info.name.startswith("_"):
+            module = importlib.import_module(f"{package}.{info.name}")
+            defined = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
+            classes.update({value.__name__: value for value in defined if issubclass(value, kind) and not value.__name__.startswith("_")})
+    return classes

@@ -1,8 +1,7 @@
 """Transition matrices: counted where the true labels are known, estimated from a model's probabilities where they are not.
 
 Matrices have the true label first: ``T[i, j] = P(given label j | true label i)``. The estimates want probabilities of the GIVEN
-labels for examples the model was not fitted to, as `sklearn.model_selection.cross_val_predict` makes them. This module knows
-labels and probabilities. It must not know how labels were corrupted, nor any model.
+labels for examples the model was not fitted to, as `sklearn.model_selection.cross_val_predict` makes them.
 """
 
 from __future__ import annotations

@@ -19,14 +19,14 @@ import pytest
 import torch
 from PIL import Image
 
-from noisewise.data import _cifar
+from noisewise.data import cifar as _cifar
 from noisewise.data._catalogue import available, describe, fetch, files, load
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
-from noisewise.data._mnist import FASHION_FILES, MNIST_FILES, read_idx
 from noisewise.data._official import registry
 from noisewise.data._sources import NpmPackage
 from noisewise.data._store import checksum
+from noisewise.data.mnist import FASHION_FILES, MNIST_FILES, read_idx
 from noisewise.errors import InputError
 from real_data import real
 

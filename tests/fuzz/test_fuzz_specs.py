@@ -10,7 +10,7 @@ from fuzzing import survives
 from noisewise import losses
 from noisewise.correct import policies
 from noisewise.data import augmentations
-from noisewise.models._meta import unfilled
+from noisewise.models import without_weights
 from noisewise.noise import registry as noises
 from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._schedules import registry as schedules
@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[Callable[[str], Any], list[str], int]] = {
         700,
     ),
     "model": (
-        lambda spec: unfilled(spec, num_classes=3, shape=(1, 8, 8)),  # without memory for the weights
+        lambda spec: without_weights(spec, num_classes=3, shape=(1, 8, 8)),  # without memory for the weights
         ["linear", "mlp(hidden=(16, 8), norm='batch')", "mlp(hidden=4, dropout=0.2)", "cnn4(init='torch')"],
         600,
     ),

@@ -14,9 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from noisewise.kernels import _residual, _switch, _tuning
-from noisewise.kernels._residual import residual
-from noisewise.models._resnet import CifarResNet, PaddedBlock, ResNet20
+from noisewise.kernels import _residual, _switch, _tuning, residual
+from noisewise.models.resnet import CifarResNet, PaddedBlock, ResNet20
 
 SLACK = 1.5  # how much further from float64 than torch's autocast kernels may be
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
-from noisewise.data._cifar import CIFAR100_CLASSES, CIFAR100_COARSE, VEHICLES
+from noisewise.data.cifar import CIFAR100_CLASSES, CIFAR100_COARSE, VEHICLES
 
 RNG = np.random.default_rng(0)
 EXAMPLES = 12

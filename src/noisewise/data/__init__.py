@@ -1,6 +1,7 @@
-"""Data: official sets, the user's own, batches of them, and augmentation on the device.
+"""Data: official data sets, your own data, batches, and augmentation on the device.
 
-`read` takes whatever there is and gives a `Dataset`; `batches` goes over it.
+`read` turns any source into a `Dataset`; `batches` iterates over it. A new file in this folder that defines an official data set is
+imported and registered by itself.
 """
 
 from noisewise.data._arrays import from_arrays
@@ -13,11 +14,13 @@ from noisewise.data._files import ImageFiles, Unreadable
 from noisewise.data._folder import from_folder
 from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
+from noisewise.data._official import Official, OfficialFiles
 from noisewise.data._own import read
 from noisewise.data._progress import progress_bars
 from noisewise.data._split import split
 from noisewise.data._stream import Batch, Stream, batches, order
 from noisewise.data._table import from_table
+from noisewise.spec import discover
 
 __all__ = [
     "Augmentation",
@@ -26,6 +29,8 @@ __all__ = [
     "Description",
     "ImageFiles",
     "Normalise",
+    "Official",
+    "OfficialFiles",
     "SimilarLabels",
     "Stream",
     "Unreadable",
@@ -46,3 +51,5 @@ __all__ = [
     "read",
     "split",
 ]
+
+discover(__name__, __path__, Official)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from noisewise.data import _cifar, _digits, _listed, _mnist, _tracklets  # noqa: F401  (importing them registers them)
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
 from noisewise.data._official import Official, OfficialFiles, registry

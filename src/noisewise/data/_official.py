@@ -1,7 +1,4 @@
-"""What an official data set is: a name, splits, files in the data folder, and how they are read.
-
-A family of data sets derives from `Official` in its own module. This module must not know any particular one.
-"""
+"""What an official data set is: a name, splits, files in the data folder, and how they are read."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ registry: Registry[Official] = Registry("data set")
 
 
 class Official(Named, registry=registry):
-    """A data set as its makers distribute it, held in memory.
-
-    A subclass says what it is and defines `read`.
-    """
+    """A data set as its makers distribute it, read into memory. Subclasses set the class attributes and write `read`."""
 
     summary: ClassVar[str]
     size: ClassVar[str]
@@ -58,10 +52,7 @@ class Official(Named, registry=registry):
 
 
 class OfficialFiles(Official):
-    """A data set of image files, which may be too many for memory.
-
-    A subclass says what it is and defines `files`.
-    """
+    """A data set of image files, which may be too many for memory. Subclasses write `files`."""
 
     image_size: ClassVar[tuple[int, int]]
     """The (height, width) that images are resized to in memory."""

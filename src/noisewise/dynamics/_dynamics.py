@@ -25,8 +25,7 @@ from noisewise.dynamics._estimate import Estimate, split_estimate
 from noisewise.dynamics._record import LARGEST, MARGINS, Halves, Record, codes
 from noisewise.dynamics._slope import emphasis_among
 from noisewise.errors import InputError, invalid_parameter
-from noisewise.losses import MarginLoss, get
-from noisewise.losses._normalising import over_the_batch
+from noisewise.losses import MarginLoss, batch_normalised, get
 
 Curve = dict[int, float]
 
@@ -430,7 +429,7 @@ class Dynamics:
 
     def _size(self, mean: float) -> float:
         """What pulls with this mean were divided by: a loss normalised over the batch has a mean of 1, before its factor."""
-        found = over_the_batch(self._margin_loss) if self._margin_loss is not None else None
+        found = batch_normalised(self._margin_loss) if self._margin_loss is not None else None
         return 1.0 if found is None else mean / found[0]
 
     def _progress(self, epoch: int) -> float:

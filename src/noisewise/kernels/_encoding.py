@@ -17,8 +17,7 @@ import torch
 from noisewise.curriculum import Scheduled
 from noisewise.kernels._switch import say
 from noisewise.kernels._write import NotCoveredError, Written, covered, write
-from noisewise.losses import get
-from noisewise.losses._base import CONTRACT, Combination, Loss, registry
+from noisewise.losses import CONTRACT, Combination, Loss, get, registry
 
 _marked: dict[str, Loss] = {}  # losses of the user's own by their marks, as they were; they keep their classes, whose ids are in the marks
 

@@ -13,8 +13,7 @@ from noisewise.errors import InputError
 from noisewise.exact import at_least_float
 from noisewise.kernels._encoding import spell, taken
 from noisewise.kernels._switch import usable
-from noisewise.losses._base import Loss
-from noisewise.losses._normalising import before_size
+from noisewise.losses import Loss, before_batch_normalisation
 from noisewise.margin import emphasis, margin
 
 
@@ -112,7 +111,7 @@ def loss_and_gradient(
     if loss.reduction == "mean":
         check_some(scores, "loss_and_gradient")
     readable = usable(scores) and scores.stride(1) == 1
-    coupled = before_size(loss) if readable else None
+    coupled = before_batch_normalisation(loss) if readable else None
     if coupled is not None:
         factor, bare = coupled
         found = loss_and_gradient(bare, scores, target, sample_weight=sample_weight, in_place=in_place)

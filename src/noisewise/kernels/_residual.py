@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from noisewise.kernels import _tuning
 from noisewise.kernels._switch import say, unready
-from noisewise.models._resnet import CifarResNet, PaddedBlock, PaddedShortcut
+from noisewise.models.resnet import CifarResNet, PaddedBlock, PaddedShortcut
 
 Layer = tuple[nn.Conv2d, nn.BatchNorm2d]
 

@@ -1,4 +1,4 @@
-"""The losses. Each is one file of this folder; a file dropped in is found, registered, listed, documented and tested.
+"""The losses. Each is one file in this folder; a new file is imported, registered, listed, documented and tested by itself.
 
 >>> from noisewise import losses
 >>> losses.get("gce(q=0.7)")
@@ -7,48 +7,64 @@ gce(q=0.7)
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import TYPE_CHECKING, Any
 
-from torch.nn import CrossEntropyLoss
-
 from noisewise.errors import InputError
-from noisewise.losses._base import CONTRACT, Loss, MarginLoss, registry
-from noisewise.losses._normalising import Accumulation
+from noisewise.losses._base import CONTRACT, Combination, Loss, MarginLoss, inner_margin_loss, registry
+from noisewise.losses._every_class import OverEveryClass
+from noisewise.losses._normalising import (
+    NORMALISATIONS,
+    Accumulation,
+    Normalising,
+    as_whole_batch,
+    batch_normalised,
+    before_batch_normalisation,
+)
+from noisewise.spec import discover
 
-__all__ = ["Accumulation", "Loss", "MarginLoss", "available", "get"]
+__all__ = [
+    "CONTRACT",
+    "NORMALISATIONS",
+    "Accumulation",
+    "Combination",
+    "Loss",
+    "MarginLoss",
+    "Normalising",
+    "OverEveryClass",
+    "as_whole_batch",
+    "available",
+    "batch_normalised",
+    "before_batch_normalisation",
+    "get",
+    "inner_margin_loss",
+    "registry",
+]
 
-for _found in pkgutil.iter_modules(__path__):
-    if not _found.name.startswith("_"):
-        _module = importlib.import_module(f"{__name__}.{_found.name}")
-        for _thing in vars(_module).values():
-            if isinstance(_thing, type) and issubclass(_thing, Loss) and _thing.__module__ == _module.__name__:
-                globals()[_thing.__name__] = _thing
-                __all__ += [_thing.__name__]
+_losses = discover(__name__, __path__, Loss)
+globals().update(_losses)
+__all__ += list(_losses)
 
-if TYPE_CHECKING:  # the classes are found at run time, one file each
+if TYPE_CHECKING:  # type checkers do not see the classes that are found at run time
 
     def __getattr__(name: str) -> Any: ...
 
 
 available = registry.available
-_THEIRS: dict[type, str] = {CrossEntropyLoss: "; torch's own is 'ce'"}
 
 
 def get(spec: str | Loss, **settings: Any) -> Loss:
-    """The loss a spec string names.
+    """Build a loss from a spec string.
 
     Args:
-        spec: such as ``"imae(T=8)"`` or ``"0.3*nce + 0.7*mae"``; a loss is returned as it is.
-        **settings: hyper-parameters of a spec that is one name, and `weight`, `ignore_index`, `reduction`, `label_smoothing`.
+        spec: for example ``"imae(T=8)"`` or ``"0.3*nce + 0.7*mae"``; a loss is returned unchanged.
+        **settings: hyper-parameters, if the spec is a single name; and `weight`, `ignore_index`, `reduction`, `label_smoothing`.
 
     Example:
         >>> get("0.3*nce + 0.7*mae", reduction="sum")
         0.3*nce(reduction='sum') + 0.7*mae(reduction='sum')
     """
     if not isinstance(spec, str | Loss):
-        raise InputError(f"A loss is given as a spec string or a Loss. Got {type(spec).__name__} instead{_THEIRS.get(type(spec), '')}.")
+        raise InputError(f"A loss must be a spec string or a Loss (torch's cross-entropy is 'ce'). Got {type(spec).__name__} instead.")
     contract = {key: settings.pop(key) for key in CONTRACT if key in settings and isinstance(spec, str)}
     loss: Loss = registry.get(spec, **settings)
     for key, value in contract.items():

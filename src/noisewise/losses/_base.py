@@ -4,8 +4,6 @@ A call is three steps: check what was given, compute one number per example, red
 
 - a `MarginLoss` writes `value(d)` or `emphasis(d)` of the margin, or both;
 - any other `Loss` writes `per_class(scores)`, the loss each class would have as the label.
-
-This module must not know any particular loss, nor how models are trained.
 """
 
 from __future__ import annotations
@@ -23,14 +21,18 @@ from torch import Tensor, nn
 from noisewise.checks import check_labels, check_scores, check_some, class_dim
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.exact import applied, at_least_float, autocasts, going_forward, margin_of, seen_finite
+from noisewise.extensions import extension
 from noisewise.margin import margins
 from noisewise.potential import Potential
 from noisewise.spec import Named, Registry, as_int, real, setting
 
 registry: Registry[Loss] = Registry("loss")
+"""The losses by name."""
+
+CONTRACT = ("weight", "ignore_index", "reduction", "label_smoothing")
+"""The settings that every loss shares with `torch.nn.CrossEntropyLoss`."""
 
 _INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") not in ("0", "")  # kernels on the CPU, for their tests
-CONTRACT = ("weight", "ignore_index", "reduction", "label_smoothing")
 
 
 def _class_weight(value: Any) -> Tensor:
@@ -130,11 +132,9 @@ class Loss(Named, nn.Module, registry=registry):
             some_ignored = check_labels(scores, target, name, self.ignore_index)
         self.check_weight(scores.shape[class_dim(scores)])
         if not soft and common is None and scores.numel() and (scores.is_cuda or _INTERPRETED):
-            from noisewise.kernels import fused  # not on a machine without a GPU
-
-            found = fused(self, scores, target, sample_weight)
-            if found is not None:
-                return found
+            fused = extension("fused loss")(self, scores, target, sample_weight)
+            if fused is not None:
+                return fused  # type: ignore[no-any-return]
         single = scores.dim() == 1
         scores = at_least_float(scores)
         if single:

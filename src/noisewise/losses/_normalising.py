@@ -1,4 +1,4 @@
-"""Emphasis brought to a known size: by its maximum, by its area, or by its mean over the batch.
+"""Normalised emphasis: divided by its maximum, by its area, or by its mean over the batch.
 
 The first two divide by a constant. The third divides by the mean emphasis of the examples at hand, so that the mean becomes one. The
 code of the IMAE and GR authors takes the mean of the emphasis before `saturation` makes it fade; their emphasis is smaller than ours by
@@ -25,10 +25,11 @@ from noisewise.exact import margin_of
 from noisewise.losses._base import CONTRACT, Combination, Loss, MarginLoss, registry
 
 NORMALISATIONS = ("none", "maximum", "integral", "batch")
+"""How an emphasis can be normalised."""
 
 
 class Normalising(MarginLoss):
-    """A margin loss whose emphasis is a raw `pull`, brought to size by one of `NORMALISATIONS`."""
+    """A margin loss whose emphasis is a raw `pull`, normalised in one of the ways in `NORMALISATIONS`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -36,11 +37,11 @@ class Normalising(MarginLoss):
         self._alone = False
 
     def normalisation(self) -> str:
-        """Which of `NORMALISATIONS` is asked for."""
+        """Which of `NORMALISATIONS` to use."""
         raise NotImplementedError
 
     def pull(self, d: Tensor) -> Tensor:
-        """The emphasis before it is brought to size."""
+        """The emphasis before it is normalised."""
         raise NotImplementedError
 
     def _settle(self) -> None:
@@ -85,20 +86,20 @@ class Normalising(MarginLoss):
         return super().per_class(scores)
 
 
-def over_the_batch(loss: Loss) -> tuple[float, Normalising] | None:
-    """The one loss normalised over the batch that a loss is a multiple of, after the factor; None where a loss is none such.
+def batch_normalised(loss: Loss) -> tuple[float, Normalising] | None:
+    """The factor and the loss, if a loss is a multiple of one loss that is normalised over the batch; otherwise None.
 
     Example:
-        >>> over_the_batch(registry.get("0.5*imae(T=8, normalise='batch')"))
+        >>> batch_normalised(registry.get("0.5*imae(T=8, normalise='batch')"))
         (0.5, imae(T=8.0, saturation=0.001, normalise='batch'))
     """
-    ((factor, one), *others) = loss.parts if isinstance(loss, Combination) else [(1.0, loss)]
-    return (factor, one) if not others and isinstance(one, Normalising) and one.depends_on_batch else None
+    ((factor, first), *others) = loss.parts if isinstance(loss, Combination) else [(1.0, loss)]
+    return (factor, first) if not others and isinstance(first, Normalising) and first.depends_on_batch else None
 
 
 @contextmanager
-def by_itself(loss: Loss) -> Iterator[None]:
-    """Have a loss take what it is given for the whole batch: no part of an `Accumulation`, nor of what other processes have."""
+def as_whole_batch(loss: Loss) -> Iterator[None]:
+    """Inside this context a loss treats its input as the whole batch, ignoring any `Accumulation` and any other process."""
     parts = [part for part in loss.modules() if isinstance(part, Normalising)]
     before = [(part._whole, part._alone) for part in parts]
     for part in parts:
@@ -110,20 +111,22 @@ def by_itself(loss: Loss) -> Iterator[None]:
             part._whole, part._alone = held
 
 
-def before_size(loss: Loss) -> tuple[float, Normalising] | None:
-    """The factor of a loss that is normalised over the batch, and that loss as it is before; None where a loss is none such, or smooths.
+def before_batch_normalisation(loss: Loss) -> tuple[float, Normalising] | None:
+    """The factor and the same loss without normalisation, if a loss is normalised over the batch; otherwise None.
+
+    The result is also None with label smoothing and inside an `Accumulation`.
 
     Example:
-        >>> before_size(registry.get("0.5*imae(T=8, normalise='batch')"))
+        >>> before_batch_normalisation(registry.get("0.5*imae(T=8, normalise='batch')"))
         (0.5, imae(T=8.0, saturation=0.001, normalise='none'))
     """
-    found = over_the_batch(loss)
-    if found is None or found[1]._whole is not None or loss.label_smoothing > 0:
+    multiple = batch_normalised(loss)
+    if multiple is None or multiple[1]._whole is not None or loss.label_smoothing > 0:
         return None
-    factor, one = found
-    bare = copy.copy(one)
-    bare._buffers = dict(one._buffers)
-    (key,) = (key for key, declared in one.settings.items() if declared.choices == NORMALISATIONS)
+    factor, normalised = multiple
+    bare = copy.copy(normalised)
+    bare._buffers = dict(normalised._buffers)
+    (key,) = (key for key, declared in normalised.settings.items() if declared.choices == NORMALISATIONS)
     bare.__dict__[key] = "none"  # nothing that depends on the hyper-parameters changes
     for key in CONTRACT:
         setattr(bare, key, getattr(loss, key))
@@ -155,13 +158,13 @@ class Accumulation:
 
     def __init__(self, loss: Any) -> None:
         loss = registry.get(loss)
-        found = over_the_batch(loss)
-        if found is None:
+        multiple = batch_normalised(loss)
+        if multiple is None:
             raise InputError(
-                "Accumulation takes one loss normalised over the batch, or a multiple of it; any other loss that couples its examples "
-                f"needs the whole batch at once (accumulate=1). Got {loss!r} instead."
+                "Accumulation takes one loss normalised over the batch, or a multiple of it; any other loss that depends on the "
+                f"batch needs all of it at once (accumulate=1). Got {loss!r} instead."
             )
-        self._loss = found[1]
+        self._loss = multiple[1]
         self._sums: Tensor | None = None
 
     def __enter__(self) -> Self:

@@ -2,9 +2,8 @@
 
     scores = head(features(x))
 
-An author writes two methods: `build` makes the layers and says how wide the embedding is, `embed` computes it. The last layer
-is called `head` in every model, so that whoever trains it can find it (to keep it in float32, to replace it for other
-classes). This module must not know any particular network, nor how models are trained.
+An author writes two methods: `build` makes the layers and returns the size of the embedding, `embed` computes it. The last layer is
+called `head` in every model, so that training can find it (to keep it in float32, or to replace it for other classes).
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from noisewise.errors import invalid_parameter
 from noisewise.spec import Named, Registry, name_of, setting
 
 registry: Registry[Classifier] = Registry("model")
+"""The models by name."""
 
 
 class Classifier(Named, nn.Module, registry=registry):

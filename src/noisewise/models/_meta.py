@@ -1,4 +1,4 @@
-"""Models that are built without drawing their weights: to be named only, or to get those of a file."""
+"""Build models without initialising their weights: to read their spec only, or to load weights into them."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from torch.overrides import TorchFunctionMode
 from noisewise.models._base import Classifier, get
 
 
-class _Undrawn(TorchFunctionMode):
-    """Draws no random numbers: without memory for weights, torch would load its compiler to do so, for seconds."""
+class _NoInitialisation(TorchFunctionMode):
+    """Skip random initialisation: on the meta device it would make torch load its compiler, which takes seconds."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return args[0] if func in (Tensor.normal_, Tensor.uniform_) else func(*args, **kwargs or {})
 
 
-def unfilled(spec: str, **settings: Any) -> Classifier:
-    """Build a model on the meta device.
+def without_weights(spec: str, **settings: Any) -> Classifier:
+    """Build a model on the meta device, where tensors have shapes but no values.
 
     Args:
         spec: what `get` takes.
         **settings: likewise.
     """
-    with torch.device("meta"), _Undrawn():
+    with torch.device("meta"), _NoInitialisation():
         return get(spec, **settings)
 
 
-def filled(spec: str, tensors: Mapping[str, Tensor]) -> Classifier:
-    """Build a model that has its weights already: nothing is drawn, so that no generator moves, and they keep their type.
+def with_weights(spec: str, tensors: Mapping[str, Tensor]) -> Classifier:
+    """Build a model from its weights. No random numbers are drawn, and tensors keep their type.
 
     Args:
         spec: what `get` takes.
-        tensors: its state, which it takes as its own.
+        tensors: its state, which the model uses without a copy.
     """
-    model = unfilled(spec)
+    model = without_weights(spec)
     model.load_state_dict(tensors, assign=True)
-    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):  # has buffers that no state holds
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):  # it has buffers that are not in its state
         model = get(spec)
         model.load_state_dict(tensors)
     return model

@@ -1,7 +1,6 @@
-"""Weights from a local file into a model, under the names torchvision gives them.
+"""Load weights from a local file into a model, under the names torchvision gives them.
 
-Everything is checked before anything is copied: a file that does not fit leaves the model as it was. A file is data, never
-code. This module must not know any particular network, nor fetch anything.
+Everything is checked before anything is copied, so that a file that does not fit leaves the model unchanged. No code in a file is run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What a noise is: a rule that corrupts labels, and the kinds of rule there are. The rules themselves are in the modules beside.
+"""What a noise is: a rule that corrupts labels. This module has the base classes; the noises are in the modules beside it.
 
-Matrices are row-stochastic, with the true label first: ``T[i, j] = P(given label j | true label i)``. This module must not know
-any particular noise.
+Matrices are row-stochastic, with the true label first: ``T[i, j] = P(given label j | true label i)``.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from noisewise.noise._stream import Stream
 from noisewise.spec import Named, Registry, setting
 
 registry: Registry[Noise] = Registry("noise")
+"""The noises by name."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from noisewise import losses
 from noisewise.data import augmentations
 from noisewise.data._official import registry as data_sets
 from noisewise.errors import InputError
-from noisewise.models._meta import unfilled
+from noisewise.models import without_weights
 from noisewise.noise import registry as noises
 from noisewise.train import Settings
 from noisewise.train._optimisers import registry as optimisers
@@ -24,7 +24,7 @@ from noisewise.train._schedules import registry as schedules
 
 _REGISTRIES: dict[str, Callable[[str], Any]] = {
     "data": data_sets.get,
-    "model": lambda spec: unfilled(spec, num_classes=2),
+    "model": lambda spec: without_weights(spec, num_classes=2),
     "loss": losses.get,
     "noise": noises.get,
     "augment": augmentations.get,

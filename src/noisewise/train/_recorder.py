@@ -22,8 +22,7 @@ from noisewise import losses
 from noisewise.data import from_arrays
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.kernels import Pass, loss_and_gradient
-from noisewise.losses import Loss
-from noisewise.losses._normalising import by_itself
+from noisewise.losses import Loss, as_whole_batch
 from noisewise.runs import read_settings
 from noisewise.spec import as_int
 from noisewise.train._folder import RunFolder, ending
@@ -175,7 +174,7 @@ class Recorder:
         # Not waited for on its way to a GPU alone: on the way from one it would be read before it has come.
         index = index.to(scores.device, non_blocking=scores.is_cuda)
         labels = self._data.labels[index]
-        with self._drawing_apart(scores.device), by_itself(self._loss):
+        with self._drawing_apart(scores.device), as_whole_batch(self._loss):
             found = loss_and_gradient(self._loss_on(scores.device), scores, labels)
         counted = self._groups[:, index]
         total = (found.value.double() * len(index) if self._loss.reduction == "mean" else found.value.double().sum()).view(1)

@@ -13,8 +13,7 @@ import torch
 from noisewise.data import Normalise, augmentations
 from noisewise.errors import InputError, invalid_parameter, listed, shown
 from noisewise.extensions import extension
-from noisewise.models import Classifier
-from noisewise.models._meta import filled
+from noisewise.models import Classifier, with_weights
 from noisewise.runs import FORMAT, read_classes, read_settings, read_temperature
 from noisewise.spec import in_short
 from noisewise.train._folder import RunFolder
@@ -120,7 +119,7 @@ class Run:
         tensors, notes = self._folder.read_tensors("model.safetensors")
         if into is None:
             try:
-                return filled(str(notes.get("model")), tensors).eval()
+                return with_weights(str(notes.get("model")), tensors).eval()
             except (InputError, RuntimeError):  # the name of a module may be that of a model of ours
                 raise InputError(
                     f"The run in {str(self.path)!r} has a model of your own. Give one with the same layers as into=…."

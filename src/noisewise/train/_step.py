@@ -21,10 +21,8 @@ from torch import Tensor, nn
 from noisewise.batching import smallest_part
 from noisewise.data import Augmentation, Dataset
 from noisewise.exact import margin_of
-from noisewise.kernels import loss_and_gradient
-from noisewise.kernels._switch import usable
-from noisewise.losses import Accumulation, Loss, MarginLoss
-from noisewise.losses._normalising import before_size
+from noisewise.kernels import loss_and_gradient, usable
+from noisewise.losses import Accumulation, Loss, MarginLoss, before_batch_normalisation
 from noisewise.margin import margin
 from noisewise.models import Classifier
 from noisewise.train._optimisers import Updater
@@ -90,7 +88,7 @@ class Step:
             isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin and not (loss.contract or loss.depends_on_batch)
         )
         # Nor does one that is brought to size over the batch, where a kernel gives emphasis and value together.
-        self.by_kernel = self.by_emphasis or (accumulate == 1 and not loss.contract and before_size(loss) is not None)
+        self.by_kernel = self.by_emphasis or (accumulate == 1 and not loss.contract and before_batch_normalisation(loss) is not None)
         self.accumulation = Accumulation(loss) if accumulate > 1 and loss.depends_on_batch else None
         self.weights = self._weights()
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)

@@ -1,7 +1,6 @@
 """Residual networks: the CIFAR ones of He et al.'s section 4.2 (option A), and ResNet-18, -34, -50 with either stem.
 
-The layers of the second family are called what torchvision calls them, so that its ImageNet weights fit tensor by tensor. This
-module must not know how weights are read.
+The layers of the second family have torchvision's names, so that its ImageNet weights can be loaded.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from noisewise.extensions import extension
 from noisewise.models._base import ImageClassifier
 from noisewise.spec import setting
 
@@ -141,10 +141,8 @@ class CifarResNet(ResidualNetwork):
     widths = (16, 32, 64)
 
     def embed(self, x: Tensor) -> Tensor:
-        from noisewise.kernels._residual import residual
-
-        found = residual(self, x)
-        return super().embed(x) if found is None else found.mean((2, 3))
+        fused = extension("fused residual network")(self, x)
+        return super().embed(x) if fused is None else fused.mean((2, 3))
 
 
 class ResNet20(CifarResNet, name="resnet20"):
