@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import operator
 import pkgutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import noisewise
-from noisewise import describe, integrations, papers
+from noisewise import data, describe, integrations, models, noise, papers
 
 HERE = Path(__file__).parent
 _WITHOUT_REFERENCE = ("cli", "demo", "describe", "output", "spec")  # the command line's own, and what losses are made with
@@ -57,6 +59,62 @@ def pictures() -> dict[str, str]:
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """Stand in for the style sheets of highlight.js, which is left out: the theme's switch between light and dark fails without them."""
     return output.replace("</head>", '<style id="hljs-light"></style><style id="hljs-dark"></style></head>', 1)
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Fill in the tables that pages ask for, as in ``{{ table of noises }}``."""
+    for name, table in tables().items():
+        markdown = markdown.replace(f"{{{{ table of {name} }}}}", table)
+    return markdown
+
+
+def tables() -> dict[str, str]:
+    """Tables of the noises, the models and the official data sets, made from their classes."""
+    noises = [(_spec(noise.registry[name]), _summary(noise.registry[name]), _cited(noise.registry[name])) for name in noise.registry]
+    networks = [(_spec(models.registry[name]), _summary(models.registry[name])) for name in models.registry]
+    return {
+        "noises": _table(("spec", "rule", "reference"), noises),
+        "models": _table(("name", "network"), networks),
+        "data sets": _table(("spec", "what", "size", "licence", "how to get it"), map(_data_set, data.available())),
+        "data folders": _table(("data set", "in the data folder"), filter(operator.itemgetter(1), map(_folders, data.available()))),
+    }
+
+
+def _data_set(name: str) -> tuple[str, ...]:
+    described = data.describe(name)
+    kind: Any = data.registry[name]
+    how = (
+        f"`noisewise data get {name}`"
+        if kind.holdings
+        else f"on request from [its makers]({described.home})"
+        if kind.places
+        else "built in"
+    )
+    return _spec(kind), described.summary, described.size, described.licence, how
+
+
+def _folders(name: str) -> tuple[str, str]:
+    kind: Any = data.registry[name]
+    return _code(name), " and ".join(" or ".join(map(_code, either)) for either in kind.places)
+
+
+def _spec(kind: Any) -> str:
+    """The name of a class and its positional settings, as code."""
+    positional = [key for key, declared in kind.settings.items() if not declared.kw_only and key not in ("num_classes", "inputs")]
+    return _code(f"{kind.name}({', '.join(positional)})" if positional else kind.name)
+
+
+def _summary(kind: Any) -> str:
+    return " ".join(str(inspect.getdoc(kind)).partition("\n\n")[0].split())
+
+
+def _cited(kind: Any) -> str:
+    return " ".join(str(inspect.getdoc(kind)).partition("Reference:")[2].split())
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *(tuple(map(_cell, row)) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def loss_pages() -> dict[str, str]:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import noisewise
 from noisewise.cli import app
 from noisewise.losses import available
+from noisewise.spec import Registry
 from prepared import Prepared, prepared
 
 ROOT = Path(__file__).parent.parent
@@ -106,6 +107,20 @@ def test_every_loss_has_a_page_and_stands_in_the_list(hooks: ModuleType) -> None
         assert f"[{name}]({name}.md)" in pages["losses/index.md"]
         page = pages[f"losses/{name}.md"]
         assert all(f"## {section}" in page for section in ("Formula", "Example", "Reference"))
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "listed"),
+    [
+        ("noise.md", "noises", noisewise.noise.registry),
+        ("models.md", "models", noisewise.models.registry),
+        ("data.md", "data sets", noisewise.data.registry),
+    ],
+)
+def test_every_noise_model_and_data_set_is_in_its_table(hooks: ModuleType, page: str, name: str, listed: Registry[Any]) -> None:
+    text = hooks.on_page_markdown((ROOT / "docs" / page).read_text(encoding="utf-8"), None, None, None)
+    assert "{{" not in text and hooks.tables()[name] in text
+    assert all(re.search(rf"^\| `{known}[`(]", text, re.MULTILINE) for known in listed)
 
 
 def test_the_losses_the_readme_names_exist() -> None:

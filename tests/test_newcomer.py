@@ -1,4 +1,4 @@
-"""What a newcomer sees: settings that were chosen without the test split, and a walk-through that is all it takes to add a loss."""
+"""What a newcomer sees: settings that were chosen without the test split, and guides that are all it takes to add a part."""
 
 import json
 import os
@@ -15,16 +15,18 @@ from noisewise import demo
 from noisewise.train import Settings
 
 _ROOT = Path(__file__).parent.parent
-_WALK_THROUGH = _ROOT / "docs" / "adding-a-loss.md"
+_GUIDES = {"loss": "losses/hill.py", "noise": "noise/adjacent.py", "model": "models/shallow.py", "data-set": "data/halves.py"}
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a copy of the package and the walk-through's loss in it."""
+    """A folder with a copy of the package and the classes of the guides in it, each as a new file."""
     folder = tmp_path_factory.mktemp("newcomer")
     shutil.copytree(Path(noisewise.__file__).parent, folder / "noisewise", ignore=shutil.ignore_patterns("__pycache__"))
-    blocks = re.findall(r"```python\n(.*?)```", _WALK_THROUGH.read_text(encoding="utf-8"), re.DOTALL)
-    (folder / "noisewise" / "losses" / "hill.py").write_text(blocks[0], encoding="utf-8")
+    for kind, file in _GUIDES.items():
+        page = (_ROOT / "docs" / f"adding-a-{kind}.md").read_text(encoding="utf-8")
+        block = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+        (folder / "noisewise" / file).write_text(block, encoding="utf-8")
     return folder
 
 
@@ -60,6 +62,19 @@ except noisewise.InputError as error:
     assert str(error) == "The 'a' parameter of Hill must be in (0, inf). Got 0 instead."
 else:
     raise AssertionError("a wrong setting was accepted")
+""",
+    )
+
+
+def test_one_file_gives_a_noise_a_model_and_a_data_set(home: Path) -> None:
+    _python(
+        home,
+        "-c",
+        """
+from noisewise import data, models, noise
+assert noise.corrupt([0, 1, 2], "adjacent(1)").labels[1] != 1 and noise.Adjacent.__module__ == "noisewise.noise.adjacent"
+assert repr(models.get("shallow", num_classes=3)) == "shallow(3)" and "Shallow" in models.__all__
+assert data.describe("halves").summary == "100 points, 2 classes"
 """,
     )
 

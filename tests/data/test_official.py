@@ -563,11 +563,6 @@ def test_every_data_set_is_described_and_absent_from_an_empty_folder(tmp_path: P
                 load(name, root=tmp_path)
 
 
-def test_every_data_set_stands_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
-    assert [name for name in available() if f"| `{name}" not in page] == []
-
-
 def test_data_that_must_be_asked_for_are_not_fetched(tmp_path: Path) -> None:
     assert not describe("clothing1m", tmp_path).fetchable and describe("cifar10", tmp_path).fetchable
     with pytest.raises(InputError, match=r"'clothing1m' cannot be fetched\. Ask for it at https"):

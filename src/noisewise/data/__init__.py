@@ -14,7 +14,7 @@ from noisewise.data._files import ImageFiles, Unreadable
 from noisewise.data._folder import from_folder
 from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
-from noisewise.data._official import Official, OfficialFiles
+from noisewise.data._official import Official, OfficialFiles, registry
 from noisewise.data._own import read
 from noisewise.data._progress import progress_bars
 from noisewise.data._split import split
@@ -49,6 +49,7 @@ __all__ = [
     "order",
     "progress_bars",
     "read",
+    "registry",
     "split",
 ]
 

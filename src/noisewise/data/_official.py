@@ -12,6 +12,7 @@ from noisewise.errors import InputError, invalid_parameter
 from noisewise.spec import Named, Registry
 
 registry: Registry[Official] = Registry("data set")
+"""The official data sets by name."""
 
 
 class Official(Named, registry=registry):

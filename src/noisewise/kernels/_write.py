@@ -1,9 +1,9 @@
-"""A loss written down for a kernel: its own Python, traced and put into Triton's words, so that no formula stands twice.
+"""Translate a loss to Triton: its Python is traced and written as source code, so that each formula is written once.
 
-What a kernel knows of a row is its margin Δ and, for losses that look at every class, total = Σ_i log p_i. A loss is covered if it is
-a function of these. Its value and slopes are traced through torch and written as one device function; its numbers (q, T, …)
-become arguments, so a schedule that moves them compiles nothing anew. A function with no such form (IMAE's value is an
-integral, a newcomer may call anything) is tabulated. This module must not know Triton: it writes text.
+A kernel computes the margin Δ of a row and, for losses that look at every class, total = Σ_i log p_i. A loss is covered if it is a
+function of these: a `MarginLoss`, or one that defines `of_costs`. Its value and slopes are traced through torch and written as one
+device function; its numbers (q, T, …) become arguments, so that changing them compiles nothing. A function of the margin that cannot be
+written this way, such as IMAE's value, which is an integral, is tabulated.
 """
 
 from __future__ import annotations
@@ -20,13 +20,7 @@ from torch import Tensor, fx
 from torch.nn.functional import logsigmoid
 
 from noisewise.kernels._table import tabulate
-from noisewise.losses._base import Combination, Loss, MarginLoss
-from noisewise.losses._every_class import OverEveryClass
-from noisewise.losses._normalising import Normalising
-from noisewise.losses.ce import CE
-from noisewise.losses.cr import CR
-from noisewise.losses.gls import GLS
-from noisewise.losses.nce import NCE
+from noisewise.losses import CE, LS, Combination, Loss, MarginLoss, Normalising
 
 
 class NotCoveredError(Exception):
@@ -59,13 +53,9 @@ def covered(loss: Loss) -> bool:
         return own_rule and not loss.depends_on_batch
     if type(loss) is Combination:
         return all(covered(term) for _, term in loss.parts)
-    if isinstance(loss, NCE):
-        return type(loss).per_example is NCE.per_example and type(loss).of_label is NCE.of_label
-    if not isinstance(loss, OverEveryClass) or type(loss).per_example is not OverEveryClass.per_example:
-        return False
-    if isinstance(loss, GLS) and type(loss).of_costs is GLS.of_costs:
-        return loss.alpha != 0  # 0 · total is NaN where a class is masked
-    return isinstance(loss, CR) and type(loss).of_costs is CR.of_costs and loss.beta != 0 and loss.prior is None
+    # A subclass that changes how its loss is computed must say what that is as `of_costs` too.
+    latest = next(kind for kind in type(loss).__mro__ if {"of_costs", "of_label", "of_scores", "per_example"} & set(vars(kind)))
+    return "of_costs" in vars(latest) and loss.is_of_costs
 
 
 def write(loss: Loss, classes: int) -> Written:
@@ -87,15 +77,17 @@ def write(loss: Loss, classes: int) -> Written:
             return value, emphasis, by_total
     """
     loss = copy.deepcopy(loss)  # a table it keeps for its own use must not hold what tracing leaves behind
+    if loss.label_smoothing > 0:
+        loss = LS(loss.label_smoothing)  # what smoothed labels make of cross-entropy
     terms = loss.parts if type(loss) is Combination else [(1.0, loss)]
-    alone = [(factor, term) for factor, term in terms if isinstance(term, MarginLoss) and term.label_smoothing == 0]
-    both = [part for part in terms if part not in alone]
+    alone = [(factor, term) for factor, term in terms if isinstance(term, MarginLoss)]
+    both = [(factor, term) for factor, term in terms if not isinstance(term, MarginLoss)]
     writer = _Writer()
     found: list[tuple[str, str, str]] = []
     if alone:
         found.append((*_of_margin(writer, lambda d: _sum(alone, lambda term: term.of_margin(d, classes))), "0.0"))
     if both:
-        found.append(_of_both(writer, lambda d, total: _sum(both, lambda term: _both(term, d, total, classes))))
+        found.append(_of_both(writer, lambda d, total: _sum(both, lambda term: term.of_costs(-logsigmoid(d), total, float(classes)))))
     value, emphasis, by_total = (" + ".join(part for part in parts if part != "0.0") or "0.0" for parts in zip(*found, strict=True))
     lines = [*writer.lines, f"value = {value}", f"emphasis = {emphasis}", f"by_total = {by_total}", "return value, emphasis, by_total"]
     source = "\n    ".join(["def of_row(margin, total, numbers, table):", *lines])
@@ -106,20 +98,6 @@ def write(loss: Loss, classes: int) -> Written:
 def _sum(parts: Sequence[tuple[float, Any]], value: Callable[[Any], Tensor]) -> Tensor:
     scaled = [value(term) if factor == 1 else factor * value(term) for factor, term in parts]
     return functools.reduce(operator.add, scaled)
-
-
-def _both(loss: Loss, d: Tensor, total: Tensor, classes: int) -> Tensor:
-    """The loss of a row from its margin and the sum of its log-probabilities."""
-    own = -logsigmoid(d)
-    if isinstance(loss, CE):
-        return (1 - loss.label_smoothing) * own - loss.label_smoothing / classes * total
-    if isinstance(loss, NCE):
-        return own / -total
-    if isinstance(loss, GLS):
-        return (1 - loss.alpha) * own - loss.alpha / classes * total
-    if isinstance(loss, CR):
-        return own + loss.beta / classes * total
-    raise NotCoveredError(repr(loss))
 
 
 def _of_margin(writer: _Writer, function: Callable[[Tensor], Tensor]) -> tuple[str, str]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from noisewise.errors import InputError
 from noisewise.losses._base import CONTRACT, Combination, Loss, MarginLoss, inner_margin_loss, registry
-from noisewise.losses._every_class import OverEveryClass
 from noisewise.losses._normalising import (
     NORMALISATIONS,
     Accumulation,
@@ -30,7 +29,6 @@ __all__ = [
     "Loss",
     "MarginLoss",
     "Normalising",
-    "OverEveryClass",
     "as_whole_batch",
     "available",
     "batch_normalised",

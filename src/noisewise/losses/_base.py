@@ -78,6 +78,18 @@ class Loss(Named, nn.Module, registry=registry):
         """The loss of the given labels: shaped like the target, (N, …). Where `kept` is false the result is thrown away."""
         return self.per_class(scores).gather(1, target.unsqueeze(1)).squeeze(1)
 
+    def of_costs(self, own: Tensor, total: Tensor, classes: float) -> Tensor:
+        """The loss from the label's cost −log p_y and `total` = Σ_i log p_i, for a loss that depends on these alone.
+
+        Kernels use it for losses that define it, so that a formula is written once.
+        """
+        raise NotImplementedError
+
+    @property
+    def is_of_costs(self) -> bool:
+        """Whether `of_costs` gives the loss with its present hyper-parameters."""
+        return type(self).of_costs is not Loss.of_costs
+
     @property
     def of_classes(self) -> bool:
         """Whether scores are those of classes, of which one is the label; not so where every score has a label of its own."""

@@ -15,17 +15,17 @@ from noisewise.losses.focal import Focal
 
 
 class OverEveryClass(Loss):
-    """A loss of two costs alone: what the label costs, −log p_y, and what the classes cost together. Write `of_costs`."""
+    """A loss of two numbers: the cost of the label, −log p_y, and the sum of all log p_i. Write `of_costs`."""
 
-    def of_costs(self, own: Tensor, scores: Tensor) -> Tensor:
-        """The loss where a label costs `own`, which has the classes in dimension 1 or one entry there."""
-        raise NotImplementedError
+    def of_scores(self, own: Tensor, scores: Tensor) -> Tensor:
+        """The loss where a label costs `own`, which has the classes, or one entry, in dimension 1."""
+        return self.of_costs(own, log_probabilities(scores).sum(1, keepdim=True), scores.shape[1])
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
-        return self.of_costs(CE().per_example(scores, target, kept).unsqueeze(1), scores).squeeze(1)
+        return self.of_scores(CE().per_example(scores, target, kept).unsqueeze(1), scores).squeeze(1)
 
     def per_class(self, scores: Tensor) -> Tensor:
-        return self.of_costs(CE().per_class(scores), scores)
+        return self.of_scores(CE().per_class(scores), scores)
 
 
 def log_probabilities(scores: Tensor) -> Tensor:
@@ -107,12 +107,16 @@ class ActiveNegative(ShareOfCosts):
 
 
 def shares(costs: Tensor) -> Tensor:
-    """Every class's share of the costs of all, of which those that are inf count for nothing. All are 0 where nothing costs anything."""
+    """Every class's share of the costs of all. Infinite costs are ignored, and all shares are 0 where the costs are."""
     masked = None if seen_finite(costs) else costs == torch.inf
     finite = costs if masked is None else costs.masked_fill(masked, 0.0)
-    total = finite.sum(1, keepdim=True)
-    found = finite / torch.where(total == 0, 1.0, total)
-    return found if masked is None else found.masked_fill(masked, torch.inf)
+    parts = fraction(finite, finite.sum(1, keepdim=True))
+    return parts if masked is None else parts.masked_fill(masked, torch.inf)
+
+
+def fraction(part: Tensor, whole: Tensor) -> Tensor:
+    """part / whole, and 0 where both are 0."""
+    return part / torch.where(whole == 0, 1.0, whole)
 
 
 def share(own: Tensor, rest: Tensor) -> Tensor:
@@ -127,8 +131,7 @@ class _Share(torch.autograd.Function):
 
     @staticmethod
     def forward(own: Tensor, rest: Tensor) -> Tensor:
-        total = own + rest
-        return own / torch.where(total == 0, 1.0, total)
+        return fraction(own, own + rest)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

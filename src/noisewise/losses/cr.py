@@ -43,15 +43,22 @@ class CR(OverEveryClass, name="cr"):
     beta: float = setting(default=2.0, bounds="[0, inf)")
     prior: tuple[float, ...] | None = setting(default=None, check=_prior)
 
-    def of_costs(self, own: Tensor, scores: Tensor) -> Tensor:
-        if self.beta == 0:  # times the infinite cost of a masked class it would be NaN
+    def of_costs(self, own: Tensor, total: Tensor, classes: float) -> Tensor:
+        return own + self.beta * (total / classes)
+
+    @property
+    def is_of_costs(self) -> bool:
+        return self.prior is None and self.beta != 0  # 0 times the infinite cost of a masked class is NaN
+
+    def of_scores(self, own: Tensor, scores: Tensor) -> Tensor:
+        if self.beta == 0:
             return own
-        log_p = log_probabilities(scores)
         if self.prior is None:
-            return own + self.beta * log_p.mean(1, keepdim=True)
+            return super().of_scores(own, scores)
         if len(self.prior) != scores.shape[1]:
             raise invalid_parameter(
                 "prior", "CR", f"one probability for each of the {scores.shape[1]} classes", f"{len(self.prior)} of them"
             )
+        log_p = log_probabilities(scores)
         prior = along_classes(torch.tensor(self.prior, dtype=log_p.dtype, device=log_p.device), log_p)
-        return own + self.beta * (prior * log_p.masked_fill(prior == 0, 0.0)).sum(1, keepdim=True)
+        return self.of_costs(own, (prior * log_p.masked_fill(prior == 0, 0.0)).sum(1, keepdim=True), 1)

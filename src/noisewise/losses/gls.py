@@ -2,7 +2,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from noisewise.losses._every_class import OverEveryClass, log_probabilities
+from noisewise.losses._every_class import OverEveryClass
 from noisewise.spec import setting
 
 
@@ -28,7 +28,12 @@ class GLS(OverEveryClass, name="gls"):
 
     alpha: float = setting(default=-0.4, bounds="(-inf, 1]")
 
-    def of_costs(self, own: Tensor, scores: Tensor) -> Tensor:
-        if self.alpha == 0:  # times the infinite cost of a masked class it would be NaN
-            return own
-        return (1 - self.alpha) * own - self.alpha * log_probabilities(scores).mean(1, keepdim=True)
+    def of_costs(self, own: Tensor, total: Tensor, classes: float) -> Tensor:
+        return (1 - self.alpha) * own - self.alpha * (total / classes)
+
+    def of_scores(self, own: Tensor, scores: Tensor) -> Tensor:
+        return super().of_scores(own, scores) if self.is_of_costs else own
+
+    @property
+    def is_of_costs(self) -> bool:
+        return self.alpha != 0  # 0 times the infinite cost of a masked class is NaN

@@ -1,4 +1,6 @@
-from noisewise.losses._every_class import ShareOfCosts
+from torch import Tensor
+
+from noisewise.losses._every_class import ShareOfCosts, fraction
 
 
 class NCE(ShareOfCosts, name="nce"):
@@ -17,3 +19,6 @@ class NCE(ShareOfCosts, name="nce"):
     Reference:
         Ma et al., Normalized loss functions for deep learning with noisy labels, ICML 2020.
     """
+
+    def of_costs(self, own: Tensor, total: Tensor, classes: float) -> Tensor:
+        return fraction(own, -total)

@@ -121,7 +121,7 @@ def _other_numbers(names: tuple[str, ...]) -> bool:
 
 
 class ClassMap(DirectedNoise, name="class_map"):
-    """With probability `rate`, the class that the map names; classes not in the map keep their labels.
+    """With probability `rate`, the class in the map: "cifar10", "mnist" or a dictionary. Other classes keep their labels.
 
     Args:
         map: "cifar10" (truck → automobile, bird → airplane, deer → horse, cat ↔ dog), "mnist" (7 → 1, 2 → 7, 5 ↔ 6, 3 → 8), or a
@@ -200,9 +200,9 @@ def _read(path: Path) -> Any:
 
 
 class Matrix(ClassNoise, name="matrix"):
-    """Any noise of the class alone, by its transition matrix T[i, j] = P(given j | true i).
+    """Any transition matrix T[i, j] = P(given j | true i), as nested sequences or a .npy, .csv or .json file.
 
-    A file is read when the noise is made, and its repr holds the numbers: what a run was asked for does not change with a file.
+    A file is read when the noise is made, and the repr contains the numbers, so that a run does not change with the file.
 
     Args:
         values: nested sequences, or the path of a .npy, .csv or .json file.

@@ -81,10 +81,10 @@ class Instance(Flipping, name="instance"):
 
 
 class Human(Noise, name="human"):
-    """The labels people gave, in place of the true ones.
+    """Labels that people gave, in place of the true ones: for CIFAR-10 aggre, random1, random2, random3 or worst, for CIFAR-100 fine.
 
     Args:
-        which: whose: the data set's names for them. CIFAR-10N has aggre, random1, random2, random3 and worst; CIFAR-100N has fine.
+        which: the name of a set of human labels in the data set.
 
     Example:
         >>> from noisewise.noise import corrupt
