@@ -24,11 +24,6 @@ def twice(scores: torch.Tensor) -> None:
         assert fused(build("ce"), scores, torch.zeros(len(scores), dtype=torch.int64)) is None
 
 
-@pytest.mark.parametrize(("asked", "on"), [("0", False), ("1", True), ("", True)])
-def test_the_environment_has_the_last_word(asked, on):
-    assert _switch._wanted(asked) is on
-
-
 def test_a_gpu_of_another_maker_or_too_old_takes_the_torch_path(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "T4")

@@ -1,6 +1,6 @@
-"""Whether a kernel runs: the one switch, the environment's word, and what a device must have.
+"""Whether kernels can run: the environment variable, a context manager, and what the device must support.
 
-Everything else falls back to the torch path, with one line at debug level that says why. This module must not know losses.
+Where they cannot, torch is used instead, and one line at debug level says why.
 """
 
 from __future__ import annotations
@@ -23,19 +23,14 @@ LONGEST = 2**18
 OLDEST = (8, 0)  # the first compute capability with bfloat16
 
 
-def _wanted(asked: str) -> bool:
-    """What a value of NOISEWISE_KERNELS asks for: kernels run unless it is 0."""
-    return asked != "0"
-
-
 _logger = logging.getLogger("noisewise")
-_switched_on = _wanted(os.environ.get("NOISEWISE_KERNELS", ""))
+_switched_on = os.environ.get("NOISEWISE_KERNELS") != "0"
 _here = threading.local()
 _interpreted = os.environ.get("TRITON_INTERPRET", "0") not in ("0", "")
 
 
 def usable(scores: Tensor) -> bool:
-    """Whether kernels take these scores, shaped (…, C)."""
+    """Whether kernels can be used for scores shaped (…, C)."""
     reason = _reason(scores)
     if reason and not torch.compiler.is_compiling():
         say(reason)
@@ -52,7 +47,7 @@ def _reason(scores: Tensor) -> str:
 
 
 def unready(tensor: Tensor) -> str:
-    """Why no kernel at all takes a tensor here and now; empty where one may."""
+    """Why no kernel can be used for a tensor; empty if one can."""
     if not _switched_on or (not torch.compiler.is_compiling() and getattr(_here, "off", False)):
         return "kernels are switched off"
     if torch._C._are_functorch_transforms_active() or going_forward():
@@ -64,7 +59,7 @@ def unready(tensor: Tensor) -> str:
 
 @contextlib.contextmanager
 def off() -> Iterator[None]:
-    """The torch path for everything inside the block, in this thread."""
+    """Turn kernels off inside the block, in this thread."""
     before, _here.off = getattr(_here, "off", False), True
     try:
         yield
@@ -93,5 +88,5 @@ def _looked_up(device: torch.device) -> str:
 
 @functools.cache
 def say(reason: str) -> None:
-    """One line per reason and process, at debug level."""
+    """Log a reason at debug level, once per process."""
     _logger.debug("the torch path is taken: %s", reason)
