@@ -108,7 +108,7 @@ def test_bad_calls_get_one_sentence():
         Binary("ce")(scores[:0], target[:0])
     with pytest.raises(InputError, match="0, 1"):
         Binary("ce")(scores, target + 1)
-    with pytest.raises(InputError, match="couples"):
+    with pytest.raises(InputError, match="depends on the whole batch"):
         Binary("peer(ce)")
 
 

@@ -310,7 +310,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
         ),
         (["train", *OWN, "--label", "kind", "--augment", "crop(4)"], "\"none\" where the inputs are no images. Got 'crop(4)' instead."),
         (["compare", *OWN, "--label", "kind", "--augment", "flip"], "\"none\" where the inputs are no images. Got 'flip' instead."),
-        (["train", *OWN, "--label", "kind", "--noise", "human(worst)"], "needs labels that people gave, and these data have none."),
+        (["train", *OWN, "--label", "kind", "--noise", "human(worst)"], "needs human labels"),
         (["train", *OWN, "--label", "kind", "-o", "animals.csv"], "'animals.csv' cannot be written (File exists). Give another folder.\n"),
         (["train", "--data", "pets", "--model", "mlp", "--epochs", "1"], "'pets/dog/1.png'; give --size to resize them."),
         (

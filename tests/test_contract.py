@@ -265,10 +265,10 @@ BAD_SETTINGS = {
     "scheduled(gce, 'q', 0.5, 2)": "The 'q' parameter of GCE must be in (0, 1]. Got 2.0 instead.",
     "logit_clip(ce(reduction='sum'))": "Set reduction on the outer loss, not on the one inside it. Got ce(reduction='sum') inside.",
     "imae(T=3000)": "An emphasis must be finite at every margin, to be integrated. Got one that is not at Δ = -",
-    "imae(T=3000, normalise='maximum')": "An emphasis is brought to size by a finite maximum above 0. Got inf for imae(T=3000.0,",
-    "gr(beta=0, g='identity', normalise='integral')": "An emphasis is brought to size by a finite integral above 0. Got 0 for gr(beta=0.0,",
-    "normalised(-1*mae)": "An emphasis is brought to size by a finite maximum above 0. Got -0 for normalised(-1.0*mae, by='maximum').",
-    "scaled(imae(normalise='batch'), 2)": "A loss that couples the examples of a batch cannot stand inside another.",
+    "imae(T=3000, normalise='maximum')": "The maximum of an emphasis must be finite and above 0",
+    "gr(beta=0, g='identity', normalise='integral')": "The integral of an emphasis must be finite and above 0",
+    "normalised(-1*mae)": "The maximum of an emphasis must be finite and above 0",
+    "scaled(imae(normalise='batch'), 2)": "A loss that depends on the whole batch cannot be inside another loss.",
 }
 
 

@@ -1,4 +1,4 @@
-"""What arrays are called in signatures, by what they hold, the number that stands among labels for no class, and the places of names."""
+"""Array types for signatures, the label that means "no class", and a lookup of names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Whole = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 NO_CLASS = -1
-"""The true label of an example that is of no class: a noise replaced its input."""
+"""The true label of an example that belongs to no class, because a noise replaced its input."""
 
 
 def places_of(names: Iterable[str]) -> dict[str, int]:
-    """The first place of every name, to look up many of them.
+    """The first position of every name.
 
     Example:
         >>> places_of(["cat", "dog", "cat"])

@@ -1,8 +1,8 @@
-"""Curricula: an emphasis scaled, shifted, brought to a known size, or changed over training; and what an emphasis looks like.
+"""Curricula: an emphasis that is scaled, shifted, normalised or changed during training; and measures of an emphasis.
 
 A robust loss underfits when its emphasis is next to nothing at the margins training starts from, as MAE's is with a hundred
-classes. Scaling or shifting the margin brings the emphasis to where the examples are. Curricula are losses themselves and
-stand in specs like any other: ``"scaled(mae, tau=2)"``, ``"normalised(gr(beta=12, lam=0.5), by='maximum')"``.
+classes. Scaling or shifting the margin moves the emphasis to where the examples are. Curricula are losses themselves and are
+written in specs like any other: ``"scaled(mae, tau=2)"``, ``"normalised(gr(beta=12, lam=0.5), by='maximum')"``.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class Shifted(_Moved, name="shifted"):
 
 
 class Normalised(Normalising, name="normalised"):
-    """A loss whose emphasis is brought to a known size, so that losses are compared at the same learning rate.
+    """A loss with a normalised emphasis, so that losses can be compared at the same learning rate.
 
     Formula:
         w = w_l / sup w_l, w_l / ∫₀¹ w_l dp, or w_l / mean of w_l over the batch

@@ -70,7 +70,7 @@ class Description:
 
 
 def describe(name: str) -> Description:
-    """Take a registered loss's docstring and settings apart.
+    """Describe a registered loss, from its docstring and settings.
 
     Args:
         name: a registered name, without hyper-parameters.
@@ -102,7 +102,7 @@ def describe(name: str) -> Description:
 
 
 def _sections(docstring: str) -> dict[str, str]:
-    """The text under each heading; what stands before the first one is under the empty name."""
+    """The text under each heading; the text before the first heading is under the empty name."""
     opening, *rest = _HEADING.split(inspect.cleandoc(docstring))
     found = {"": opening.strip(), **dict.fromkeys(_SECTIONS, "")}
     for heading, text in zip(rest[::2], rest[1::2], strict=True):
@@ -153,7 +153,7 @@ def table() -> list[tuple[Description, Figures]]:
 
 
 def one(spec: str) -> tuple[Description, Figures]:
-    """The loss a spec names and its figures; a bare name stands for its defaults, or its first example if some are required.
+    """The description and figures of a loss. A name alone means its defaults, or its first example if some settings are required.
 
     Example:
         >>> one("gce(q=1)")[1]
@@ -161,7 +161,7 @@ def one(spec: str) -> tuple[Description, Figures]:
     """
     name = spec if spec in registry else get(spec).name
     if name not in registry:
-        raise InputError(f"A sum of losses has no description of its own. Got {spec!r}; give one loss.")
+        raise InputError(f"A sum of losses has no description. Got {spec!r}; give one loss.")
     description = describe(name)
     required = any(parameter.default is None for parameter in description.parameters)
     return description, measure(description.specs[0] if required and spec == name else spec)

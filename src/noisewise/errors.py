@@ -67,7 +67,7 @@ def shown(got: Any) -> str:
 
 
 def reason(error: Exception) -> str:
-    """What an error of somebody else's says, to stand inside a sentence.
+    """The message of an exception, as part of a sentence.
 
     Example:
         >>> reason(ValueError("no  such thing.")), reason(KeyError())

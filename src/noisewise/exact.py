@@ -170,7 +170,7 @@ def put(values: Tensor, label: Tensor, entries: Tensor, dim: int = 1) -> Tensor:
 def going_forward() -> bool:
     """Whether derivatives are taken forwards (`torch.func.jvp`, `hessian`), which only torch's own operations can be.
 
-    A `jvp` of our own would not do: torch.compile refuses a function that has one, and a jvp of a jvp would be wrong.
+    A custom `jvp` would not help: torch.compile refuses a function that has one, and a jvp of a jvp would be wrong.
     """
     return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
 
@@ -186,7 +186,7 @@ def at_least_float(scores: Tensor) -> Tensor:
 
 
 def autocasts(scores: Tensor) -> bool:
-    """Whether autocasting is on where the scores are; there is none on "meta", where scores have shapes alone."""
+    """Whether autocast is on for the device of the scores; it never is on "meta"."""
     return not scores.is_meta and torch.is_autocast_enabled(scores.device.type)
 
 

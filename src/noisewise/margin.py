@@ -1,7 +1,7 @@
 """The margin, and the emphasis a loss puts on it. Read this first.
 
-A classifier gives scores `s`, one per class; an example carries the label `y`. Its margin is how far the labelled class
-stands above all others taken together:
+A classifier gives scores `s`, one per class; an example has the label `y`. Its margin is how far the score of the labelled class
+is above all other scores together:
 
     Δ = s_y − log Σ_{i≠y} exp(s_i)          p_y = sigmoid(Δ)
 
@@ -70,8 +70,8 @@ def margins(scores: Tensor) -> Tensor:
 def emphasis(loss: Callable[..., Tensor], scores: Tensor, target: Tensor, *, norm: str = "margin") -> Tensor:
     """How hard a loss pulls each example: half the L1 norm of its gradient with respect to the scores.
 
-    It works for any criterion, ours or not, by differentiating it. A criterion with a `reduction` attribute is asked for
-    its unreduced values; one that returns a single number is taken to be a mean over the examples.
+    It works for any criterion, by differentiating it. If the criterion has a `reduction` attribute, it is set to "none"; a criterion
+    that returns a single number is assumed to be a mean over the examples.
 
     Args:
         loss: a criterion called as ``loss(scores, target)``.

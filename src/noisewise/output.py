@@ -1,7 +1,4 @@
-"""A file the user asked for: refused before any work if it cannot be written, and then there whole or not at all.
-
-This module must not know what is in a file.
-"""
+"""Output files: checked before any work starts, and written completely or not at all."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ def check_output(output: str | os.PathLike[str], owner: str, endings: Sequence[s
 
 
 def check_place(file: Path) -> None:
-    """Refuse a file whose folder is not there, or that may not be written: the only sure way to know is to try."""
+    """Refuse a file that cannot be written, or whose folder does not exist. A file is created to try it."""
     folder = file.resolve().parent
     if not folder.is_dir():
         raise InputError(
@@ -52,35 +49,31 @@ def check_place(file: Path) -> None:
 
 
 def is_page(file: Path) -> bool:
-    """Whether a file is a page of ours, a report or a review: it says so at its beginning.
-
-    Args:
-        file: which there is.
-    """
+    """Whether an existing file is a report or a review page that noisewise wrote."""
     with file.open("rb") as opened:
         return _OURS in opened.read(512)
 
 
 def check_replacing(file: Path, source: str | os.PathLike[str] | None, ours: Callable[[Path], bool], kind: str) -> None:
-    """Refuse a file that is there and is not ours to replace: what is read, or what somebody else wrote. An empty one is nobody's.
+    """Refuse to replace the file that is read, or a file that noisewise did not write. An empty file may be replaced.
 
     Args:
         file: the file that will be written.
-        source: what is read, a path or a name; None where it cannot be the file.
-        ours: whether a file is one we wrote.
-        kind: what we write there, for the error.
+        source: what is read, a path or a name; None if it cannot be the file.
+        ours: whether noisewise wrote a file.
+        kind: what will be written, for the error.
     """
     with _one_sentence(file):
         if not file.exists():
             return
         if source is not None and Path(source).exists() and file.samefile(source):
-            raise InputError(f"The file {str(file)!r} is the one that is read, and would be lost. Give another output file.")
+            raise InputError(f"The file {str(file)!r} is the input and would be lost. Give another output file.")
         if file.stat().st_size and not ours(file):
-            raise InputError(f"The file {str(file)!r} exists and is no {kind} of ours. Give another output file.")
+            raise InputError(f"The file {str(file)!r} already exists and is not a {kind} that noisewise wrote. Give another output file.")
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, if it is not there, and refuse one that nothing can be written in."""
+    """Make a folder if it does not exist, and refuse one that cannot be written to."""
     with _one_sentence(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _try(folder / "try")
@@ -88,7 +81,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def written_output(file: Path) -> Iterator[Path]:
-    """What `written_whole` gives, for a file the user named: where it cannot be written after all, one sentence says so."""
+    """`written_whole` for a file that the user named: raises `InputError` if it cannot be written."""
     with _one_sentence(file), written_whole(file) as part:
         yield part
 
@@ -113,17 +106,16 @@ def _part(file: Path) -> Path:
 
 @contextmanager
 def written_whole(file: Path, sweep: bool = True, later: set[Path] | None = None) -> Iterator[Path]:
-    """A path to write to, which takes the file's name when the block ends well and is gone when it does not.
+    """A temporary path to write to, which is renamed to the file at the end of the block, or deleted if the block fails.
 
-    The file and its new name are on the disk when this returns, so that a power cut leaves the old file or the new one. The path is nobody
-    else's: of several who write one file, each writes its own, and the last to end has the file. What one that was killed left is removed
-    by whoever writes the same file a day later.
+    The file is synced to disk before this returns, so that a power cut leaves the old file or the new one. Several processes may write the
+    same file: the last one wins. Temporary files of killed processes are removed when the same file is written a day later.
 
     Args:
         file: the file.
-        sweep: whether to look for what was left, which takes the longer the more files lie beside it.
-        later: takes the folder, for a caller that writes many files and then calls `sync_folders` once; by default the folder is synced
-            here.
+        sweep: whether to remove such temporary files, which is slow in a folder with many files.
+        later: a set that the folder is added to, for a caller that writes many files and then calls `sync_folders` once; by default the
+            folder is synced here.
 
     Example:
         >>> import tempfile

@@ -1,8 +1,8 @@
 """The loss value that belongs to an emphasis: V(Δ) = −∫₀^Δ w, for losses that are defined by how hard they pull.
 
-IMAE and GR have no closed form, and a newcomer's loss may not have one either. In Δ every emphasis of the family is smooth,
-so its integral is kept as short polynomials over a few dozen cells, narrow where the emphasis bends and wide where it does
-not. Exact to about 1e-13 in float64; one lookup and ten multiplications at run time.
+IMAE and GR have no closed form, and a custom loss may not have one either. An emphasis is smooth in Δ, so its integral is stored as
+short polynomials over a few dozen cells, narrow where the emphasis bends and wide elsewhere. It is exact to about 1e-13 in float64 and
+costs one lookup and ten multiplications.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ class Registry(Generic[T]):
             raise ValueError(f"{name!r} cannot be written in a spec string: use letters, digits and underscores")
         home = self._factories.get(name, factory).__module__
         if home.partition(".")[0] == __package__ and factory.__module__ != home:
-            raise ValueError(f"noisewise has a {self.kind} named {name!r} of its own: choose another name")
+            raise ValueError(f"noisewise already has a {self.kind} named {name!r}; choose another name")
         self._factories[name] = factory
 
     def __getitem__(self, name: str) -> Callable[..., T]:
@@ -324,7 +324,7 @@ class Registry(Generic[T]):
         try:
             return ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, RecursionError):
-            raise self._unreadable_at(node, spec, "Only literals and known names may stand there.") from None
+            raise self._unreadable_at(node, spec, "Only literals and known names are allowed there.") from None
 
 
 @dataclass_transform(field_specifiers=(setting,))

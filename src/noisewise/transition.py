@@ -16,7 +16,7 @@ from noisewise.errors import InputError, invalid_parameter
 
 
 def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int | None = None) -> Tensor:
-    """Labels as an int64 tensor of its own on the CPU, or the one error sentence.
+    """Copy labels to an int64 tensor on the CPU, or raise `InputError`.
 
     Args:
         values: a tensor, an array or a list of integers.
@@ -46,9 +46,9 @@ def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int
 
 
 def as_probabilities(values: Any, *, what: str = "probabilities", owner: str) -> Tensor:
-    """Class probabilities as a float64 tensor of its own on the CPU, apart from any graph, or the one error sentence.
+    """Copy class probabilities to a float64 tensor on the CPU, without gradients, or raise `InputError`.
 
-    Rows that sum to one but for the rounding of a short format are made to.
+    Rows that do not sum to one because of rounding are normalised.
 
     Args:
         values: a tensor, an array or lists, (examples, classes).
@@ -173,7 +173,7 @@ def confident_joint(labels: Any, probabilities: Any) -> Tensor:
     """The joint distribution of true and given labels, by counting the examples the model is confident of.
 
     An example counts as truly of class i = argmax p(i | x) over the classes with p(i | x) ≥ t_i, where t_i is the mean of p(i | x)
-    over the examples labelled i; it does not count where there is none. Each column is scaled to the given label's share.
+    over the examples labelled i; an example without such a class is ignored. Each column is scaled to the given label's share.
 
     Args:
         labels: the given labels, (examples,); every class must have one.

@@ -214,10 +214,10 @@ def test_a_list_and_its_page_are_written_again_but_nothing_that_is_not_ours(tmp_
     shutil.copy("mine.csv", "other.csv")
     (tmp_path / "other.json").write_text('[\n{"a": 1}\n]\n')
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert "'mine.csv' is the one that is read, and would be lost" in refused(*asked, "-o", "mine.csv")
+    assert "'mine.csv' is the input and would be lost" in refused(*asked, "-o", "mine.csv")
     for other in (f"broken.{ending}", f"other.{ending}"):
-        assert f"{other!r} exists and is no list of ours" in refused(*asked, "-o", other)
-    assert "'keep.html' exists and is no page of ours" in refused(*asked, "-o", f"keep.{ending}")
+        assert f"{other!r} already exists" in refused(*asked, "-o", other)
+    assert "'keep.html' already exists" in refused(*asked, "-o", f"keep.{ending}")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -228,8 +228,8 @@ def test_corrected_labels_and_review_pages_replace_only_their_own_kind(run, tmp_
     mine, page = own_table(tmp_path / "mine.csv"), tmp_path / "keep.html"
     page.write_text("<html><p>by hand")
     before = mine.read_bytes(), page.read_bytes()
-    assert "exists and is no list of labels of ours" in refused("correct", run, "-o", mine)
-    assert "exists and is no page of ours" in refused("correct", run, "--review", page)
+    assert "already exists" in refused("correct", run, "-o", mine)
+    assert "already exists" in refused("correct", run, "--review", page)
     assert (mine.read_bytes(), page.read_bytes()) == before
 
 

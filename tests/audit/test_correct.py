@@ -467,11 +467,11 @@ def test_a_list_replaces_its_like_and_nothing_else(found, tmp_path, ending):
     for _ in range(2):
         assert found.write(file) == file
     file.write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match=r"mine.*' exists and is no list of ours\. Give another output file"):
+    with pytest.raises(InputError, match=r"mine.*' already exists"):
         found.write(file)
     assert file.read_text() == "a,b\n1,2\n"
     if ending == "csv":
-        with pytest.raises(InputError, match="is no list of ours"):
+        with pytest.raises(InputError, match="already exists"):
             correct(found).write(file)
 
 

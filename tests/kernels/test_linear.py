@@ -121,7 +121,7 @@ WRONG = {
     "class indices (integers)": {"target": torch.zeros(5)},
     "'sample_weight'": {"sample_weight": torch.ones(4)},
     "as constants": {"sample_weight": torch.ones(5, requires_grad=True)},
-    "couples its examples": {"loss": "imae(normalise='batch')"},
+    "depend on the others": {"loss": "imae(normalise='batch')"},
     "'skip'": {"skip": -0.1},
     "'weight' parameter of CE": {"loss": build("ce", weight=torch.ones(3))},
     "at least two classes": {"weight": torch.randn(1, 3), "target": torch.zeros(5, dtype=torch.int64)},

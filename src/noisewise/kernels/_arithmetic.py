@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Functions of a margin inside a kernel, each exact where its plain spelling cancels. `_write.py` writes its code in these words.
 
-They are spelled with Triton's own exp and log only, so that they run in its interpreter too. This module must not know losses.
+They are spelled with Triton's own exp and log only, so that they run in its interpreter too.
 """
 
 import triton

@@ -9,7 +9,7 @@ whose first factor is gathered as it is read. What is read nine times is finishe
 be done nine times too, and that takes longer than a pass of its own. A convolution leaves its statistics in one row of partial sums
 for each program, and a small kernel adds the rows in their order: no result depends on which program ran first. Products, sums and
 statistics are float32. A layer's `norm` has four rows over the channels: mean, 1 / deviation, and the scale and shift that
-normalise. This module must not know networks or autograd.
+normalise.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""A loss as text and numbers, which is all that torch's operators can carry, and back again.
+"""Encode a loss as text and numbers, which torch operators can take as arguments, and decode it.
 
-The text is a spec string with its numbers left out, so that a compiled graph keeps its meaning in another process and a schedule
-that moves a number changes no text. A loss of the user's own goes by a mark instead, in this process only.
+The text is a spec string without its numbers, so that a compiled graph also works in another process, and a schedule that changes a
+number does not change the text. A custom loss is encoded as a key that is valid in this process only.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from noisewise.kernels._switch import say
 from noisewise.kernels._write import NotCoveredError, Written, covered, write
 from noisewise.losses import CONTRACT, Combination, Loss, get, registry
 
-_marked: dict[str, Loss] = {}  # losses of the user's own by their marks, as they were; they keep their classes, whose ids are in the marks
+_marked: dict[str, Loss] = {}  # copies of custom losses by key; they keep their classes alive, whose ids are in the keys
 
-_writing = threading.Lock()  # tracing changes nn.Module for the whole process, and two tracings at once do not change it back
+_writing = threading.Lock()  # tracing patches nn.Module for the whole process, so only one thread may trace
 
 
 def taken(loss: str | Loss) -> Loss:
-    """A loss that is used as it is, or the one a spec names: looked up once, since some losses are long in the making."""
+    """The loss itself, or the loss of a spec, which is built once because some take long to build."""
     return _looked_up(loss) if isinstance(loss, str) else get(loss)
 
 
@@ -33,7 +33,7 @@ _looked_up = functools.lru_cache(maxsize=64)(get)
 
 
 def spell(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
-    """The text and numbers of a loss for rows of so many classes, or None if it has no kernel.
+    """The text and numbers of a loss for rows with this number of classes, or None if it has no kernel.
 
     Example:
         >>> import noisewise
@@ -78,7 +78,7 @@ def _text(loss: Loss, numbers: list[float]) -> str:
 
 
 def _mark(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
-    """A mark for a loss whose code is the user's: its class, and everything it holds that could change its meaning."""
+    """A key for a custom loss: its class and all its attributes."""
     try:
         text = f"#{_state(loss)}".replace("{", "").replace("}", "")
         if text not in _marked:
@@ -91,14 +91,14 @@ def _mark(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
 
 
 def _state(loss: Loss) -> list[object]:
-    """What a loss holds. Tensors and other objects may change without a trace, and looking into a tensor waits for the GPU."""
+    """The attributes of a loss. Tensors are refused: they can change in place, and reading one waits for the GPU."""
     state: list[object] = []
     for part in loss.modules():
         state += [id(type(part)), getattr(part, "label_smoothing", None)]
         own = {key: value for key, value in vars(part).items() if key not in vars(_plain)}
         for key, value in {**own, **dict(part.named_parameters(recurse=False)), **dict(part.named_buffers(recurse=False))}.items():
             if key != "weight" and not _is_plain(value):
-                raise NotCoveredError(f"it holds {key}, which is not a number, a word or a tuple of these")
+                raise NotCoveredError(f"its attribute {key} is not a number, a string or a tuple of these")
             state += [] if key == "weight" else [(key, value)]
     return state
 
@@ -111,7 +111,7 @@ _plain = get("ce")
 
 
 def spelled(text: str, numbers: Sequence[float]) -> Loss:
-    """The loss that was spelled so, as a new one with the default contract but for its label smoothing."""
+    """Decode a loss: a new one, with the default contract except for label smoothing."""
     if text.startswith("#"):
         loss = copy.deepcopy(_marked[text])
         loss.weight, loss.ignore_index, loss.reduction = None, -100, "mean"
@@ -126,6 +126,6 @@ def spelled(text: str, numbers: Sequence[float]) -> Loss:
 
 @functools.lru_cache(maxsize=256)
 def written(text: str, numbers: tuple[float, ...], classes: int) -> Written:
-    """The loss as a kernel takes it, written in a thread of its own: the caller may be under autocast, or where autograd is off."""
+    """The loss as Triton source, traced in another thread because the caller may have autocast on or autograd off."""
     with _writing, ThreadPoolExecutor(1) as thread:
         return thread.submit(write, spelled(text, numbers), classes).result()

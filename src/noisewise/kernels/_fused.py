@@ -1,4 +1,4 @@
-"""What stands behind a loss's own call: the same contract in one pass over the scores, where there is a kernel for it."""
+"""The loss of a batch by a kernel, in one pass over the scores, with the same contract as the loss itself."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from noisewise.margin import emphasis, margin
 
 
 def fused(loss: Loss, scores: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor | None:
-    """What ``loss(scores, target, sample_weight=…)`` gives, from a kernel; None where there is none for it.
+    """``loss(scores, target, sample_weight=…)`` by a kernel; None if there is no kernel for it.
 
     Args:
         loss: any loss.
-        scores: (C,), (N, C) or (N, C, d1, …); checked already, as the target is.
+        scores: (C,), (N, C) or (N, C, d1, …). Scores and target must have been checked.
         target: class indices.
         sample_weight: as the loss takes it.
     """
@@ -64,7 +64,7 @@ def _spread(loss: Loss, sample_weight: Tensor, target: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass over a batch gives.
+    """The result of `loss_and_gradient`.
 
     Args:
         value: what the loss returns.
@@ -82,14 +82,14 @@ class Pass:
 def loss_and_gradient(
     loss: str | Loss, scores: Tensor, target: Tensor, *, sample_weight: Tensor | None = None, in_place: bool = False
 ) -> Pass:
-    """Loss, gradient, margins and emphases of a batch from one pass, without autograd: hand the gradient on yourself.
+    """Loss, gradient, margins and emphases of a batch in one pass, without autograd. You pass the gradient on yourself.
 
     Args:
         loss: any loss, or its spec.
         scores: (N, C).
         target: class indices (N,).
         sample_weight: a factor per example (N,).
-        in_place: whether the gradient overwrites the scores; no other memory of their size is then taken by a kernel.
+        in_place: whether the gradient overwrites the scores, which saves memory.
 
     Returns:
         A `Pass`.

@@ -1,6 +1,6 @@
-"""Kernels launched on tensors: the only module that brings a written loss and Triton together.
+"""Launch the kernels on tensors.
 
-torch.compile is kept out: it sees `_operator`'s operation, or breaks its graph here. This module must not know autograd.
+torch.compile does not trace into this module: it sees the operator of `_operator`, or breaks its graph here.
 """
 
 from __future__ import annotations

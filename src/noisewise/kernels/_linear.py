@@ -1,8 +1,8 @@
-"""A linear layer and a loss in one: the scores of a few rows at a time, never all of them.
+"""A linear layer and a loss in one, computed for a few rows at a time.
 
-For a language model or a classifier of very many classes the (N, V) scores are larger than everything else. Here a chunk of rows
-is scored, turned into its gradient in place, multiplied back into the gradients of the layer, and forgotten. The products are
-torch's own; the loss is a kernel where there is one, else the torch path. This module must not know how either works.
+For a language model, or a classifier with very many classes, the (N, V) scores need more memory than everything else. Here the scores of
+a chunk of rows are computed, replaced by their gradient in place, and multiplied into the gradients of the layer. The matrix products are
+torch's; the loss uses a kernel where there is one.
 """
 
 from __future__ import annotations
@@ -48,13 +48,12 @@ def linear_loss(
         hidden: (…, H) what the layer takes.
         weight: (V, H) of the layer.
         target: (…) class indices.
-        loss: any loss that does not couple examples, or its spec; its class weights, `ignore_index` and `reduction` hold.
+        loss: any loss that does not depend on the whole batch, or its spec; its class weights, `ignore_index` and `reduction` apply.
         bias: (V,) of the layer.
         sample_weight: a factor per example, shaped like the target.
-        skip: leave examples out of the backward which pull less than this: half the L1 norm of an example's ∂loss/∂scores, its
-            weights included and before a mean divides it; and of those gone through together, classes at which no ∂loss/∂score is
-            above skip / V. What is left out of ∂loss/∂scores has an L1 norm below 2·skip per example. On a GPU the host has to
-            wait for how many are left. 0 leaves out nothing.
+        skip: leave examples with an emphasis below this out of the backward, and in each chunk the classes whose ∂loss/∂score is at
+            most skip / V. The part of ∂loss/∂scores that is left out has an L1 norm below 2·skip per example, before a mean divides
+            it. On a GPU this waits for the device. 0 leaves out nothing.
 
     Returns:
         What the loss returns: one number, or with reduction "none" one per example.
@@ -115,7 +114,7 @@ def _check(
     if any(each is not None and each.requires_grad for each in (sample_weight, loss.weight)):
         raise InputError("linear_loss takes weights of examples and classes as constants. Got one that requires a gradient; detach it.")
     if loss.depends_on_batch:
-        raise InputError(f"linear_loss goes through a batch in parts, so it takes no loss that couples its examples. Got {loss!r}.")
+        raise InputError(f"linear_loss goes through a batch in parts, so no example may depend on the others. Got {loss!r}.")
     if not 0 <= real(skip) < torch.inf:
         raise invalid_parameter("skip", "linear_loss", "in [0, inf)", skip)
 
@@ -171,7 +170,7 @@ class _Task:
         return losses, scores, None if pulls is None else pulls * self.counted()[rows]
 
     def by_torch(self, scores: Tensor, rows: slice, upstream: Tensor | None) -> Found:
-        """The same for any loss and device, in memory of its own."""
+        """The same for any loss and device, in new memory."""
         loss = copy.copy(self.loss)
         loss.reduction = "none"
         with torch.enable_grad():
@@ -284,7 +283,7 @@ class _LinearLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias = ctx.saved_tensors
-        early, ctx.early = ctx.early, None  # they are given away: a second time through the graph makes them anew
+        early, ctx.early = ctx.early, None  # returned to autograd, so a second backward computes them again
         if early is None:
             share = ctx.task.share(upstream.dtype)
             early = _Gradients.blank(hidden, weight, ctx.needs_input_grad, ctx.task.skip)

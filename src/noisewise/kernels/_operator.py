@@ -1,9 +1,8 @@
-"""Rows of scores to losses as torch sees it: one operation with its derivative, in eager mode and under torch.compile.
+"""The loss of rows of scores as a torch operator with a derivative, in eager mode and under torch.compile.
 
-In eager mode the gradient is made along with the loss, in one pass over the scores, and the backward only multiplies it by what
-comes from above: in place, and not at all where that is 1. Compiled, in float16 (where a gradient that is not scaled yet would
-underflow), or when a graph is gone through twice, the backward makes the gradient itself. This module must not know how a
-loss is written down.
+In eager mode the forward also computes the gradient, in one pass over the scores, and the backward only multiplies it in place by the
+upstream gradient. The backward computes the gradient itself under torch.compile, in float16 (where an unscaled gradient would underflow),
+and when it runs twice.
 """
 
 from __future__ import annotations

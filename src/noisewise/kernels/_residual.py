@@ -1,9 +1,8 @@
-"""The body of a CIFAR residual network, forward and backward, as one operation: the order of its kernels and what they keep.
+"""The body of a CIFAR residual network, forward and backward, as one operation.
 
-A layer is a convolution, its batch normalisation and a rectifier. Layer 0 is the stem; every block is an odd layer and then an even
-one, which ends it. Nothing is ever gone through for a sum alone: a convolution, and a gradient on its way to a layer, bring the sums
-with them that normalisation needs next. Weight gradients are made beside the rest, on a stream of their own, since nothing waits for
-them until the end. This module must not know how a kernel works, nor how networks are trained.
+A layer is a convolution, its batch normalisation and a rectifier. Layer 0 is the stem; every block is an odd layer followed by an even
+one. No kernel reads a tensor only to sum it: convolutions and gradients also produce the sums that normalisation needs next. Gradients of
+weights are computed on a second stream, since nothing needs them until the end.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def residual(network: CifarResNet, x: Tensor) -> Tensor | None:
-    """The last block's output, shaped (N, C, H, W); None where kernels do not make it.
+    """The output of the last block, shaped (N, C, H, W); None if kernels cannot be used.
 
     In training it is differentiable once in the parameters, and running statistics change as they do in `nn.BatchNorm2d`; in
     evaluation it has no gradient.
@@ -56,7 +55,7 @@ def _layers(network: Any) -> list[Layer]:
 
 
 def _about_call(network: CifarResNet, x: Tensor) -> str:
-    """Why this call takes the torch path, whatever the network; empty where it does not."""
+    """Why this call cannot use kernels, for any network; empty if it can."""
     half = torch.is_autocast_enabled(x.device.type)
     if type(x) is not Tensor or torch._C._get_tracing_state() is not None:
         return "a residual network that is traced takes the torch path"
@@ -70,7 +69,7 @@ def _about_call(network: CifarResNet, x: Tensor) -> str:
 
 
 def _about_network(network: CifarResNet, x: Tensor) -> str:
-    """Why this network takes the torch path with these images; empty where it does not."""
+    """Why this network cannot use kernels for these images; empty if it can."""
     parts = [part for name, child in network.named_children() if name != "head" for part in child.modules()]
     if nn.modules.module._has_any_global_hook() or any(getattr(part, kind) for part in parts for kind in _HOOKS):  # type: ignore[no-untyped-call]
         return "a residual network with hooks takes the torch path"
@@ -90,7 +89,7 @@ def _about_network(network: CifarResNet, x: Tensor) -> str:
 
 
 def _is_plain(part: nn.Module, training: bool) -> bool:
-    """Whether a part of a network does what kernels do; a subclass, a parametrisation or another shape may do more."""
+    """Whether kernels compute what this part of a network computes. A subclass or a parametrisation may compute something else."""
     if type(part) is nn.Conv2d:
         shape = (part.kernel_size, part.padding, part.dilation, part.groups, part.padding_mode)
         return shape == ((3, 3), (1, 1), (1, 1), 1, "zeros") and part.bias is None and part.out_channels in _tuning.CONVOLVE

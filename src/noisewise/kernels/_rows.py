@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The kernels: rows of scores in, losses and gradients out, float32 in between. This module must not know losses.
+"""The kernels: rows of scores in, losses and gradients out, float32 in between.
 
 A row is its margin Δ, found with the label left out so that nothing cancels, and where a loss looks at every class also
 total = Σ_i log p_i. `of_row` turns them into a value, an emphasis w and a slope b = ∂L/∂total; then

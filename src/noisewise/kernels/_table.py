@@ -1,8 +1,7 @@
-"""A function of the margin as a table of cubics: what a kernel reads where it cannot be told a formula.
+"""A function of the margin as a table of cubic polynomials, for kernels of losses whose formula cannot be translated.
 
 A cell is one value of the exponent and the first seven bits of the mantissa of |Δ| + 1 in float32: 128 cells per doubling, so a
-kernel finds its cell without a search. Beyond the last cell, at |Δ| = 2¹⁵, the function goes on as a straight line. This
-module must not know losses.
+kernel finds its cell without a search. Beyond the last cell, at |Δ| = 2¹⁵, the function is continued as a straight line.
 """
 
 from __future__ import annotations

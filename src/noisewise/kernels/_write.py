@@ -20,16 +20,18 @@ from torch import Tensor, fx
 from torch.nn.functional import logsigmoid
 
 from noisewise.kernels._table import tabulate
-from noisewise.losses import CE, LS, Combination, Loss, MarginLoss, Normalising
+from noisewise.losses import Combination, Loss, MarginLoss, Normalising
+from noisewise.losses.ce import CE
+from noisewise.losses.ls import LS
 
 
 class NotCoveredError(Exception):
-    """A loss, or an operation inside it, that has no kernel; the message says which."""
+    """A loss, or an operation in it, has no kernel; the message says which."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """A loss as a kernel takes it.
+    """A loss as Triton source code.
 
     Args:
         source: of ``of_row(margin, total, numbers, table)``, which gives value, emphasis and ∂value/∂total.
@@ -45,9 +47,9 @@ class Written:
 
 
 def covered(loss: Loss) -> bool:
-    """Whether a loss is a function of margin and total, as far as its type tells."""
+    """Whether a loss, by its type and settings, is a function of margin and total."""
     if loss.label_smoothing > 0 and (type(loss) is not CE or loss.weight is not None):
-        return False  # smoothing gives every class a share of the label, by the class's own weight
+        return False  # other losses have no kernel for smoothed labels, and a class weight applies to every class then
     if isinstance(loss, MarginLoss):
         own_rule = type(loss).per_example in (MarginLoss.per_example, Normalising.per_example)
         return own_rule and not loss.depends_on_batch
@@ -59,7 +61,7 @@ def covered(loss: Loss) -> bool:
 
 
 def write(loss: Loss, classes: int) -> Written:
-    """Write a covered loss down for rows of so many classes.
+    """Translate a covered loss, for rows with this number of classes.
 
     Example:
         >>> print(write(CE(), 10).source)
@@ -101,7 +103,7 @@ def _sum(parts: Sequence[tuple[float, Any]], value: Callable[[Any], Tensor]) -> 
 
 
 def _of_margin(writer: _Writer, function: Callable[[Tensor], Tensor]) -> tuple[str, str]:
-    """Value and emphasis of a function of the margin; whichever cannot be written is tabulated."""
+    """Value and emphasis of a function of the margin; each is tabulated if it cannot be written."""
 
     def slope(d: Tensor) -> Tensor:
         return -_slopes(function, d)[0]
@@ -131,11 +133,11 @@ def _slopes(function: Callable[..., Tensor], *where: Tensor) -> tuple[Tensor, ..
 
 def _traced(function: Callable[..., Any], *names: str) -> fx.Graph | None:
     """The function as a graph of torch's primitive operations, or None if it does more than compute."""
-    from torch.fx.experimental.proxy_tensor import make_fx  # seconds of imports that a machine without kernels never needs
+    from torch.fx.experimental.proxy_tensor import make_fx  # takes seconds to import, and is only needed for kernels
 
     try:
         graph = make_fx(function)(*(torch.zeros(2) for _ in names)).graph
-    except Exception:  # whatever a newcomer's own code may raise when it is traced
+    except Exception:  # the code of a custom loss can raise anything when it is traced
         return None
     for name, node in zip(names, graph.find_nodes(op="placeholder"), strict=True):
         node.meta["word"] = name
@@ -178,7 +180,7 @@ class _Writer:
         self._words: dict[fx.Node, str] = {}
 
     def written(self, graph: fx.Graph | None, place: int) -> str | None:
-        """The word for one output of a graph, its lines written; None, and nothing written, if some operation has no word."""
+        """Write the lines of one output of a graph and return its name; return None and write nothing if an operation is not known."""
         if graph is None:
             return None
         lines, numbers, words = len(self.lines), len(self.numbers), dict(self._words)

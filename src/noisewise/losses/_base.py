@@ -54,9 +54,9 @@ class Loss(Named, nn.Module, registry=registry):
 
     Args:
         weight: one factor per class; a "mean" then divides by the factors used, as torch does.
-        ignore_index: examples with this label count for nothing. If that leaves no example, a "mean" is 0 (torch: NaN).
+        ignore_index: examples with this label are ignored. If no example is left, a "mean" is 0 (torch: NaN).
         reduction: "mean", "sum" or "none".
-        label_smoothing: between 0 and 1: the share of the target that is spread over all classes.
+        label_smoothing: the share of the target that is spread over all classes, from 0 to 1.
     """
 
     examples: ClassVar[tuple[str, ...]] = ()
@@ -75,7 +75,7 @@ class Loss(Named, nn.Module, registry=registry):
         raise NotImplementedError(f"{type(self).__name__} must define per_class, or value or emphasis if it is a MarginLoss")
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
-        """The loss of the given labels: shaped like the target, (N, …). Where `kept` is false the result is thrown away."""
+        """The loss of the given labels, shaped like the target, (N, …). The result is ignored where `kept` is false."""
         return self.per_class(scores).gather(1, target.unsqueeze(1)).squeeze(1)
 
     def of_costs(self, own: Tensor, total: Tensor, classes: float) -> Tensor:
@@ -92,7 +92,7 @@ class Loss(Named, nn.Module, registry=registry):
 
     @property
     def of_classes(self) -> bool:
-        """Whether scores are those of classes, of which one is the label; not so where every score has a label of its own."""
+        """Whether an example has one score per class and one label; false for `Binary`, where every score has a label."""
         return type(self).per_class is not Loss.per_class or type(self).per_example is not Loss.per_example
 
     @property
@@ -126,8 +126,8 @@ class Loss(Named, nn.Module, registry=registry):
         """Check, compute, reduce.
 
         Args:
-            common: a part of every example's loss that does not depend on its label.
-            given: the type of the scores that were given, which the result goes by, where these are wider.
+            common: a term of every example's loss that does not depend on its label.
+            given: the type of the original scores, if these were widened; it decides the type of the result.
         """
         name = type(self).__name__
         check_scores(scores, name)
@@ -161,7 +161,7 @@ class Loss(Named, nn.Module, registry=registry):
         return self._reduce(*self._weighted(rows, counted, sample_weight), single).to(result_type)
 
     def check_weight(self, classes: int) -> None:
-        """Refuse a weight that does not have one number for each of so many classes."""
+        """Refuse a weight that does not have one number per class."""
         if self.weight is not None and len(self.weight) != classes:
             raise invalid_parameter(
                 "weight", type(self).__name__, f"one number for each of the {classes} classes", tuple(self.weight.shape)
@@ -204,7 +204,7 @@ class Loss(Named, nn.Module, registry=registry):
         return self._average(scores, target, common)
 
     def _average(self, scores: Tensor, probabilities: Tensor, common: Tensor | None) -> Tensor:
-        """Σ_c q_c weight_c L(scores, c), where a class of probability zero adds nothing whatever its loss."""
+        """Σ_c q_c weight_c L(scores, c). A class of probability zero adds nothing, even if its loss is infinite."""
         values = self.per_class(scores)
         if common is not None:
             values = values + common.unsqueeze(1)
@@ -215,7 +215,7 @@ class Loss(Named, nn.Module, registry=registry):
         return (probabilities * values).sum(1)
 
     def _weighted(self, rows: Tensor, counted: Tensor | None, sample_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The losses of examples that weigh differently, and how much each counts in a mean."""
+        """Losses times the sample weights, and how much each counts in a mean."""
         if sample_weight is None:
             return rows, counted
         spread = self._spread(sample_weight, rows)
@@ -286,7 +286,7 @@ class MarginLoss(Loss):
             self._settle()
 
     def _settle(self) -> None:
-        """Work out what depends on the hyper-parameters; called when they are set."""
+        """Compute what depends on the hyper-parameters; called when they are set."""
         self._potential: Potential | None = None if self._has_closed_form() else Potential(self.emphasis)
 
     def _has_closed_form(self) -> bool:
@@ -304,7 +304,7 @@ class MarginLoss(Loss):
         return -slope  # type: ignore[no-any-return]
 
     def of_margin(self, d: Tensor, classes: int) -> Tensor:
-        """The loss at margin `d` among so many classes; it differentiates to minus the emphasis, to any order."""
+        """The loss at margin `d`, given the number of classes; its derivative, of any order, is that of minus the emphasis."""
         if type(self).emphasis is MarginLoss.emphasis:
             return self.value(d)
         if going_forward():
@@ -319,10 +319,10 @@ class MarginLoss(Loss):
 
 
 class Descent(torch.autograd.Function):
-    """The loss value, whose derivative is taken from the emphasis in closed form rather than through the value.
+    """The loss value, with the emphasis as its derivative instead of the derivative of the value.
 
-    Both are called with the margin, and with a second tensor if there is one, by which nothing is differentiated. The number of arguments
-    is fixed because torch.compile does not trace an autograd function with a variable one.
+    Both are called with the margin, and with a second tensor if there is one, which gets no gradient. The number of arguments is fixed
+    because torch.compile cannot trace an autograd function with a variable number.
     """
 
     generate_vmap_rule = True
@@ -359,7 +359,7 @@ def _expanded(d: Tensor, loss: MarginLoss) -> Tensor:
 
 
 def inner_loss(value: Any) -> Loss:
-    """Accept a loss, or its spec, to stand inside another loss; the contract is the outer one's to keep."""
+    """Accept a loss or its spec as part of another loss. Weights, reduction and so on must be set on the outer loss."""
     loss = registry.get(value)
     if not isinstance(loss, Loss):
         raise invalid_parameter("loss", "a loss around a loss", "a loss or its spec string", value)
@@ -367,12 +367,12 @@ def inner_loss(value: Any) -> Loss:
     if loss.contract:
         raise InputError(f"Set {', '.join(loss.contract)} on the outer loss, not on the one inside it. Got {loss!r} inside.")
     if loss.depends_on_batch:
-        raise InputError(f"A loss that couples the examples of a batch cannot stand inside another. Got {loss!r}; put it outermost.")
+        raise InputError(f"A loss that depends on the whole batch cannot be inside another loss. Got {loss!r}; make it the outermost loss.")
     return loss
 
 
 def inner_margin_loss(value: Any) -> MarginLoss:
-    """Accept a loss of the margin alone, or its spec, to stand inside another loss."""
+    """Accept a margin loss or its spec as part of another loss."""
     loss = inner_loss(value)
     if not isinstance(loss, MarginLoss):
         raise invalid_parameter("loss", "a loss around a loss", "a loss of the margin alone, such as 'mae' or 'gce(q=0.7)'", loss)
@@ -387,10 +387,10 @@ def _factor(value: Any) -> float:
 
 
 def _check_of_classes(loss: Loss) -> None:
-    """Refuse a loss that works outermost only: one whose scores are not those of classes has nothing to say of an example's label."""
+    """Refuse `Binary` and other losses without one score per class, which must be outermost."""
     if not loss.of_classes:
         raise InputError(
-            f"A loss whose scores are not those of classes can neither be added or multiplied nor stand inside another. "
+            f"A loss without one score per class cannot be added, multiplied or put inside another loss. "
             f"Got {loss!r}; put the sum or the other loss inside it."
         )
 
@@ -468,14 +468,14 @@ class MarginCombination(Combination, MarginLoss):
 
 
 class CoupledMultiple(MarginCombination):
-    """A multiple of a margin loss that couples the examples of a batch, and as much a function of the margin as that one is."""
+    """A multiple of a margin loss that is normalised over the batch."""
 
     per_class = Combination.per_class
     per_example = Combination.per_example
 
 
 def along_classes(numbers: Tensor, like: Tensor) -> Tensor:
-    """One number per class, so that it broadcasts over what has its classes in dimension 1."""
+    """Reshape one number per class so that it broadcasts over a tensor with the classes in dimension 1."""
     return numbers.view(1, -1, *[1] * (like.dim() - 2))
 
 
@@ -484,7 +484,7 @@ def _total(values: Iterable[Tensor]) -> Tensor:
 
 
 def expm1_over(x: Tensor, q: float) -> Tensor:
-    """(exp(q x) − 1) / q, which is x to the last digit where q is tiny, and where float32 has no such q."""
+    """(exp(q x) − 1) / q, which is x for tiny q, where float32 cannot represent q."""
     return x if q < 1e-20 else (q * x).expm1() / q
 
 

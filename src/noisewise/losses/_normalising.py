@@ -49,7 +49,7 @@ class Normalising(MarginLoss):
         sizes = {"maximum": lambda: curve.peak(self.pull)[1], "integral": lambda: curve.area(self.pull)}
         self._scale: float = sizes[how]() if how in sizes else 1.0
         if not 0 < self._scale < math.inf:
-            raise InputError(f"An emphasis is brought to size by a finite {how} above 0. Got {self._scale:g} for {self!r}.")
+            raise InputError(f"The {how} of an emphasis must be finite and above 0 to normalise by it. Got {self._scale:g} for {self!r}.")
         super()._settle()
 
     def emphasis(self, d: Tensor) -> Tensor:
@@ -137,8 +137,8 @@ class Accumulation:
     """Batch normalisation over a batch that arrives in parts.
 
     Inside the block the loss leaves its emphasis as it is and adds up its size; `divide` then divides the gradients once by
-    the mean over all parts. That is exact, in one pass, because the mean is one number for the whole batch. The rest of the mean
-    is yours: sum, and divide by the number of all, since parts may differ in size.
+    the mean over all parts. That is exact because the mean is one number for the whole batch. Use reduction "sum" and divide by the
+    number of all examples yourself, since parts may differ in size.
 
     Args:
         loss: a loss with batch normalisation, or a multiple of one.

@@ -17,7 +17,7 @@ from noisewise.spec import setting
 def _of_the_class(value: Any) -> Noise:
     if isinstance(value, Loss) or (isinstance(value, str) and value.partition("(")[0].strip() in registry.available()):
         raise invalid_parameter(
-            "noise", "Forward", "the noise, which stands before the loss, as in forward('symmetric(0.4)', loss=ce)", value
+            "noise", "Forward", "the noise, which is given before the loss, as in forward('symmetric(0.4)', loss=ce)", value
         )
     matrix: Any = value.detach().cpu() if isinstance(value, Tensor) else value
     noise = noises.get(value) if isinstance(value, str | Noise) else Matrix(matrix)
@@ -103,7 +103,7 @@ class Forward(Loss, name="forward"):
         return shares
 
     def transition(self, classes: int) -> Floats:
-        """T among so many classes; refused where it is drawn anew for every seed, or where a label never occurs."""
+        """The transition matrix T. It is refused if it depends on the seed, or if a label never occurs."""
         matrix, other = (matrix_of(self.noise, classes, seed) for seed in (0, 1))
         assert matrix is not None, "it looks at the class alone"
         if not np.array_equal(matrix, other):  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ class RCE(MarginLoss, name="rce"):
         w = −A p (1 − p)
 
     Args:
-        A: what stands for log 0; negative.
+        A: the value used for log 0; negative.
 
     Example:
         >>> RCE(A=-4)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))

@@ -17,7 +17,7 @@ class SCE(MarginLoss, name="sce"):
     Args:
         alpha: factor of cross-entropy.
         beta: factor of reverse cross-entropy.
-        A: what stands for log 0; negative. Published code uses −9.21 where its paper says −4.
+        A: the value used for log 0; negative. Published code uses −9.21 where its paper says −4.
 
     Example:
         >>> SCE(alpha=0.1, beta=1)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))

@@ -1,4 +1,4 @@
-"""The one function that applies a noise, what it returns, and the transition matrix alone."""
+"""Apply a noise to labels, or get its transition matrix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from noisewise.transition import as_labels, counted
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Corruption:
-    """What `corrupt` made.
+    """The result of `corrupt`.
 
     Args:
         labels: the labels after the noise, int64 (N,).
@@ -51,7 +51,7 @@ class Corruption:
 
     @cached_property
     def asked(self) -> Tensor | None:
-        """The transition matrix the noise stands for, float64, or None where it depends on more than the class."""
+        """The transition matrix of the noise, float64, or None if the noise depends on more than the class."""
         return None if self.matrices is None else torch.from_numpy(_product(self.matrices))
 
     @cached_property
@@ -124,12 +124,12 @@ def corrupt(
 
 
 def matrix_of(noise: Noise, num_classes: int, seed: int = 0) -> Floats | None:
-    """The transition matrix a noise stands for among so many classes, or None where it depends on more than the class.
+    """The transition matrix of a noise for a number of classes, or None if it depends on more than the class.
 
     Args:
-        noise: one that needs no inputs, nor anything else beside the labels.
+        noise: a noise that needs nothing but the labels.
         num_classes: the number of classes.
-        seed: of those that draw their matrix.
+        seed: the seed, for noises that draw their matrix.
 
     Example:
         >>> matrix_of(registry.get("pair(0.25)"), 2)

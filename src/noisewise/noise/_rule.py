@@ -23,13 +23,13 @@ registry: Registry[Noise] = Registry("noise")
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """What a noise may look at: the labels so far, and what else is known of the examples.
+    """What a noise may use: the labels so far and what else is known about the examples.
 
     Args:
         labels: int64 (N,).
         num_classes: the number of classes.
         inputs: (N, …), or None.
-        replaced: whose inputs are no longer their own, (N,).
+        replaced: whose inputs a noise has replaced, (N,).
         superclasses: the superclass of every class, or None.
         human: people's labels for the same examples, by name.
         other_inputs: inputs of another data set, (M, …), or None.
@@ -53,7 +53,7 @@ class Noise(Named, registry=registry):
     """A rule that corrupts labels. Noises add: ``symmetric(0.4) + open_set(0.1)`` does one, then the other."""
 
     replaces_all: ClassVar[bool] = False
-    """Whether it gives every label anew, so that nothing can come before it."""
+    """Whether it replaces every label, so that no noise can come before it."""
 
     looks_at_inputs: ClassVar[bool] = False
     """Whether it needs the inputs, and not the labels alone."""
@@ -184,7 +184,7 @@ class CircularNoise(DirectedNoise):
     """A directed noise that treats all classes alike, so that one row says it all. Write `steps`."""
 
     def steps(self, num_classes: int) -> Floats:
-        """D[0]: how likely a label goes on by 0, 1, 2, … classes, the last being followed by the first."""
+        """D[0]: the probabilities that a label moves 0, 1, 2, … classes forward, modulo the number of classes."""
         raise NotImplementedError
 
     def directions(self, examples: Examples, stream: Stream) -> Floats:

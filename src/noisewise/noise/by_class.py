@@ -1,4 +1,4 @@
-"""Noises that look at the class of an example alone."""
+"""Noises that depend only on the class of an example."""
 
 from __future__ import annotations
 

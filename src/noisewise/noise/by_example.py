@@ -1,4 +1,4 @@
-"""Noises that look at more of an example than its class: its input, or what people said of it."""
+"""Noises that use more of an example than its class: its input, or labels that people gave."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ class Human(Noise, name="human"):
     def labels(self, examples: Examples) -> Whole:
         if not examples.human:
             raise InputError(
-                f"The noise human({self.which}) needs labels that people gave, and these data have none. "
-                "Take data that have, like CIFAR-10 with CIFAR-10N; in Python, corrupt(…, human={…}) takes your own."
+                f"The noise human({self.which}) needs human labels, which these data do not have. "
+                "Use CIFAR-10 with CIFAR-10N, or in Python pass your own as corrupt(…, human={…})."
             )
         if self.which not in examples.human:
             raise unknown("set of human labels", str(self.which), examples.human)
