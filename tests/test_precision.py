@@ -324,7 +324,25 @@ def test_views_of_one_example_take_probabilities_and_smoothing() -> None:
 
 @pytest.mark.parametrize("spec", ["anl_ce(p_min=0.2)", "anl_fl(p_min=0.2)"])
 def test_where_every_class_costs_the_most_nothing_is_divided_by_nothing(spec: str) -> None:
-    assert noisewise.get(spec)(torch.zeros(1, 10), torch.tensor([3])).isfinite()
+    with pytest.warns(UserWarning, match=r"p_min=0.2.* 10 classes"):
+        assert noisewise.get(spec)(torch.zeros(1, 10), torch.tensor([3])).isfinite()
+
+
+@pytest.mark.parametrize("name", ["anl_ce", "anl_fl"])
+def test_a_p_min_that_makes_gradients_singular_is_warned_of_once_for_each_number_of_classes(name: str) -> None:
+    loss, label = noisewise.get(f"0.5*{name}(p_min=0.2) + ce"), torch.tensor([0])
+    for classes in (5, 8):
+        with pytest.warns(UserWarning, match=rf"{name}\(.*p_min=0.2.* {classes} classes"):
+            loss(torch.randn(1, classes), label)
+        loss(torch.randn(1, classes), label)  # a second warning would be an error here
+    loss(torch.randn(1, 4), label)
+    noisewise.get(f"{name}(p_min=0.2, beta=0)")(torch.randn(1, 5), label)
+
+
+def test_a_singular_p_min_compiles_as_one_graph() -> None:
+    scores = torch.randn(2, 5)
+    compiled = torch.compile(noisewise.get("anl_ce(p_min=0.2)"), backend="eager", fullgraph=True)
+    assert compiled(scores, torch.tensor([0, 1])).isfinite()
 
 
 @pytest.mark.parametrize("spec", ["cr(beta=0)", "cr(beta=0, prior=(0.5, 0.25, 0.25))", "gls(alpha=0)", "ls(alpha=0)"])

@@ -179,9 +179,11 @@ def test_what_comes_with_the_package_cannot_be_replaced_by_another_of_its_name()
         "ce(name=1)",
         "ce(self=1)",
         "-" * 6000 + "1*ce",
+        "0x" + "f" * 10_000 + "*ce",
         "gce(q=0x" + "f" * 10_000 + ")",
         "gce(q=(1, 0x" + "f" * 10_000 + "))",
         "*".join(["1" + "0" * 300] * 50) + "*ce",
+        "ce" + " " * 32_000_000 + "+ mae",
     ],
     ids=lambda spec: f"{spec[:12]} {len(spec)}",
 )

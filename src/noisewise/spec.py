@@ -25,7 +25,10 @@ from noisewise.errors import InputError, invalid_parameter, shown, unknown
 
 T = TypeVar("T")
 _NUMBERS = re.compile(r"[-+\d.,e()\s]{40,}")
-_LONGEST = 10_000  # characters of a spec that is shown in full
+_LONGEST = 10_000  # of what is shown in full: more letters than a page has
+_LONGEST_SPEC = 32_000_000  # characters: room for a matrix of 1,000 x 1,000 numbers
+_LONGEST_NUMBER = 10_000  # bits: Python refuses to print integers a little longer than this
+_LONG_LITERAL = re.compile(r"\w{2500}")  # an integer of so many bits has no fewer digits
 _REQUIRED: Any = inspect.Parameter.empty
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Mult: operator.mul}
 
@@ -272,10 +275,16 @@ class Registry(Generic[T]):
         return built
 
     def _parsed(self, spec: str) -> ast.expr:
+        """The expression in a spec; one that is too long, nested too deeply or has a number too long to print is refused."""
+        if len(spec) > _LONGEST_SPEC:
+            raise InputError(f"The {self.kind} spec {shown(spec)} is too long. Write at most {_LONGEST_SPEC:,} characters.")
         try:
-            return ast.parse(spec.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the parser raises the last two for deep nesting
+            tree = ast.parse(spec.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last is what the parser says of deep nesting
             raise self._unreadable(spec) from None
+        if _LONG_LITERAL.search(spec) and any(map(_is_long_number, ast.walk(tree))):
+            raise self._unreadable(spec)
+        return tree
 
     def _unreadable(self, spec: str) -> InputError:
         return InputError(f'The {self.kind} spec {shown(spec)} cannot be read. Write a name, a call or a sum, like "name(x=1)".')
@@ -325,6 +334,10 @@ class Registry(Generic[T]):
             return ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, RecursionError):
             raise self._unreadable_at(node, spec, "Only literals and known names are allowed there.") from None
+
+
+def _is_long_number(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value.bit_length() > _LONGEST_NUMBER
 
 
 @dataclass_transform(field_specifiers=(setting,))

@@ -1,6 +1,7 @@
 """Losses that look at what every class would cost: as a share of the total, on average, or by what the other classes lack."""
 
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -70,23 +71,35 @@ class ShareOfCosts(Loss):
 
 
 class ActiveNegative(ShareOfCosts):
-    """`alpha` times the label's share of all costs, plus `beta` times one minus its share of the negative costs (Ye et al. 2023).
-
-    Choose `p_min` below 1 / classes: above it, all classes can cost the maximum, where the gradient is singular.
-    """
+    """`alpha` times the share of the label in all costs, plus `beta` times what it lacks in the negative part (Ye et al. 2023)."""
 
     alpha: float = 5.0
     beta: float = 5.0
     p_min: float = 1e-7
 
     def of_every_class(self, costs: Tensor) -> Tensor:
+        self._check_p_min(costs.shape[1])
         return self.alpha * shares(costs) + self.beta * (1 - shares(self._room(costs)))
 
     def of_label(self, own: Tensor, others: Tensor, label: Tensor, masked: Tensor | None) -> Tensor:
+        self._check_p_min(others.shape[1])
         active = super().of_label(own, others, label, masked)
         room = self._room(others).scatter(1, label, 0.0)
         room = room if masked is None else room.masked_fill(masked, 0.0)
         return self.alpha * active + self.beta * (1 - share(self._room(own), room.sum(1, keepdim=True)))
+
+    def _check_p_min(self, classes: int) -> None:
+        """Warn once per loss and number of classes where p_min ≥ 1 / classes: no class may have room then, and the share is 0 / 0.
+
+        Only the shape of the scores decides, so nothing waits for a device. torch.compile traces no warning.
+        """
+        if self.beta == 0 or self.p_min * classes < 1 or torch.compiler.is_compiling():
+            return
+        warned: set[int] = self.__dict__.setdefault("_warned_of", set())
+        if classes not in warned:
+            warned.add(classes)
+            text = f"The gradient of {self!r} is singular with {classes} classes, which can all have a probability of p_min or less"
+            warnings.warn(f"{text}; choose p_min below 1/{classes} = {1 / classes:.3g}.", stacklevel=2)
 
     def _room(self, costs: Tensor) -> Tensor:
         """How far costs are below that of a class of probability `p_min`."""
