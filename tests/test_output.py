@@ -13,7 +13,7 @@ from noisewise.draw import curves
 from noisewise.errors import InputError
 from noisewise.output import check_output, check_replacing, make_folder, written_output, written_whole
 from noisewise.report import report
-from noisewise.train._folder import RunFolder
+from noisewise.runs import RunFolder
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from noisewise import (
     papers,
     report,
     retrieval,
+    runs,
     train,
     transition,
 )
@@ -34,7 +35,14 @@ from noisewise.train import Recorder, Run, compare, fit
 
 __version__ = "0.1.0"
 
-provide({"audit": "noisewise.audit:audit", "report": "noisewise.report:report"})
+provide(
+    {
+        "audit": "noisewise.audit:audit",
+        "fit": "noisewise.train:fit",
+        "report": "noisewise.report:report",
+        "run": "noisewise.train:Run",
+    }
+)
 
 __all__ = [
     "InputError",
@@ -61,6 +69,7 @@ __all__ = [
     "papers",
     "report",
     "retrieval",
+    "runs",
     "train",
     "transition",
 ]

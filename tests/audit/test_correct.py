@@ -16,11 +16,10 @@ from torch import nn
 from costs import Compared
 from noisewise import InputError, Recorder, Run, fit
 from noisewise.audit import audit, find_label_issues
-from noisewise.audit._examples import examples_as_given
 from noisewise.correct import Correction, correct, read_decisions, retrain, review
 from noisewise.correct._decisions import Decision
-from noisewise.correct._origin import examples_of, read_origin
 from noisewise.data import load
+from noisewise.runs import examples_as_given, examples_of, read_origin
 from registry import SEPARATE, build
 from test_dynamics import write_run
 

@@ -10,7 +10,7 @@ from test_resume import stopped_at
 from torch import nn
 
 from noisewise import InputError, Recorder, fit, models
-from noisewise.train._folder import RunFolder
+from noisewise.runs import RunFolder
 from noisewise.train._run import is_all_ours
 from noisewise.train._user_module import told_of
 

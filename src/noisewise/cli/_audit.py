@@ -121,8 +121,8 @@ def _train(
     from noisewise.data import read
     from noisewise.data._own import is_official
     from noisewise.dynamics import underfitting
+    from noisewise.runs import RunFolder
     from noisewise.train import Unlearned, fit
-    from noisewise.train._folder import RunFolder
 
     if RunFolder(source).damaged():
         raise InputError(f"The folder {source!r} looks like a damaged run: it has no settings.json. Copy it again, or train it again.")

@@ -60,7 +60,7 @@ def compare(
 
     asked = Asked.of(given, config)
     grid = {name: as_list(asked.settings.pop(name, default)) for name, default in (("loss", "ce"), ("noise", "none"), ("seed", 0))}
-    train.Settings.of(asked.settings)
+    train.make_settings(asked.settings)
     tasks = plan(asked.settings["model"], asked.settings["data"], **grid, folder=output, **asked.others)
     source, test = asked.sources()
     classes = len(data.read(source).classes)

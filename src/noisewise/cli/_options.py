@@ -20,7 +20,7 @@ from noisewise.cli._app import flag
 from noisewise.data import read
 from noisewise.data._own import is_official
 from noisewise.errors import InputError, invalid_parameter, unknown
-from noisewise.train import Settings
+from noisewise.runs import Settings
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

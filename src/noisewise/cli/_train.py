@@ -29,10 +29,10 @@ def train(
     **given: Any,
 ) -> None:
     """Train one run. The same command again goes on where it stopped."""
-    from noisewise.train import Settings, fit
+    from noisewise.train import fit, make_settings
 
     asked = Asked.of(given, config)
-    settings = Settings.of(asked.settings)
+    settings = make_settings(asked.settings)
     with Console(stderr=True).status("reading the data"):
         data, test = asked.sources()
     with trained(in_short(settings.loss)) as bar:

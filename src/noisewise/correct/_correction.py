@@ -23,7 +23,6 @@ from noisewise.correct._policies import Policy, policies
 from noisewise.data import Dataset
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError, invalid_parameter, listed, unknown
-from noisewise.train import Run
 
 COLUMNS = ("index", "id", "given_label", "label", "share", "change")
 CHANGED = {"relabel": "relabelled", "prune": "left out", "soften": "softened"}
@@ -180,7 +179,7 @@ class Correction:
 
 
 def correct(
-    found: Audit | Run | Dynamics | str | os.PathLike[str],
+    found: Audit | Dynamics | str | os.PathLike[str],
     policy: str | Policy = "relabel",
     *,
     decisions: Mapping[int, bool | Decision] | None = None,
@@ -246,7 +245,7 @@ def audited(found: Any, owner: str) -> Audit:
     """The audit, or that of a run."""
     if isinstance(found, Audit):
         return found
-    if isinstance(found, str | os.PathLike | Dynamics | Run):
+    if isinstance(found, str | os.PathLike | Dynamics):
         return audit(found)
     raise invalid_parameter("found", owner, "the audit of a run, a run or its folder", type(found).__name__)
 

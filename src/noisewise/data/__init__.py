@@ -3,7 +3,7 @@
 `read` takes whatever there is and gives a `Dataset`; `batches` goes over it.
 """
 
-from noisewise.data._arrays import from_arrays
+from noisewise.data._arrays import from_arrays, like_those
 from noisewise.data._augment import Augmentation, Normalise
 from noisewise.data._augment import registry as augmentations
 from noisewise.data._catalogue import Description, available, describe, fetch, files, load
@@ -13,19 +13,23 @@ from noisewise.data._files import ImageFiles, Unreadable
 from noisewise.data._folder import from_folder
 from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
-from noisewise.data._own import read
+from noisewise.data._official import Official
+from noisewise.data._own import READ_OPTIONS, is_official, read
+from noisewise.data._preview import features, picture
 from noisewise.data._progress import progress_bars
 from noisewise.data._split import split
 from noisewise.data._stream import Batch, Stream, batches, order
-from noisewise.data._table import from_table
+from noisewise.data._table import from_table, is_table
 
 __all__ = [
+    "READ_OPTIONS",
     "Augmentation",
     "Batch",
     "Dataset",
     "Description",
     "ImageFiles",
     "Normalise",
+    "Official",
     "SimilarLabels",
     "Stream",
     "Unreadable",
@@ -33,6 +37,7 @@ __all__ = [
     "available",
     "batches",
     "describe",
+    "features",
     "fetch",
     "files",
     "from_arrays",
@@ -40,8 +45,12 @@ __all__ = [
     "from_hf",
     "from_loader",
     "from_table",
+    "is_official",
+    "is_table",
+    "like_those",
     "load",
     "order",
+    "picture",
     "progress_bars",
     "read",
     "split",

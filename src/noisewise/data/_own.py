@@ -144,7 +144,7 @@ def _path(source: str | os.PathLike[str], **options: Any) -> Dataset:
     raise InputError(f"{hint} It is no folder and no file that ends in {', '.join(sorted(TABLE_SUFFIXES))} either.")
 
 
-OPTIONS = frozenset(
+READ_OPTIONS = frozenset(
     name for reader in (from_arrays, from_folder, from_hf, from_loader, from_table, _official_files) for name in _options(reader)
 )
 """All that `read` takes besides the source."""

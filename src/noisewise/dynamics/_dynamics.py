@@ -22,11 +22,11 @@ from noisewise.batching import number_of_batches
 from noisewise.curriculum import Scheduled, advance
 from noisewise.dynamics._classes import unlearned_classes
 from noisewise.dynamics._estimate import Estimate, split_estimate
-from noisewise.dynamics._record import LARGEST, MARGINS, Halves, Record, codes
 from noisewise.dynamics._slope import emphasis_among
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.losses import MarginLoss, get
 from noisewise.losses._normalising import over_the_batch
+from noisewise.runs import LARGEST, MARGINS, Halves, Record, codes
 
 Curve = dict[int, float]
 

@@ -3,10 +3,11 @@
 The engine knows losses, noise, data and models. It must not know reports, audits or the command line.
 """
 
+from noisewise.runs import Settings
 from noisewise.train._compare import RunsFailedError, compare
 from noisewise.train._fit import Underfitting, Unlearned, fit
 from noisewise.train._recorder import Recorder
 from noisewise.train._run import Run
-from noisewise.train._settings import Settings
+from noisewise.train._settings import make_settings
 
-__all__ = ["Recorder", "Run", "RunsFailedError", "Settings", "Underfitting", "Unlearned", "compare", "fit"]
+__all__ = ["Recorder", "Run", "RunsFailedError", "Settings", "Underfitting", "Unlearned", "compare", "fit", "make_settings"]

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from noisewise.errors import InputError
-from noisewise.train._folder import RunFolder, check_kept
+from noisewise.runs import RunFolder, check_kept, digest, digest_of
 from noisewise.train._processes import speaks_for_all
-from noisewise.train._sources import digest, digest_of
 
 _TRAINED: WeakKeyDictionary[nn.Module, tuple[int, Path]] = WeakKeyDictionary()
 """The modules that were trained here: how often their weights had been changed by then, and the folder of the run."""

@@ -38,22 +38,8 @@ from torch.nn.parameter import is_lazy
 from noisewise.data import Dataset
 from noisewise.errors import InputError
 from noisewise.output import PART, sync_folders, written_whole
-from noisewise.runs import (
-    EVALUATED,
-    FORMAT,
-    KINDS,
-    RECORDS,
-    CannotOpenError,
-    check_checkpoint,
-    exists,
-    inside,
-    list_numbered,
-    open_array,
-    read_metrics,
-    read_provenance,
-    read_status,
-    read_tensors,
-)
+from noisewise.runs._files import CannotOpenError, exists, inside, list_numbered, open_array, read_tensors
+from noisewise.runs._format import EVALUATED, FORMAT, KINDS, RECORDS, check_checkpoint, read_metrics, read_provenance, read_status
 from noisewise.signals import Stopped
 from noisewise.spec import in_short
 
