@@ -20,13 +20,13 @@ from noisewise.arrays import Flags, Floats, Whole
 from noisewise.audit import _scores
 from noisewise.audit._evidence import emphasis_of_margins, gather
 from noisewise.audit._issues import draw_line
-from noisewise.audit._table import ROWS, Block, rows_of, write_blocks
 from noisewise.dynamics import Dynamics, unlearned_classes
 from noisewise.errors import invalid_parameter, listed
 from noisewise.runs import codes, names_of, numbers_of
 from noisewise.spec import as_int
+from noisewise.tables import ROWS, Block, rows_of, write_blocks
 
-COLUMNS = (
+AUDIT_COLUMNS = (
     *("index", "id", "is_label_issue", "label_quality", "given_label", "predicted_label", "suggested_label", "suggestion_probability"),
     *("mean_margin", "final_margin", "first_fit", "forgetting", "mean_emphasis", "emphasis_history"),
 )
@@ -218,7 +218,7 @@ class Audit:
             limit: how many; by default all.
         """
         number = None if limit is None else as_int("limit", "table", limit, 0)
-        return list(rows_of(self._blocks(self.order[:number]), COLUMNS))
+        return list(rows_of(self._blocks(self.order[:number]), AUDIT_COLUMNS))
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write all examples to a file, the most doubtful first.
@@ -232,7 +232,7 @@ class Audit:
         Returns:
             The path.
         """
-        return write_blocks(path, self._blocks(self.order), COLUMNS)
+        return write_blocks(path, self._blocks(self.order), AUDIT_COLUMNS)
 
     def _blocks(self, positions: Whole) -> Iterator[Block]:
         names = (*self.dynamics.record.classes, None)  # the last for a prediction of −1
@@ -291,7 +291,7 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") ->
         >>> int(wrong.sum()), bool(wrong[found.order[:200]].mean() > 0.95)
         (287, True)
     """
-    ranked_by = _scores.named(score)
+    ranked_by = _scores.score_function(score)
     dynamics = _dynamics(run)
     record = dynamics.record
     evidence = gather(dynamics)

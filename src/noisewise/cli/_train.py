@@ -10,7 +10,7 @@ import typer
 from noisewise.cli._app import Console, app, percent, say, show
 from noisewise.cli._bar import trained
 from noisewise.cli._options import Asked, Config, with_settings
-from noisewise.dynamics._seeds import balance_matters
+from noisewise.dynamics import balance_matters
 from noisewise.spec import in_short
 from noisewise.train import Run
 

@@ -3,28 +3,31 @@
 `read` takes whatever there is and gives a `Dataset`; `batches` goes over it.
 """
 
-from noisewise.data._arrays import from_arrays, like_those
+from noisewise.data._arrays import as_inputs, as_they_are, from_arrays, like_those
 from noisewise.data._augment import Augmentation, Normalise
 from noisewise.data._augment import registry as augmentations
 from noisewise.data._catalogue import Description, available, describe, fetch, files, load
-from noisewise.data._column import SimilarLabels
+from noisewise.data._column import Column, SimilarLabels, encode, given_names
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles, Unreadable
 from noisewise.data._folder import from_folder
+from noisewise.data._frame import is_frame
 from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
 from noisewise.data._official import Official
+from noisewise.data._official import registry as official
 from noisewise.data._own import READ_OPTIONS, is_official, read
 from noisewise.data._preview import features, picture
-from noisewise.data._progress import progress_bars
+from noisewise.data._progress import progress_bars, silent
 from noisewise.data._split import split
 from noisewise.data._stream import Batch, Stream, batches, order
-from noisewise.data._table import from_table, is_table
+from noisewise.data._table import from_table, inputs_of, is_table
 
 __all__ = [
     "READ_OPTIONS",
     "Augmentation",
     "Batch",
+    "Column",
     "Dataset",
     "Description",
     "ImageFiles",
@@ -33,10 +36,13 @@ __all__ = [
     "SimilarLabels",
     "Stream",
     "Unreadable",
+    "as_inputs",
+    "as_they_are",
     "augmentations",
     "available",
     "batches",
     "describe",
+    "encode",
     "features",
     "fetch",
     "files",
@@ -45,13 +51,18 @@ __all__ = [
     "from_hf",
     "from_loader",
     "from_table",
+    "given_names",
+    "inputs_of",
+    "is_frame",
     "is_official",
     "is_table",
     "like_those",
     "load",
+    "official",
     "order",
     "picture",
     "progress_bars",
     "read",
+    "silent",
     "split",
 ]

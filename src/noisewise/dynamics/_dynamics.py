@@ -24,8 +24,7 @@ from noisewise.dynamics._classes import unlearned_classes
 from noisewise.dynamics._estimate import Estimate, split_estimate
 from noisewise.dynamics._slope import emphasis_among
 from noisewise.errors import InputError, invalid_parameter
-from noisewise.losses import MarginLoss, get
-from noisewise.losses._normalising import over_the_batch
+from noisewise.losses import MarginLoss, get, over_the_batch
 from noisewise.runs import LARGEST, MARGINS, Halves, Record, codes
 
 Curve = dict[int, float]

@@ -14,8 +14,7 @@ from noisewise import curve
 from noisewise.curriculum import Scaled, Shifted, simulated_margins
 from noisewise.dynamics._slope import emphasis_among
 from noisewise.errors import invalid_parameter
-from noisewise.losses import Loss, MarginLoss, get
-from noisewise.losses._base import CONTRACT
+from noisewise.losses import CONTRACT, Loss, MarginLoss, get
 from noisewise.losses.ce import CE
 from noisewise.margin import emphasis
 from noisewise.spec import as_int

@@ -9,5 +9,13 @@ Triton is imported by `_launch` alone, when a kernel first runs: never on a mach
 from noisewise.kernels._compiled import compiled
 from noisewise.kernels._fused import Pass, fused, loss_and_gradient
 from noisewise.kernels._linear import linear_loss
+from noisewise.kernels._switch import usable
 
-__all__ = ["Pass", "compiled", "fused", "linear_loss", "loss_and_gradient"]
+__all__ = [
+    "Pass",
+    "compiled",
+    "fused",
+    "linear_loss",
+    "loss_and_gradient",
+    "usable",
+]

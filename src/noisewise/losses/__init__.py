@@ -15,9 +15,9 @@ from torch.nn import CrossEntropyLoss
 
 from noisewise.errors import InputError
 from noisewise.losses._base import CONTRACT, Loss, MarginLoss, registry
-from noisewise.losses._normalising import Accumulation
+from noisewise.losses._normalising import Accumulation, before_size, by_itself, over_the_batch
 
-__all__ = ["Accumulation", "Loss", "MarginLoss", "available", "get"]
+__all__ = ["CONTRACT", "Accumulation", "Loss", "MarginLoss", "available", "before_size", "by_itself", "get", "over_the_batch"]
 
 for _found in pkgutil.iter_modules(__path__):
     if not _found.name.startswith("_"):

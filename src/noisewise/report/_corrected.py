@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from noisewise.correct import read_changes
-from noisewise.correct._correction import CHANGED
+from noisewise.correct import CHANGED, read_changes
 from noisewise.dynamics import Spread, over_seeds
 from noisewise.report._facts import Average, BeforeAfter, ClassChange, CorrectionFacts, Sentence
 from noisewise.report._read import Reading, counted

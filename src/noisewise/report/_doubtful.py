@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.arrays import NO_CLASS, Whole
-from noisewise.audit import Audit
-from noisewise.audit._audit import pair_counts
+from noisewise.audit import Audit, pair_counts
 from noisewise.data import Dataset, features, picture
 from noisewise.errors import InputError
 from noisewise.report._facts import Doubt, Example, Matrix, Step

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import noisewise
-from noisewise.data._own import is_official
+from noisewise.data import is_official
 from noisewise.draw._film import Film
 from noisewise.draw._history import History, by_label, lines
 from noisewise.draw._page import figure as curves_figure
 from noisewise.draw._plotly import Figure
 from noisewise.draw._sample import sample
-from noisewise.dynamics import Dynamics, over_seeds
-from noisewise.dynamics._seeds import worth_telling
+from noisewise.dynamics import Dynamics, over_seeds, worth_telling
 from noisewise.errors import InputError
 from noisewise.losses import MarginLoss
 from noisewise.papers import reported

@@ -16,8 +16,7 @@ import numpy as np
 
 from noisewise.audit import Audit, audit
 from noisewise.draw._film import Film, film
-from noisewise.dynamics import Dynamics, as_compared, underfitting
-from noisewise.dynamics._seeds import finished_or_all
+from noisewise.dynamics import Dynamics, as_compared, finished_or_all, underfitting
 from noisewise.errors import InputError
 from noisewise.losses import Loss, get
 from noisewise.runs import Origin, label_digest, read_origin

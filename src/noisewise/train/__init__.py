@@ -4,10 +4,25 @@ The engine knows losses, noise, data and models. It must not know reports, audit
 """
 
 from noisewise.runs import Settings
-from noisewise.train._compare import RunsFailedError, compare
+from noisewise.train._compare import Progress, Runs, RunsFailedError, compare, plan
 from noisewise.train._fit import Underfitting, Unlearned, fit
+from noisewise.train._predictor import Predictor
 from noisewise.train._recorder import Recorder
 from noisewise.train._run import Run
 from noisewise.train._settings import make_settings
 
-__all__ = ["Recorder", "Run", "RunsFailedError", "Settings", "Underfitting", "Unlearned", "compare", "fit", "make_settings"]
+__all__ = [
+    "Predictor",
+    "Progress",
+    "Recorder",
+    "Run",
+    "Runs",
+    "RunsFailedError",
+    "Settings",
+    "Underfitting",
+    "Unlearned",
+    "compare",
+    "fit",
+    "make_settings",
+    "plan",
+]

@@ -26,8 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from noisewise import curriculum, losses, models, signals
 from noisewise.batching import cut, number_of_batches, smallest_part
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
-from noisewise.dynamics import class_accuracies, underfitting
-from noisewise.dynamics._classes import unlearned_sentence
+from noisewise.dynamics import class_accuracies, underfitting, unlearned_sentence
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, ending, in_a_name, load_settings
 from noisewise.spec import in_short, name_of

@@ -22,8 +22,7 @@ from noisewise import losses
 from noisewise.data import from_arrays
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.kernels import Pass, loss_and_gradient
-from noisewise.losses import Loss
-from noisewise.losses._normalising import by_itself
+from noisewise.losses import Loss, by_itself
 from noisewise.runs import RunFolder, Settings, ending, make_provenance, read_settings
 from noisewise.spec import as_int
 from noisewise.train._run import Run, is_ours

@@ -13,8 +13,7 @@ from noisewise.data import Normalise, augmentations
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError, invalid_parameter, listed, shown
 from noisewise.extensions import extension
-from noisewise.models import Classifier
-from noisewise.models._meta import filled
+from noisewise.models import Classifier, filled
 from noisewise.runs import RunFolder, load_settings, read_classes, read_temperature
 from noisewise.spec import in_short
 from noisewise.train._predictor import Predictor

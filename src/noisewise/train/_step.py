@@ -21,10 +21,8 @@ from torch import Tensor, nn
 from noisewise.batching import smallest_part
 from noisewise.data import Augmentation, Dataset
 from noisewise.exact import margin_of
-from noisewise.kernels import loss_and_gradient
-from noisewise.kernels._switch import usable
-from noisewise.losses import Accumulation, Loss, MarginLoss
-from noisewise.losses._normalising import before_size
+from noisewise.kernels import loss_and_gradient, usable
+from noisewise.losses import Accumulation, Loss, MarginLoss, before_size
 from noisewise.margin import margin
 from noisewise.models import Classifier
 from noisewise.train._optimisers import Updater
