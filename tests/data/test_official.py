@@ -19,8 +19,7 @@ import pytest
 import torch
 from PIL import Image
 
-from noisewise.data import _cifar
-from noisewise.data._catalogue import available, describe, fetch, files, load
+from noisewise.data import _cifar, available, describe, fetch, files, load
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
 from noisewise.data._mnist import FASHION_FILES, MNIST_FILES, read_idx

@@ -21,10 +21,11 @@ import numpy as np
 import pytest
 
 from noisewise.data._archives import gunzip, unpack
+from noisewise.data._official import data_root
 from noisewise.data._pickles import load_pickle, load_torch_pickle
 from noisewise.data._progress import progress_bars, silent
 from noisewise.data._sources import ArchiveSite, DebianPackage, FileSite, NpmPackage, PipPackage, download, pick
-from noisewise.data._store import Holding, checksum, data_root
+from noisewise.data._store import Holding, checksum
 from noisewise.errors import InputError
 
 CONTENT = bytes(range(256)) * 4096

@@ -19,8 +19,7 @@ from noisewise.data import Dataset, Stream, augmentations, load, read
 from noisewise.output import written_whole
 from noisewise.report._gather import gather
 from noisewise.train import Run, Underfitting
-from noisewise.train._step import Scorer
-from noisewise.train._tally import Tally
+from noisewise.train._step import Scorer, Tally
 
 QUICK = {"epochs": 3, "batch_size": 64, "optimiser": "sgd(lr=0.1, momentum=0.9)", "device": "cpu"}
 FAST = {**QUICK, "optimiser": "sgd(lr=0.5, momentum=0.9)"}

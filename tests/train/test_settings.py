@@ -12,8 +12,7 @@ from noisewise import InputError, fit, losses
 from noisewise.data import augmentations
 from noisewise.noise import registry as noises
 from noisewise.train import make_settings
-from noisewise.train._optimisers import registry as optimisers
-from noisewise.train._schedules import registry as schedules
+from noisewise.train._optimisers import optimisers, schedules
 
 ASKED = {"data": "arrays", "model": "mlp", "epochs": 1}
 OBJECTS = {

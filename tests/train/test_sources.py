@@ -26,7 +26,7 @@ from noisewise.data import Dataset, read
 from noisewise.report._repeat import repeat
 from noisewise.runs import digest, examples_as_given, examples_of, head_commit
 from noisewise.train import Run, make_settings
-from noisewise.train._sources import gather, read_both
+from noisewise.train._request import gather, read_both
 
 HEADER = ["id", "a", "b", "c", "d", "kind"]
 OWN = ("--label", "kind", "--id", "id")

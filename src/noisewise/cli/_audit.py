@@ -11,8 +11,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from noisewise.cli._app import AsJson, Console, Text, app, flag, percent, print_json, say, show
-from noisewise.cli._bar import trained
+from noisewise.cli._app import AsJson, Console, Text, app, flag, percent, print_json, say, show, trained
 from noisewise.cli._options import only_given, read_for, with_reading
 from noisewise.errors import InputError, invalid_parameter, listed
 from noisewise.output import check_output, check_replacing

@@ -3,24 +3,23 @@
 `read` takes whatever there is and gives a `Dataset`; `batches` goes over it.
 """
 
-from noisewise.data._arrays import as_inputs, as_they_are, from_arrays, like_those
+from noisewise.data._arrays import as_inputs, as_they_are, from_arrays, is_frame, like_those
 from noisewise.data._augment import Augmentation, Normalise
 from noisewise.data._augment import registry as augmentations
-from noisewise.data._catalogue import Description, available, describe, fetch, files, load
+from noisewise.data._catalogue import Description, available, describe, fetch
 from noisewise.data._column import Column, SimilarLabels, encode, given_names
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles, Unreadable
 from noisewise.data._folder import from_folder
-from noisewise.data._frame import is_frame
 from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
-from noisewise.data._official import Official
+from noisewise.data._official import Official, files, load
 from noisewise.data._official import registry as official
 from noisewise.data._own import READ_OPTIONS, is_official, read
 from noisewise.data._preview import features, picture
 from noisewise.data._progress import progress_bars, silent
 from noisewise.data._split import split
-from noisewise.data._stream import Batch, Stream, batches, order
+from noisewise.data._stream import Batch, Stream, batches, cut, number_of_batches, order, smallest_part
 from noisewise.data._table import from_table, inputs_of, is_table
 
 __all__ = [
@@ -41,6 +40,7 @@ __all__ = [
     "augmentations",
     "available",
     "batches",
+    "cut",
     "describe",
     "encode",
     "features",
@@ -58,11 +58,13 @@ __all__ = [
     "is_table",
     "like_those",
     "load",
+    "number_of_batches",
     "official",
     "order",
     "picture",
     "progress_bars",
     "read",
     "silent",
+    "smallest_part",
     "split",
 ]

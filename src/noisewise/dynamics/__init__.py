@@ -6,13 +6,18 @@
 Nothing here knows the engine: a run from another machine is read the same way.
 """
 
-from noisewise.dynamics._classes import class_accuracies, unlearned_classes, unlearned_sentence
 from noisewise.dynamics._compared import as_compared, number_data_sets
 from noisewise.dynamics._dynamics import Dynamics, Histograms
 from noisewise.dynamics._estimate import Estimate, split_estimate
-from noisewise.dynamics._seeds import Spread, balance_matters, finished_or_all, over_seeds, worth_telling
-from noisewise.dynamics._slope import emphasis_among
-from noisewise.dynamics._underfitting import underfitting
+from noisewise.dynamics._seeds import Spread, finished_or_all, over_seeds, worth_telling
+from noisewise.dynamics._unlearned import (
+    balance_matters,
+    class_accuracies,
+    emphasis_among,
+    underfitting,
+    unlearned_classes,
+    unlearned_sentence,
+)
 from noisewise.runs import Epoch, Record, find_runs
 
 __all__ = [

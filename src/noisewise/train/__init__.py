@@ -6,10 +6,11 @@ The engine knows losses, noise, data and models. It must not know reports, audit
 from noisewise.runs import Settings
 from noisewise.train._compare import Progress, Runs, RunsFailedError, compare, plan
 from noisewise.train._fit import Underfitting, Unlearned, fit
+from noisewise.train._optimisers import optimisers, schedules
 from noisewise.train._predictor import Predictor
 from noisewise.train._recorder import Recorder
+from noisewise.train._request import make_settings
 from noisewise.train._run import Run
-from noisewise.train._settings import make_settings
 
 __all__ = [
     "Predictor",
@@ -24,5 +25,7 @@ __all__ = [
     "compare",
     "fit",
     "make_settings",
+    "optimisers",
     "plan",
+    "schedules",
 ]

@@ -32,9 +32,8 @@ from noisewise.runs import RunFolder, Settings, in_a_name, mark_ended
 from noisewise.spec import as_int, in_short
 from noisewise.train._fit import Watch, check_settings, check_watch, train
 from noisewise.train._mps import gpu_for_many
+from noisewise.train._request import called, check_augment, check_model, device_of, make_settings, read_both
 from noisewise.train._run import Run
-from noisewise.train._settings import check_model, device_of, make_settings
-from noisewise.train._sources import called, check_augment, read_both
 
 RUNS_ON_A_GPU = 8
 

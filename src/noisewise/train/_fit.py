@@ -24,8 +24,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from noisewise import curriculum, losses, models, signals
-from noisewise.batching import cut, number_of_batches, smallest_part
-from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
+from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, cut, number_of_batches, order, smallest_part
 from noisewise.dynamics import class_accuracies, underfitting, unlearned_sentence
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, ending, in_a_name, load_settings
@@ -33,16 +32,13 @@ from noisewise.spec import in_short, name_of
 from noisewise.train._dry_run import check_scores, check_training, lay_channels_last, scored
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
-from noisewise.train._optimisers import registry as optimisers
+from noisewise.train._optimisers import optimisers, schedules
 from noisewise.train._predictor import EVALUATION_BATCH
-from noisewise.train._processes import answered, joined, speaks_for_all, wait_for_all
+from noisewise.train._processes import answered, joined, one_at_a_time, speaks_for_all, undisturbed, wait_for_all
+from noisewise.train._request import Sources, called, check_apart, check_model, device_of, gather, make_settings
 from noisewise.train._run import Run, fill, is_all_ours, is_ours, recorded_scale
-from noisewise.train._schedules import registry as schedules
-from noisewise.train._settings import check_model, device_of, make_settings
-from noisewise.train._sources import Sources, called, check_apart, gather
 from noisewise.train._step import GraphedStep, Prepare, Scorer, Scoring, Step, prepared
 from noisewise.train._temperature import temperature
-from noisewise.train._torch_state import one_at_a_time, undisturbed
 from noisewise.train._user_module import mark_trained, told_of, warn_of_another_start, was_trained
 
 _LOOKED_AT = 1000

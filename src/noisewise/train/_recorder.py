@@ -26,7 +26,7 @@ from noisewise.losses import Loss, by_itself
 from noisewise.runs import RunFolder, Settings, ending, make_provenance, read_settings
 from noisewise.spec import as_int
 from noisewise.train._run import Run, is_ours
-from noisewise.train._tally import Tally, right_and_wrong
+from noisewise.train._step import Tally, right_and_wrong
 
 
 class Recorder:

@@ -17,7 +17,7 @@ from noisewise.models import Classifier, filled
 from noisewise.runs import RunFolder, load_settings, read_classes, read_temperature
 from noisewise.spec import in_short
 from noisewise.train._predictor import Predictor
-from noisewise.train._settings import device_of
+from noisewise.train._request import device_of
 
 
 class Run:
