@@ -485,7 +485,7 @@ class mlp(nn.Module):  # noqa: N801 - called as a model of ours is
 
 def test_a_model_or_a_loop_of_ones_own_is_not_replaced_by_one_of_ours(tmp_path):
     run = fit(mlp(), "digits", epochs=1, noise="symmetric(0.2)", folder=tmp_path / "own", device="cpu")
-    with pytest.raises(InputError, match=r"has a model of your own\. Give one to train anew with model="):
+    with pytest.raises(InputError, match=r"has a custom model"):
         retrain(run, correct(run.find_label_issues()))
     with pytest.raises(InputError, match=r"has a model of your own\. Give one with the same layers as into"):
         run.model()

@@ -328,4 +328,4 @@ def _dynamics(run: str | os.PathLike[str] | Dynamics) -> Dynamics:
         return run
     if not isinstance(run, str | os.PathLike):
         raise invalid_parameter("run", "audit", "a run, its folder or its dynamics", type(run).__name__)
-    return Dynamics(run)
+    return Dynamics(os.fspath(run))  # a Run is a path too

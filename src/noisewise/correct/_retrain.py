@@ -78,7 +78,7 @@ def retrain(
         Wang et al., Derivative manipulation for general example weighting (gradient rescaling), arXiv:1905.11233, appendix E.
     """
     correction.check_one_label_each()
-    path, before_run = Path(run), Dynamics(run)
+    path, before_run = Path(run), Dynamics(os.fspath(run))
     record = before_run.record
     _check_model(record, settings)
     old = path if path.name.strip(".") else path.resolve()  # "." and ".." are not names
