@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 
 import noisewise
 from noisewise import data, demo
-from noisewise.audit._table import as_cell, from_cell
 from noisewise.cli import app
 from noisewise.correct import Correction
 from noisewise.losses import available
+from noisewise.tables import as_cell, from_cell
 
 run = CliRunner().invoke
 

@@ -18,7 +18,7 @@ from noisewise.correct import Correction
 from noisewise.data import Dataset, from_arrays, from_table
 from noisewise.errors import InputError, invalid_parameter, listed, shown, unknown
 from noisewise.noise import corrupt
-from noisewise.train._sources import read_both
+from noisewise.train._request import read_both
 
 MANY = tuple(f"SKU{7 * number + 13:06d}" for number in range(5000))
 FIRST = ", ".join(MANY[:20])

@@ -10,9 +10,9 @@ import torch
 import noisewise
 from noisewise import InputError
 from noisewise.correct import correct, retrain
-from noisewise.correct._origin import read_origin
 from noisewise.losses import Forward
 from noisewise.noise import corrupt
+from noisewise.runs import read_origin
 from noisewise.spec import in_short
 from noisewise.transition import anchor_points, counted
 

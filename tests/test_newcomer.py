@@ -12,7 +12,7 @@ import pytest
 
 import noisewise
 from noisewise import demo
-from noisewise.train import Settings
+from noisewise.train import make_settings
 
 _ROOT = Path(__file__).parent.parent
 _GUIDES = {"loss": "losses/hill.py", "noise": "noise/adjacent.py", "model": "models/shallow.py", "data-set": "data/halves.py"}
@@ -97,8 +97,8 @@ def _chosen(loss: str) -> str:
 
 
 def test_the_demonstration_has_default_settings_and_epochs_chosen_on_held_out_noisy_labels() -> None:
-    settings = Settings.of({"data": "digits", "model": "mlp", **demo._SETTINGS})
-    defaults = Settings.of({"data": "digits", "model": "mlp", "epochs": settings.epochs})
+    settings = make_settings({"data": "digits", "model": "mlp", **demo._SETTINGS})
+    defaults = make_settings({"data": "digits", "model": "mlp", "epochs": settings.epochs})
     assert all(getattr(settings, name) == getattr(defaults, name) for name in ("batch_size", "optimiser", "schedule", "weight_decay"))
     assert str(settings.epochs) == _chosen("gce(q=0.7)")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from noisewise import fit
-from noisewise.audit._table import write_blocks
 from noisewise.draw import curves
 from noisewise.errors import InputError
 from noisewise.output import check_output, check_replacing, make_folder, written_output, written_whole
 from noisewise.report import report
-from noisewise.train._folder import RunFolder
+from noisewise.runs import RunFolder
+from noisewise.tables import write_blocks
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,12 @@ import torch
 
 from noisewise import InputError, fit
 from noisewise.audit import audit
-from noisewise.audit._examples import examples_as_given
 from noisewise.data import Dataset, read
 from noisewise.dynamics import Dynamics
 from noisewise.report import report
 from noisewise.report._gather import gather
-from noisewise.runs import read_json, read_tensors
+from noisewise.runs import RunFolder, examples_as_given, read_json, read_tensors
 from noisewise.train import Run
-from noisewise.train._folder import RunFolder
 
 ASKED = {"epochs": 3, "batch_size": 16, "device": "cpu"}
 

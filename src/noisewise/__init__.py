@@ -21,6 +21,7 @@ from noisewise import (
     papers,
     report,
     retrieval,
+    runs,
     train,
     transition,
 )
@@ -37,9 +38,11 @@ __version__ = "0.1.0"
 provide(
     {
         "audit": "noisewise.audit:audit",
+        "fit": "noisewise.train:fit",
         "fused loss": "noisewise.kernels:fused",
         "fused residual network": "noisewise.kernels:residual",
         "report": "noisewise.report:report",
+        "run": "noisewise.train:Run",
     }
 )
 
@@ -68,6 +71,7 @@ __all__ = [
     "papers",
     "report",
     "retrieval",
+    "runs",
     "train",
     "transition",
 ]

@@ -19,13 +19,8 @@ from noisewise import curve
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.losses import NORMALISATIONS, Loss, MarginLoss, Normalising, get, inner_margin_loss
 from noisewise.margin import emphasis, margin
+from noisewise.margin import simulated_margins as simulated_margins
 from noisewise.spec import as_int, real, setting
-
-_DRAWN = 1 << 25
-"""Scores drawn to simulate margins, at most: examples times classes."""
-
-_DRAWN_AT_ONCE = 1 << 20
-_FEWEST = 64  # examples that have scores of their own for every class, where there are very many classes
 
 
 def expected_margin(classes: int, std: float = 1.0) -> float:
@@ -48,27 +43,6 @@ def expected_margin(classes: int, std: float = 1.0) -> float:
     if classes == 2:
         return 0.0  # one score less another of the same distribution; the approximation is for more of them
     return -math.log(classes - 1) - std**2 / 2 + math.expm1(std**2) / (2 * (classes - 1))
-
-
-def simulated_margins(classes: int, std: float = 1.0, samples: int = 100_000, seed: int = 0) -> Tensor:
-    """Margins of examples whose scores are independent N(0, std²): what training starts from.
-
-    With very many classes, the scores of the other classes are drawn for some examples and used again for the rest: they hardly differ.
-
-    Example:
-        >>> round(float(simulated_margins(10).mean()), 1)
-        -2.6
-    """
-    generator = torch.Generator().manual_seed(seed)
-    number, rows = samples if samples * classes <= _DRAWN else min(samples, _FEWEST), _DRAWN_AT_ONCE // classes
-    rows = min(4096, rows - rows % 16 if rows >= 16 else max(1, rows))  # torch draws 16 numbers at a time
-    margins, own = torch.empty(number, dtype=torch.float64), torch.empty(number, dtype=torch.float64)
-    for start in range(0, number, rows):
-        part = slice(start, min(start + rows, number))
-        scores = std * torch.randn(part.stop - start, classes, generator=generator, dtype=torch.float64)
-        margins[part], own[part] = margin(scores, torch.zeros(len(scores), dtype=torch.int64)), scores[:, 0]
-    others = (own - margins)[torch.arange(samples - number) % number]
-    return torch.cat([margins, std * torch.randn(samples - number, generator=generator, dtype=torch.float64) - others])
 
 
 @torch.no_grad()

@@ -25,6 +25,12 @@ from noisewise.checks import check_labels, check_scores, class_dim
 from noisewise.errors import invalid_parameter
 from noisewise.exact import at_least_float, margin_of
 
+_DRAWN = 1 << 25
+"""Scores drawn to simulate margins, at most: examples times classes."""
+
+_DRAWN_AT_ONCE = 1 << 20
+_FEWEST = 64  # examples that have scores of their own for every class, where there are very many classes
+
 
 def margin(scores: Tensor, target: Tensor) -> Tensor:
     """Margin of the labelled class: Δ = s_y − logsumexp of the other scores, so that p_y = sigmoid(Δ).
@@ -105,3 +111,24 @@ def emphasis(loss: Callable[..., Tensor], scores: Tensor, target: Tensor, *, nor
         total = values.sum() if values.dim() else values * examples
         (grad,) = torch.autograd.grad(total, leaf)
     return scale * grad.abs().sum(class_dim(scores))
+
+
+def simulated_margins(classes: int, std: float = 1.0, samples: int = 100_000, seed: int = 0) -> Tensor:
+    """Margins of examples whose scores are independent N(0, std²): what training starts from.
+
+    With very many classes, the scores of the other classes are drawn for some examples and used again for the rest: they hardly differ.
+
+    Example:
+        >>> round(float(simulated_margins(10).mean()), 1)
+        -2.6
+    """
+    generator = torch.Generator().manual_seed(seed)
+    number, rows = samples if samples * classes <= _DRAWN else min(samples, _FEWEST), _DRAWN_AT_ONCE // classes
+    rows = min(4096, rows - rows % 16 if rows >= 16 else max(1, rows))  # torch draws 16 numbers at a time
+    margins, own = torch.empty(number, dtype=torch.float64), torch.empty(number, dtype=torch.float64)
+    for start in range(0, number, rows):
+        part = slice(start, min(start + rows, number))
+        scores = std * torch.randn(part.stop - start, classes, generator=generator, dtype=torch.float64)
+        margins[part], own[part] = margin(scores, torch.zeros(len(scores), dtype=torch.int64)), scores[:, 0]
+    others = (own - margins)[torch.arange(samples - number) % number]
+    return torch.cat([margins, std * torch.randn(samples - number, generator=generator, dtype=torch.float64) - others])

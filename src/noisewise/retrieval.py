@@ -11,6 +11,7 @@ This module must not know how networks are trained, nor in which folders people 
 from __future__ import annotations
 
 import copy
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +21,8 @@ from torch.nn import functional
 
 from noisewise.data import Augmentation, ImageFiles, augmentations, batches, read
 from noisewise.errors import InputError, invalid_parameter
+from noisewise.extensions import extension
 from noisewise.spec import as_int
-from noisewise.train import Run
 
 _PRINTED = (1, 5, 20)
 """The places of the CMC curve that tables print."""
@@ -196,7 +197,7 @@ def _measured(right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def embed(
-    model: Run | nn.Module,
+    model: str | os.PathLike[str] | nn.Module,
     files: ImageFiles,
     *,
     size: int | tuple[int, int] | None = None,
@@ -206,8 +207,8 @@ def embed(
     """Represent every tracklet by the mean of its frames' embeddings.
 
     Args:
-        model: a run, whose network is taken to the device it was trained on and whose images are scaled as in training; or a module
-            with `features(x)`, the embedding before its last layer. That one is used where it lies, in eval mode, and left as it is.
+        model: a run or its folder, whose network is moved to the device it was trained on and whose images are scaled as in training;
+            or a module with `features(x)`, the embedding before its last layer, which is used where it is, in eval mode.
         files: the frames; `groups` says their "identity", "camera" and "tracklet".
         size: the side, or (height, width), that images are resized to: what the network was trained with. It may be left out where
             all images have one size.
@@ -223,7 +224,7 @@ def embed(
 
 
 def retrieve(
-    model: Run | nn.Module,
+    model: str | os.PathLike[str] | nn.Module,
     queries: ImageFiles,
     gallery: ImageFiles,
     *,
@@ -234,7 +235,7 @@ def retrieve(
     """Embed the tracklets of queries and gallery, and rank the gallery for every query.
 
     Args:
-        model: a run, or a module with `features(x)`; see `embed`.
+        model: a run or its folder, or a module with `features(x)`; see `embed`.
         queries: frames of the tracklets to look for.
         gallery: frames of the tracklets to find them among. The queries may be among them, as those of MARS are: `rank` leaves out
             what a query's own camera saw of it.
@@ -300,11 +301,12 @@ class _Network:
     scale: Augmentation | None
 
     @classmethod
-    def of(cls, model: Run | nn.Module, normalise: str | Augmentation | None) -> _Network:
-        if isinstance(model, Run):
+    def of(cls, model: str | os.PathLike[str] | nn.Module, normalise: str | Augmentation | None) -> _Network:
+        if isinstance(model, str | os.PathLike):
+            run = extension("run")(model)
             if normalise is not None:
                 raise invalid_parameter("normalise", "retrieval", "left out for a run, which knows how its images are scaled", normalise)
-            module, normalise = model.model().to(model.settings.place()), model.provenance["normalise"]
+            module, normalise = run.model().to(run.device), run.provenance["normalise"]
         elif callable(getattr(model, "features", None)):
             module = copy.deepcopy(model).eval()
         else:

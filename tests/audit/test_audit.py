@@ -14,8 +14,8 @@ from sklearn.model_selection import StratifiedKFold
 from torch.nn import functional
 
 from costs import with_peak
-from noisewise import InputError, fit
-from noisewise.audit import _audit, _evidence, _table, audit, find_label_issues
+from noisewise import InputError, fit, tables
+from noisewise.audit import _audit, _evidence, audit, find_label_issues
 from noisewise.audit._issues import draw_line
 from noisewise.data import Dataset, load
 from noisewise.dynamics import Record
@@ -319,7 +319,7 @@ def test_a_list_is_written_column_by_column_in_blocks_that_leave_no_trace(digits
         found.write(path)
     monkeypatch.setattr(_audit, "ROWS", 500)
     found.write(parts[1])
-    monkeypatch.setattr(_table, "rows_of", lambda *_: pytest.fail("rows were made of the columns"))
+    monkeypatch.setattr(tables, "rows_of", lambda *_: pytest.fail("rows were made of the columns"))
     for path in (parts[0], parts[2]):
         found.write(path)
     assert [path.read_bytes() for path in parts[:2]] == [path.read_bytes() for path in whole[:2]]

@@ -261,7 +261,7 @@ def test_where_the_disk_is_full_one_sentence_says_so_and_the_file_is_as_it_was(r
 
 def test_all_that_trains_shows_how_far_it_is(tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr("noisewise.cli._bar.Bar.__call__", lambda bar, step, steps: told.append((step, steps)))
+    monkeypatch.setattr("noisewise.cli._app.Bar.__call__", lambda bar, step, steps: told.append((step, steps)))
     monkeypatch.chdir(tmp_path)
     audited = noisewise("audit", own_table(tmp_path / "mine.csv", 400), "--label", "kind", "--epochs", 3, "--run", "run")
     assert audited.exit_code == 0, audited.stderr

@@ -10,9 +10,8 @@ from PIL import Image
 
 from noisewise import InputError, fit
 from noisewise.audit import audit
-from noisewise.audit._examples import picture
 from noisewise.correct import correct, read_decisions, review
-from noisewise.data import read
+from noisewise.data import picture, read
 from test_dynamics import write_run
 
 

@@ -21,10 +21,11 @@ import numpy as np
 import pytest
 
 from noisewise.data._archives import gunzip, unpack
+from noisewise.data._official import data_root
 from noisewise.data._pickles import load_pickle, load_torch_pickle
 from noisewise.data._progress import progress_bars, silent
 from noisewise.data._sources import ArchiveSite, DebianPackage, FileSite, NpmPackage, PipPackage, download, pick
-from noisewise.data._store import Holding, checksum, data_root
+from noisewise.data._store import Holding, checksum
 from noisewise.errors import InputError
 
 CONTENT = bytes(range(256)) * 4096
@@ -153,10 +154,10 @@ def test_pickle_may_name_nothing_but_arrays(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 40, 300])
-def test_truncated_pickle_is_called_damaged(tmp_path: Path, kept: int) -> None:
+def test_truncated_pickle_is_refused(tmp_path: Path, kept: int) -> None:
     content = pickle.dumps({"data": np.zeros(1000)}, 2)
     (tmp_path / "p").write_bytes(content[:kept])
-    with pytest.raises(InputError, match="is damaged"):
+    with pytest.raises(InputError, match=r"is damaged|is refused"):
         load_pickle(tmp_path / "p")
 
 

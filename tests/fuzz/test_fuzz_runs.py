@@ -13,14 +13,13 @@ import torch
 from fuzzing import confined, mutated, survives
 from noisewise import InputError, fit
 from noisewise.audit import audit
-from noisewise.correct import correct, retrain
-from noisewise.correct._origin import examples_of, first_labels, read_changes, read_origin
+from noisewise.correct import correct, read_changes, retrain
 from noisewise.data import Dataset
 from noisewise.draw._history import _over_steps
 from noisewise.dynamics import Dynamics
 from noisewise.report import report
+from noisewise.runs import RunFolder, examples_of, first_labels, read_origin
 from noisewise.train import Run
-from noisewise.train._folder import RunFolder
 
 AWKWARD = [
     *(None, True, False, -1, 0, 1, 2, 0.5, -0.5, 1e308, float("inf"), float("nan"), 2**31, 2**63, 10**30, 10**400),
@@ -199,7 +198,7 @@ def test_a_damaged_run_costs_a_report_nothing_but_itself(folder, tmp_path, times
 
 
 def test_a_damaged_run_is_resumed_or_refused(folder, tmp_path, times, monkeypatch):
-    monkeypatch.setattr("noisewise.train._sources._git", lambda: None)  # the one program that a run starts
+    monkeypatch.setattr("noisewise.runs._provenance.head_commit", lambda folder: None)
     draw, resumed = random.Random(0), 0
     for number in range(8 * times):
         run = Path(shutil.copytree(folder / "stopped", tmp_path / str(number)))

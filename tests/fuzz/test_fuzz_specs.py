@@ -12,8 +12,7 @@ from noisewise.correct import policies
 from noisewise.data import augmentations
 from noisewise.models import without_weights
 from noisewise.noise import registry as noises
-from noisewise.train._optimisers import registry as optimisers
-from noisewise.train._schedules import registry as schedules
+from noisewise.train._optimisers import optimisers, schedules
 from registry import SPECS, SUMS
 
 KINDS: dict[str, tuple[Callable[[str], Any], list[str], int]] = {

@@ -17,7 +17,7 @@ from noisewise.errors import InputError
 from noisewise.papers import METRICS, Cell, Portion, Recipe, Results, available, compared, get, page, results
 from noisewise.papers._layout import how_many
 from noisewise.papers._recipes import PICTURES, read
-from noisewise.train import Settings
+from noisewise.train import make_settings
 
 RECIPES = [get(name) for name in available()]
 LOSSES = sorted({spec for one in RECIPES for spec in (*(run["loss"] for run in one.runs), *(one.losses or {}).values())})
@@ -49,7 +49,7 @@ def test_every_table_and_figure_asked_for_is_there() -> None:
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
 def test_every_run_of_a_recipe_is_one_the_engine_takes(recipe: Recipe) -> None:
     for run in recipe.runs:
-        Settings.of({**run, "loss": "ce"})  # every loss has a test of its own, below
+        make_settings({**run, "loss": "ce"})  # every loss has a test of its own, below
     for model in {run["model"] for run in recipe.runs}:
         with torch.device("meta"):
             models.get(model, num_classes=10)

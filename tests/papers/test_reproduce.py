@@ -26,7 +26,7 @@ from noisewise.papers._again import Again
 from noisewise.papers._identity import key
 from noisewise.papers._plan import QUICK
 from noisewise.papers._reproduce import _data
-from noisewise.train._folder import RunFolder
+from noisewise.runs import RunFolder
 
 RUN = [recipe for recipe in map(get, available()) if recipe.nothing is None]
 LARGE = [

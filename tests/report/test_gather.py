@@ -25,9 +25,8 @@ from torch.nn import functional
 from costs import with_peak
 from noisewise import Recorder, compare, fit
 from noisewise.audit import audit
-from noisewise.audit._examples import features
 from noisewise.correct import correct, retrain
-from noisewise.data import Dataset, load, read
+from noisewise.data import Dataset, features, load, read
 from noisewise.errors import InputError
 from noisewise.report import _gather, report
 from noisewise.report._doubtful import _matrices

@@ -9,8 +9,7 @@ from test_fit import clusters
 from torch import nn
 
 from noisewise import InputError, fit
-from noisewise.batching import cut, number_of_batches
-from noisewise.data import read
+from noisewise.data import cut, number_of_batches, read
 from noisewise.papers._results import images_until
 
 

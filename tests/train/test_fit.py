@@ -19,8 +19,7 @@ from noisewise.data import Dataset, Stream, augmentations, load, read
 from noisewise.output import written_whole
 from noisewise.report._gather import gather
 from noisewise.train import Run, Underfitting
-from noisewise.train._step import Scorer
-from noisewise.train._tally import Tally
+from noisewise.train._step import Scorer, Tally
 
 QUICK = {"epochs": 3, "batch_size": 64, "optimiser": "sgd(lr=0.1, momentum=0.9)", "device": "cpu"}
 FAST = {**QUICK, "optimiser": "sgd(lr=0.5, momentum=0.9)"}
@@ -400,7 +399,7 @@ def test_a_stream_from_disk_trains_like_the_same_images_in_memory(tmp_path):
 
 def test_unfinished_records_hold_nothing_after_the_checkpoint(tmp_path):
     fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
-    folder = noisewise.train._folder.RunFolder(tmp_path / "run")
+    folder = noisewise.runs._folder.RunFolder(tmp_path / "run")
     folder.forget_after(1)
     assert [line["epoch"] for line in folder.metrics()] == [1]
     assert [path.name for path in sorted((tmp_path / "run/record/training").glob("margins*"))] == ["margins-00001.npy"]
@@ -459,7 +458,7 @@ def test_a_full_disk_is_one_clear_sentence_and_keeps_the_checkpoints(tmp_path, m
         with written_whole(file, **options) as part:
             yield Path("/dev/full") if file.parent.parent.name == "record" and "00002" in file.name else part
 
-    monkeypatch.setattr(noisewise.train._folder, "written_whole", fills_up)
+    monkeypatch.setattr(noisewise.runs._folder, "written_whole", fills_up)
     with pytest.raises(InputError, match="No space left on device"):
         fit("mlp", clusters(), folder=folder, **QUICK)
     monkeypatch.undo()

@@ -13,10 +13,10 @@ from test_resume import status, stopped_at
 from torch import nn
 from trainer import TRAINED, Trainer
 
-import noisewise.train._folder
+import noisewise.runs._folder
 from noisewise import InputError, fit
+from noisewise.runs import KEPT_CHECKPOINTS, RunFolder
 from noisewise.train import Run
-from noisewise.train._folder import KEPT_CHECKPOINTS, RunFolder
 
 
 def test_a_folder_that_is_trained_in_is_refused_until_that_ends(tmp_path):
@@ -181,8 +181,8 @@ def test_what_an_epoch_writes_does_not_grow_with_those_before(tmp_path, monkeypa
     """Small tables are trained for thousands of epochs: none of them reads the lines, nor lists the files, of the others."""
     looks = []
     settings = {name: value for name, value in QUICK.items() if name != "epochs"}
-    scan, read = os.scandir, noisewise.train._folder.read_metrics
-    monkeypatch.setattr(noisewise.train._folder, "read_metrics", lambda path: looks.append(path) or read(path))
+    scan, read = os.scandir, noisewise.runs._folder.read_metrics
+    monkeypatch.setattr(noisewise.runs._folder, "read_metrics", lambda path: looks.append(path) or read(path))
     monkeypatch.setattr(os, "scandir", lambda path=".": ("record" in str(path) and looks.append(path)) or scan(path))
     numbers = []
     for epochs in (2, 9):

@@ -10,8 +10,8 @@ from torch import nn
 import noisewise
 from noisewise import fit
 from noisewise.correct import correct, retrain
-from noisewise.correct._origin import read_origin
 from noisewise.report._gather import gather
+from noisewise.runs import read_origin
 from noisewise.train import Run
 from two_processes import in_two_processes
 

@@ -7,7 +7,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from noisewise import InputError
-from noisewise.train._optimisers import SGD, Adam, registry
+from noisewise.train._optimisers import SGD, Adam
+from noisewise.train._optimisers import optimisers as registry
 
 RULES = {
     "sgd(lr=0.2, momentum=0)": (torch.optim.SGD, {}),

@@ -257,7 +257,7 @@ def test_a_block_whose_last_epoch_cannot_be_written_has_failed(tmp_path):
     with pytest.raises(InputError, match="was not finite"), Recorder(tmp_path / "run", [0, 1], loss="ce") as recorder:
         recorder.log([0, 1], torch.full((2, 2), torch.nan))
     assert noisewise.Run(tmp_path / "run").state == "failed"
-    with noisewise.train._folder.RunFolder(tmp_path / "run").held():  # it has let go
+    with noisewise.runs._folder.RunFolder(tmp_path / "run").held():  # it has let go
         pass
 
 
@@ -517,7 +517,7 @@ def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path):
     Recorder(tmp_path / "run", [0, 1], loss="ce").finish()
     with pytest.raises(InputError, match="holds a run already") as refused:
         Recorder(tmp_path / "run", [0, 1], loss="ce")
-    with noisewise.train._folder.RunFolder(tmp_path / "run").held():  # the refused one, still known by its error, has let go
+    with noisewise.runs._folder.RunFolder(tmp_path / "run").held():  # the refused one, still known by its error, has let go
         assert caught and refused
 
 

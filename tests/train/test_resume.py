@@ -12,8 +12,8 @@ from torch import nn
 
 from noisewise import InputError, fit, models
 from noisewise.data import load
+from noisewise.runs import RunFolder
 from noisewise.train import Run
-from noisewise.train._folder import RunFolder
 from noisewise.train._loggers import JSONLines
 
 PATIENT = {**QUICK, "epochs": 30, "optimiser": "sgd(lr=0.02, momentum=0.0)", "schedule": "constant", "validation": 0.3, "patience": 3}

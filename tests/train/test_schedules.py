@@ -7,7 +7,8 @@ import torch
 from torch.optim import lr_scheduler
 
 from noisewise import InputError
-from noisewise.train._schedules import Constant, Cosine, MultiStep, Schedule, Step, registry
+from noisewise.train._optimisers import Constant, Cosine, MultiStep, Schedule, Step
+from noisewise.train._optimisers import schedules as registry
 
 
 def torchs(kind, total, **settings):

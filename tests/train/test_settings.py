@@ -11,9 +11,8 @@ from torch import nn
 from noisewise import InputError, fit, losses
 from noisewise.data import augmentations
 from noisewise.noise import registry as noises
-from noisewise.train import Settings
-from noisewise.train._optimisers import registry as optimisers
-from noisewise.train._schedules import registry as schedules
+from noisewise.train import make_settings
+from noisewise.train._optimisers import optimisers, schedules
 
 ASKED = {"data": "arrays", "model": "mlp", "epochs": 1}
 OBJECTS = {
@@ -43,15 +42,15 @@ def test_every_loss_is_taken_as_an_object(name):
     for spec in losses.registry[name].examples or (name,):
         if not losses.get(spec).of_classes:
             with pytest.raises(InputError, match=r"In a run every example has one label, a class\. Got binary\("):
-                Settings.of({**ASKED, "loss": spec})
+                make_settings({**ASKED, "loss": spec})
             continue
-        asked = Settings.of({**ASKED, "loss": losses.get(spec)})
+        asked = make_settings({**ASKED, "loss": losses.get(spec)})
         assert repr(losses.get(asked.loss)) == repr(losses.get(spec))
 
 
 def test_class_weights_are_written_down_to_the_last_bit():
     weight = torch.tensor([0.1, 0.2, 0.7])
-    assert torch.equal(losses.get(Settings.of({**ASKED, "loss": losses.get("ce", weight=weight)}).loss).weight, weight)
+    assert torch.equal(losses.get(make_settings({**ASKED, "loss": losses.get("ce", weight=weight)}).loss).weight, weight)
 
 
 class Nameless(losses.MarginLoss):
@@ -96,7 +95,7 @@ def test_an_object_that_no_spec_says_is_refused_before_anything_is_written(tmp_p
 )
 def test_an_object_of_another_kind_is_refused(setting, given):
     with pytest.raises(InputError, match=f"The '{setting}' parameter of a run must be the spec of a known {setting} or such an object"):
-        Settings.of({**ASKED, setting: given})
+        make_settings({**ASKED, setting: given})
 
 
 @pytest.mark.parametrize(
@@ -111,9 +110,9 @@ def test_an_object_of_another_kind_is_refused(setting, given):
 )
 def test_a_number_out_of_bounds_is_refused(setting, given, bounds):
     with pytest.raises(InputError) as caught:
-        Settings.of({**ASKED, setting: given})
+        make_settings({**ASKED, setting: given})
     assert str(caught.value) == f"The '{setting}' parameter of a run must be in {bounds}. Got {given!r} instead."
-    Settings.of({**ASKED, "clip": 1e-9, "weight_decay": 0, "validation": 0})
+    make_settings({**ASKED, "clip": 1e-9, "weight_decay": 0, "validation": 0})
 
 
 def test_numbers_of_numpy_and_devices_of_torch_are_the_plain_values_they_are(tmp_path):
@@ -128,11 +127,11 @@ def test_numbers_of_numpy_and_devices_of_torch_are_the_plain_values_they_are(tmp
 @pytest.mark.parametrize("device", ["meta", "mps", "gpu", 0.5])
 def test_a_device_that_nothing_trains_on_is_refused(device):
     with pytest.raises(InputError, match=r"The 'device' parameter of a run must be auto, cpu, cuda or cuda:0\. Got "):
-        Settings.of({**ASKED, "device": device})
+        make_settings({**ASKED, "device": device})
 
 
 def test_a_gpu_this_machine_has_not_is_refused():
     with pytest.raises(
         InputError, match=r"The 'device' parameter of a run must be one this machine has \(.* CUDA device.*\)\. Got 'cuda:99'"
     ):
-        Settings.of({**ASKED, "device": "cuda:99"})
+        make_settings({**ASKED, "device": "cuda:99"})

@@ -21,14 +21,12 @@ from typer.testing import CliRunner
 
 from costs import Compared
 from noisewise import InputError, fit
-from noisewise.audit._examples import examples_as_given
 from noisewise.cli import app
-from noisewise.correct._origin import examples_of
 from noisewise.data import Dataset, read
 from noisewise.report._repeat import repeat
-from noisewise.train import Run, Settings
-from noisewise.train._git import head_commit
-from noisewise.train._sources import digest, gather, read_both
+from noisewise.runs import digest, examples_as_given, examples_of, head_commit
+from noisewise.train import Run, make_settings
+from noisewise.train._request import gather, read_both
 
 HEADER = ["id", "a", "b", "c", "d", "kind"]
 OWN = ("--label", "kind", "--id", "id")
@@ -104,7 +102,7 @@ def test_what_data_are_known_by_is_of_all_their_bytes() -> None:
 def test_the_seed_decides_which_examples_are_kept_out() -> None:
     data = (torch.randn(100, 4), torch.arange(100) % 2)
     asked = {"data": "arrays", "model": "mlp", "epochs": 1, "validation": 0.3}
-    parts = [gather(data, None, Settings.of({**asked, "seed": seed})) for seed in (0, 0, 1)]
+    parts = [gather(data, None, make_settings({**asked, "seed": seed})) for seed in (0, 0, 1)]
     kept_out = [set(part.validation.index.tolist()) for part in parts if part.validation is not None and part.validation.index is not None]
     assert kept_out[0] == kept_out[1] != kept_out[2] and list(map(len, kept_out)) == [30, 30, 30]
     assert kept_out[0].isdisjoint(parts[0].train.index.tolist())

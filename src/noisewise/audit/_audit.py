@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +19,14 @@ from numpy.typing import NDArray
 from noisewise.arrays import Flags, Floats, Whole
 from noisewise.audit import _scores
 from noisewise.audit._evidence import emphasis_of_margins, gather
-from noisewise.audit._examples import names_of, numbers_of
 from noisewise.audit._issues import draw_line
-from noisewise.audit._table import ROWS, Block, rows_of, write_blocks
 from noisewise.dynamics import Dynamics, unlearned_classes
-from noisewise.dynamics._record import codes
 from noisewise.errors import invalid_parameter, listed
+from noisewise.runs import codes, names_of, numbers_of
 from noisewise.spec import as_int
+from noisewise.tables import ROWS, Block, rows_of, write_blocks
 
-if TYPE_CHECKING:
-    from noisewise.train import Run
-
-COLUMNS = (
+AUDIT_COLUMNS = (
     *("index", "id", "is_label_issue", "label_quality", "given_label", "predicted_label", "suggested_label", "suggestion_probability"),
     *("mean_margin", "final_margin", "first_fit", "forgetting", "mean_emphasis", "emphasis_history"),
 )
@@ -222,7 +218,7 @@ class Audit:
             limit: how many; by default all.
         """
         number = None if limit is None else as_int("limit", "table", limit, 0)
-        return list(rows_of(self._blocks(self.order[:number]), COLUMNS))
+        return list(rows_of(self._blocks(self.order[:number]), AUDIT_COLUMNS))
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write all examples to a file, the most doubtful first.
@@ -236,7 +232,7 @@ class Audit:
         Returns:
             The path.
         """
-        return write_blocks(path, self._blocks(self.order), COLUMNS)
+        return write_blocks(path, self._blocks(self.order), AUDIT_COLUMNS)
 
     def _blocks(self, positions: Whole) -> Iterator[Block]:
         names = (*self.dynamics.record.classes, None)  # the last for a prediction of −1
@@ -274,7 +270,7 @@ def pair_counts(rows: Whole, columns: Whole, number: int) -> Whole:
     return np.bincount(rows * number + columns, minlength=number**2).reshape(number, number)
 
 
-def audit(run: str | os.PathLike[str] | Run | Dynamics, *, score: str = "combined") -> Audit:
+def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") -> Audit:
     """Find out which labels of a run look wrong, from the record it left.
 
     Args:
@@ -295,7 +291,7 @@ def audit(run: str | os.PathLike[str] | Run | Dynamics, *, score: str = "combine
         >>> int(wrong.sum()), bool(wrong[found.order[:200]].mean() > 0.95)
         (287, True)
     """
-    ranked_by = _scores.named(score)
+    ranked_by = _scores.score_function(score)
     dynamics = _dynamics(run)
     record = dynamics.record
     evidence = gather(dynamics)
@@ -327,11 +323,9 @@ def audit(run: str | os.PathLike[str] | Run | Dynamics, *, score: str = "combine
     )
 
 
-def _dynamics(run: str | os.PathLike[str] | Run | Dynamics) -> Dynamics:
-    from noisewise.train import Run
-
+def _dynamics(run: str | os.PathLike[str] | Dynamics) -> Dynamics:
     if isinstance(run, Dynamics):
         return run
-    if not isinstance(run, str | os.PathLike | Run):
+    if not isinstance(run, str | os.PathLike):
         raise invalid_parameter("run", "audit", "a run, its folder or its dynamics", type(run).__name__)
-    return Dynamics(run.path if isinstance(run, Run) else run)
+    return Dynamics(os.fspath(run))  # a Run is a path too

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from noisewise.arrays import Floats
 from noisewise.dynamics import Dynamics, Record
-from noisewise.dynamics._record import MARGINS, codes
 from noisewise.errors import InputError
+from noisewise.runs import MARGINS, codes
 
 Singles = NDArray[np.float32]
 Places = NDArray[np.int32]

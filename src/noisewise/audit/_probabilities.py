@@ -16,9 +16,9 @@ import numpy as np
 
 from noisewise.arrays import Flags, Floats, Whole
 from noisewise.audit._issues import draw_line
-from noisewise.audit._table import ROWS, Block, write_blocks
-from noisewise.data._column import Column, encode, given_names
+from noisewise.data import Column, encode, given_names
 from noisewise.errors import InputError, invalid_parameter
+from noisewise.tables import ROWS, Block, write_blocks
 from noisewise.transition import as_labels, as_probabilities
 
 _METHODS = ("self_confidence", "normalised_margin", "confident_learning")

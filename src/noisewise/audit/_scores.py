@@ -52,8 +52,8 @@ SCORES: dict[str, Callable[[Dynamics, Evidence], Floats]] = {
 }
 
 
-def named(name: str) -> Callable[[Dynamics, Evidence], Floats]:
-    """The score of a name, or the one error sentence."""
+def score_function(name: str) -> Callable[[Dynamics, Evidence], Floats]:
+    """The function that computes a score; an unknown name is an `InputError`."""
     if name not in SCORES:
         raise unknown("score", name, SCORES)
     return SCORES[name]

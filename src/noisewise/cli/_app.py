@@ -16,6 +16,7 @@ import rich.console
 import rich.text
 import typer
 from rich.console import ConsoleOptions
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 from typer.core import TyperGroup
 
@@ -197,3 +198,38 @@ def _ended(error: KeyboardInterrupt, advice: str) -> typer.Exit:
     """Say that a signal ended the command; the exit that shells expect then."""
     say(f"stopped by {error}{advice}" if isinstance(error, signals.Stopped) else f"interrupted{advice}")
     return typer.Exit(signals.exit_code(error))
+
+
+class Bar:
+    """A bar over the steps of a run, told of every step as `fit` tells it.
+
+    Args:
+        progress: what it is shown in.
+        words: what stands before it.
+    """
+
+    def __init__(self, progress: Progress, words: str) -> None:
+        self._progress, self._task = progress, progress.add_task(words, total=None)
+        self.moved = False
+        """Whether any step was made."""
+
+    def __call__(self, step: int, steps: int) -> None:
+        if not self.moved and step > 1:
+            say(f"goes on after step {step - 1} of {steps}.")
+        self.moved = True
+        self._progress.update(self._task, completed=step, total=steps)
+
+
+@contextmanager
+def trained(words: str) -> Iterator[Bar]:
+    """Show a bar on standard error while a run is trained, nothing where that is no terminal.
+
+    Ctrl-C ends the command with a word on how to go on.
+
+    Args:
+        words: what stands before the bar.
+    """
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with resumable(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield Bar(progress, words)

@@ -11,8 +11,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from noisewise.cli._app import AsJson, Console, Text, app, flag, percent, print_json, say, show
-from noisewise.cli._bar import trained
+from noisewise.cli._app import AsJson, Console, Text, app, flag, percent, print_json, say, show, trained
 from noisewise.cli._options import only_given, read_for, with_reading
 from noisewise.errors import InputError, invalid_parameter, listed
 from noisewise.output import check_output, check_replacing
@@ -64,10 +63,10 @@ def audit(
 ) -> None:
     """Find the labels that look wrong, in a run or in your own data."""
     from noisewise.audit import audit as find
-    from noisewise.audit._scores import named
+    from noisewise.audit import score_function
     from noisewise.report import report
 
-    named(score)
+    score_function(score)
     own = not (Path(source) / "settings.json").is_file()
     training = {"model": model, "embeddings": embeddings or None, "loss": loss, "epochs": epochs, "test": test, "run": run_folder}
     given = list(map(flag, only_given(training | reading)))
@@ -96,13 +95,13 @@ def audit(
 
 def _check_targets(target: Path | None, page: Path | None, source: str) -> None:
     """Refuse a list and a page that cannot be written, or that would replace what is not ours, before anything is trained."""
-    from noisewise.audit._audit import COLUMNS
-    from noisewise.audit._table import check_writable, has_columns
+    from noisewise.audit import AUDIT_COLUMNS
     from noisewise.output import is_page
+    from noisewise.tables import check_writable, has_columns
 
     if target is not None:
         check_writable(target)
-        check_replacing(target, source, lambda file: has_columns(file, COLUMNS), "list")
+        check_replacing(target, source, lambda file: has_columns(file, AUDIT_COLUMNS), "list")
     if page is not None:
         check_replacing(check_output(page, "audit", [".html"]), source, is_page, "page")
 
@@ -118,11 +117,10 @@ def _train(
     reading: dict[str, Any],
 ) -> Run:
     """A run on the user's own data, with a model that suits them."""
-    from noisewise.data import read
-    from noisewise.data._own import is_official
+    from noisewise.data import is_official, read
     from noisewise.dynamics import underfitting
+    from noisewise.runs import RunFolder
     from noisewise.train import Unlearned, fit
-    from noisewise.train._folder import RunFolder
 
     if RunFolder(source).damaged():
         raise InputError(f"The folder {source!r} looks like a damaged run: it has no settings.json. Copy it again, or train it again.")
@@ -257,14 +255,14 @@ def correct(
 
 def _check_replacing(target: Path, review: Path | None, source: str) -> None:
     """Refuse a file that is not ours to replace, before anything is read."""
-    from noisewise.audit._table import has_columns
-    from noisewise.correct._correction import COLUMNS
+    from noisewise.correct import CORRECTION_COLUMNS
     from noisewise.output import is_page
+    from noisewise.tables import has_columns
 
     if review is not None:
         check_replacing(review, source, is_page, "page")
     else:
-        check_replacing(target, source, lambda file: has_columns(file, COLUMNS), "list of labels")
+        check_replacing(target, source, lambda file: has_columns(file, CORRECTION_COLUMNS), "list of labels")
 
 
 def _check_alone(**asked: bool) -> None:

@@ -18,13 +18,11 @@ from rich.table import Table
 from noisewise.cli._app import AsJson, Console, Text, app, in_flags, print_json, resumable, say, show
 from noisewise.cli._options import Asked, Config, as_list, with_settings
 from noisewise.cli._report import write as write_report
-from noisewise.dynamics import Spread, over_seeds
-from noisewise.dynamics._classes import unlearned_sentence
-from noisewise.dynamics._seeds import worth_telling
+from noisewise.dynamics import Spread, over_seeds, unlearned_sentence, worth_telling
 from noisewise.spec import in_short
 
 if TYPE_CHECKING:
-    from noisewise.train._compare import Progress, Runs
+    from noisewise.train import Progress, Runs
 
 _MEASURES = {
     "final": ("test\naccuracy", "Test accuracy: at the end of training."),
@@ -56,11 +54,11 @@ def compare(
     """Train every loss on every noise with every seed. The same command again redoes nothing that is finished."""
     from noisewise import data, train
     from noisewise.dynamics import underfitting
-    from noisewise.train._compare import plan
+    from noisewise.train import plan
 
     asked = Asked.of(given, config)
     grid = {name: as_list(asked.settings.pop(name, default)) for name, default in (("loss", "ce"), ("noise", "none"), ("seed", 0))}
-    train.Settings.of(asked.settings)
+    train.make_settings(asked.settings)
     tasks = plan(asked.settings["model"], asked.settings["data"], **grid, folder=output, **asked.others)
     source, test = asked.sources()
     classes = len(data.read(source).classes)

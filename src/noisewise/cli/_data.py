@@ -14,8 +14,6 @@ from rich.table import Table
 
 from noisewise import data
 from noisewise.cli._app import AsJson, Console, OneSentence, app, print_json, show
-from noisewise.data._official import registry
-from noisewise.data._progress import silent
 
 _Root = Annotated[
     Path | None, typer.Option(help="The data folder; by default $NOISEWISE_DATA or the user's cache folder.", show_default=False)
@@ -45,8 +43,8 @@ def _get(
     root: _Root = None,
 ) -> None:
     """Fetch a data set, every file checked, and say where it is."""
-    official = registry.get(name)
-    with data.progress_bars() if sys.stderr.isatty() else nullcontext(silent) as progress:
+    official = data.registry.get(name)
+    with data.progress_bars() if sys.stderr.isatty() else nullcontext(data.silent) as progress:
         folder = data.fetch(official, root, progress)
     if official.places:
         show(f"{name} is in", *(f"  {official.find(folder, either)}" for either in official.places))

@@ -17,10 +17,9 @@ import typer
 from rich.markup import escape
 
 from noisewise.cli._app import flag
-from noisewise.data import read
-from noisewise.data._own import is_official
+from noisewise.data import is_official, read
 from noisewise.errors import InputError, invalid_parameter, unknown
-from noisewise.train import Settings
+from noisewise.runs import Settings
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

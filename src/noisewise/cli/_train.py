@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from noisewise.cli._app import Console, app, percent, say, show
-from noisewise.cli._bar import trained
+from noisewise.cli._app import Console, app, percent, say, show, trained
 from noisewise.cli._options import Asked, Config, with_settings
-from noisewise.dynamics._seeds import balance_matters
+from noisewise.dynamics import Dynamics, balance_matters
 from noisewise.spec import in_short
 from noisewise.train import Run
 
@@ -29,17 +28,17 @@ def train(
     **given: Any,
 ) -> None:
     """Train one run. The same command again goes on where it stopped."""
-    from noisewise.train import Settings, fit
+    from noisewise.train import fit, make_settings
 
     asked = Asked.of(given, config)
-    settings = Settings.of(asked.settings)
+    settings = make_settings(asked.settings)
     with Console(stderr=True).status("reading the data"):
         data, test = asked.sources()
     with trained(in_short(settings.loss)) as bar:
         run = fit(settings.model, data, test=test, folder=output, loggers=logger or (), watch=bar, **asked.others)
     if not bar.moved:
         say("this run is finished already; nothing was trained.")
-    show(f"{_results(run.dynamics.summary())}{_kept(run) if settings.keep == 'best' else ''}\n{run.path}")
+    show(f"{_results(run.dynamics)}{_kept(run) if settings.keep == 'best' else ''}\n{run.path}")
 
 
 def _kept(run: Run) -> str:
@@ -48,15 +47,16 @@ def _kept(run: Run) -> str:
     return f"\nkept the model of epoch {run.kept_epoch}: held-out accuracy {percent(line['validation_accuracy'])}{tested}"
 
 
-def _results(summary: dict[str, Any]) -> str:
-    """What the run's model comes to: all of it of the one it keeps, else of the last."""
+def _results(run: Dynamics) -> str:
+    """The accuracies of the run's model: of the one it keeps, else of the last."""
+    learned = ("fitting", "clean_subset", "noisy_subset", "held_out", "balanced")
+    summary = {name: run.of_the_model(getattr(run, name)) for name in learned} | {"final": run.final, "kept": run.kept}
     parts = [f"given labels learned {percent(summary['fitting'])}"]
     if summary["noisy_subset"] is not None:
         parts = [f"right labels learned {percent(summary['clean_subset'])}, wrong labels learned {percent(summary['noisy_subset'])}"]
     if summary["held_out"] is not None:
         parts.insert(0, f"held-out accuracy {percent(summary['held_out'])}")
-    tested = summary["final"] if summary["kept"] is None else summary["kept"]
-    if tested is not None:
+    if run.accuracy is not None:
         balanced = f", balanced {percent(summary['balanced'])}" if balance_matters(summary) else ""
-        parts.insert(0, f"test accuracy {percent(tested)}{balanced} (best {percent(summary['best'])}, epoch {summary['best_epoch']})")
+        parts.insert(0, f"test accuracy {percent(run.accuracy)}{balanced} (best {percent(run.best)}, epoch {run.best_epoch})")
     return ", ".join(parts)

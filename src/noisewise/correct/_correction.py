@@ -17,15 +17,14 @@ import torch
 
 from noisewise.arrays import Flags, Floats, Whole, places_of
 from noisewise.audit import Audit, audit
-from noisewise.audit._table import ROWS, Block, from_cell, rows_of, write_blocks
 from noisewise.correct._decisions import Decision
 from noisewise.correct._policies import Policy, policies
 from noisewise.data import Dataset
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError, invalid_parameter, listed, unknown
-from noisewise.train import Run
+from noisewise.tables import ROWS, Block, from_cell, rows_of, write_blocks
 
-COLUMNS = ("index", "id", "given_label", "label", "share", "change")
+CORRECTION_COLUMNS = ("index", "id", "given_label", "label", "share", "change")
 CHANGED = {"relabel": "relabelled", "prune": "left out", "soften": "softened"}
 
 
@@ -106,7 +105,7 @@ class Correction:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Every example, in order; a label that is left out is empty."""
-        return rows_of(self._blocks(), COLUMNS)
+        return rows_of(self._blocks(), CORRECTION_COLUMNS)
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the labels to a CSV file that `read` reads back.
@@ -122,7 +121,7 @@ class Correction:
         """
         if Path(path).suffix.lower() != ".csv":
             raise invalid_parameter("path", "Correction.write", "a file that ends in .csv", str(path))
-        return write_blocks(path, self._blocks(), COLUMNS)
+        return write_blocks(path, self._blocks(), CORRECTION_COLUMNS)
 
     def _blocks(self) -> Iterator[Block]:
         names, changes = (*self.classes, None), self._change()
@@ -180,7 +179,7 @@ class Correction:
 
 
 def correct(
-    found: Audit | Run | Dynamics | str | os.PathLike[str],
+    found: Audit | Dynamics | str | os.PathLike[str],
     policy: str | Policy = "relabel",
     *,
     decisions: Mapping[int, bool | Decision] | None = None,
@@ -246,7 +245,7 @@ def audited(found: Any, owner: str) -> Audit:
     """The audit, or that of a run."""
     if isinstance(found, Audit):
         return found
-    if isinstance(found, str | os.PathLike | Dynamics | Run):
+    if isinstance(found, str | os.PathLike | Dynamics):
         return audit(found)
     raise invalid_parameter("found", owner, "the audit of a run, a run or its folder", type(found).__name__)
 
@@ -297,12 +296,12 @@ def _read_rows(path: Path) -> list[dict[str, str]]:
             columns = tuple(reader.fieldnames or ())
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"The file {str(path)!r} cannot be read ({error}). Give a file of corrected labels.") from None
-    if columns != COLUMNS or not rows:
+    if columns != CORRECTION_COLUMNS or not rows:
         raise InputError(
-            f"The file {str(path)!r} must have the columns {', '.join(COLUMNS)} and a row for every example. "
+            f"The file {str(path)!r} must have the columns {', '.join(CORRECTION_COLUMNS)} and a row for every example. "
             f"Got ({listed(map(repr, columns))})."
         )
     for number, row in enumerate(rows, 2):
         if None in row or None in row.values():  # a row that was cut off would leave its example out
-            raise InputError(f"Line {number} of {str(path)!r} must have {len(COLUMNS)} cells. Write the file again.")
+            raise InputError(f"Line {number} of {str(path)!r} must have {len(CORRECTION_COLUMNS)} cells. Write the file again.")
     return rows

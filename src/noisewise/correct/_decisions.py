@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from noisewise.audit._table import from_cell
 from noisewise.errors import InputError, reason, shown
 from noisewise.runs import parse_json
+from noisewise.tables import from_cell
 
 _WORDS = {"accept": True, "reject": False}
 

@@ -1,38 +1,61 @@
-"""Training a run again on corrected labels: the same settings, the same examples, other labels."""
+"""Train a run again on corrected labels: the same settings, the same examples, other labels.
+
+The new run folder says where it came from. This module must not know how runs are trained: it asks `fit` for it.
+"""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from noisewise import losses
+from noisewise.arrays import Whole
 from noisewise.correct._correction import Correction
-from noisewise.correct._origin import Origin, digest, examples_of, first_labels, read_origin
-from noisewise.data._own import is_official
+from noisewise.correct._policies import policies
+from noisewise.data import is_official
+from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError
+from noisewise.extensions import extension
+from noisewise.runs import (
+    CHANGES,
+    FIRST,
+    ORIGIN,
+    Before,
+    Origin,
+    Record,
+    RunFolder,
+    examples_of,
+    first_labels,
+    inside,
+    label_digest,
+    numbers_of,
+    read_origin,
+    read_recorded,
+    recorded_sources,
+    regular_file,
+    rows_of,
+)
 from noisewise.spec import in_short
-from noisewise.train import Run, fit
-from noisewise.train._fit import Watch
-from noisewise.train._folder import RunFolder
-from noisewise.train._sources import read_recorded, recorded_sources
 
+_DONE = {"relabel": "relabelled", "prune": "pruned"}
 # The noise is in the labels already, and the share that was held out stays out.
 _OTHERWISE = {"noise": "none", "validation": 0.0, "patience": None, "keep": "last"}
 
 
 def retrain(
-    run: Run | str | os.PathLike[str],
+    run: str | os.PathLike[str],
     correction: Correction,
     *,
     data: Any = None,
     test: Any = None,
     folder: str | os.PathLike[str] | None = None,
-    watch: Watch | None = None,
+    watch: Callable[..., None] | None = None,
     **settings: Any,
-) -> Run:
+) -> Any:
     """Train a run again from scratch on corrected labels, a forward-corrected loss as the one inside it.
 
     What was held out stays out. A run that stopped early is trained as long as it was; its schedule then goes by that length.
@@ -49,61 +72,73 @@ def retrain(
         **settings: what to do otherwise than before.
 
     Returns:
-        The new run.
+        The new run, a `noisewise.Run`.
 
     Reference:
         Wang et al., Derivative manipulation for general example weighting (gradient rescaling), arXiv:1905.11233, appendix E.
     """
     correction.check_one_label_each()
-    run = run if isinstance(run, Run) else Run(run)
-    _check_model(run, settings)
-    old = run.path if run.path.name.strip(".") else run.path.resolve()  # "." and ".." are no names
+    path, before_run = Path(run), Dynamics(os.fspath(run))
+    record = before_run.record
+    _check_model(record, settings)
+    old = path if path.name.strip(".") else path.resolve()  # "." and ".." are not names
     target = Path(f"{old}-corrected" if folder is None else folder)
     _check_free(target, correction)
-    source = run.data if data is None else data
-    examples = examples_of(run.dynamics.record, source)
-    first = first_labels(run.dynamics.record)
-    before, earlier = run.settings.as_json(), read_origin(run.path)
-    sources = recorded_sources(run.provenance, before if earlier is None else earlier.settings)
-    if test is None and sources["test"] is not None:
-        test = read_recorded(sources["test"])
-    elif test is None and run.test is not None:
-        test = run.test
-    elif test is None and sources["train"] is not None and is_official(sources["train"]["source"]):
-        test = read_recorded({**sources["train"], "split": "test"})
-    elif test is None and "test" in run.provenance.get("data", {}):
-        why = f"The run in {str(run.path)!r} does not say where its test set came from, so the new one is not tested"
-        warnings.warn(f"{why}; give it with test=… or --test.", stacklevel=2)
+    examples = examples_of(record, getattr(run, "data", None) if data is None else data)
+    first = first_labels(record)
+    before = {name: value for name, value in record.settings.items() if name != "format"}
+    test = _test_set(record, getattr(run, "test", None)) if test is None else test
     otherwise = {**_OTHERWISE, **({} if "loss" in settings else _without_forward(before["loss"]))}
-    asked = {**before, **otherwise, **_as_long(run), **settings}
+    asked = {**before, **otherwise, **_as_long(record), **settings}
     model, _ = asked.pop("model"), asked.pop("data")
     corrected = correction.apply(examples).read_from(examples.source)
-    again = fit(model, corrected, test=test, folder=target, watch=watch, **asked)
+    again = extension("fit")(model, corrected, test=test, folder=target, watch=watch, **asked)
     changed = [name for name in ("data", *otherwise) if name not in settings]
-    Origin.of(run.dynamics, correction, again.dynamics, changed).write(first, correction, again.dynamics.record)
+    _write_origin(_origin(before_run, correction, again.dynamics, changed), first, correction, again.dynamics.record)
     return again
 
 
-def _check_model(run: Run, settings: Mapping[str, Any]) -> None:
-    """Refuse to train what is not known: a loop or a module of the user's own."""
-    origin = run.provenance
+def _test_set(record: Record, held: Any) -> Any:
+    """The test set of a run; None where there was none, or where nobody knows what it was.
+
+    Args:
+        record: of the run.
+        held: the test set that the run has at hand.
+    """
+    origin = read_origin(Path(record.folder))
+    sources = recorded_sources(record.provenance, record.settings if origin is None else origin.settings)
+    if sources["test"] is not None:
+        return read_recorded(sources["test"])
+    if held is not None:
+        return held
+    if sources["train"] is not None and is_official(sources["train"]["source"]):
+        return read_recorded({**sources["train"], "split": "test"})
+    if "test" in record.provenance.get("data", {}):
+        why = f"The run in {str(record.folder)!r} does not say where its test set came from, so the new one is not tested"
+        warnings.warn(f"{why}; give it with test=… or --test.", stacklevel=3)
+    return None
+
+
+def _check_model(record: Record, settings: Mapping[str, Any]) -> None:
+    """Refuse to train a model that cannot be built from the run: of a recorded loop, or one that was given as an object."""
     if "model" in settings:
         return
-    if origin.get("recorded"):
+    if record.recorded:
         raise InputError(
-            f"The run in {str(run.path)!r} was recorded in a loop of your own. Train there on the corrected labels, or give model=… and "
-            "how to train it."
+            f"The run in {str(record.folder)!r} was written by a Recorder. Train on the corrected labels in the same loop, or give model=… "
+            "and how to train it."
         )
-    if origin.get("model") is not None:
-        raise InputError(f"The run in {str(run.path)!r} has a model of your own. Give one to train anew with model=….")
+    if record.provenance.get("model") is not None:
+        raise InputError(f"The run in {str(record.folder)!r} has a custom model. Give a new one to train with model=….")
 
 
-def _as_long(run: Run) -> dict[str, int]:
-    """The length of a run that stopped early: nothing is held out any more that could stop the new one."""
-    asked, length = run.settings, "epochs" if run.settings.epochs is not None else "steps"
-    if asked.patience is None or run.state != "finished":
+def _as_long(record: Record) -> dict[str, int]:
+    """The length of a run that stopped early: the new one has no validation share that could stop it."""
+    asked, status = record.settings, record.status
+    length = "epochs" if asked["epochs"] is not None else "steps"
+    if asked["patience"] is None or status["state"] != "finished":
         return {}
-    return {length: RunFolder(run.path).status()[length.removesuffix("s")]}
+    return {length: status[length.removesuffix("s")]}
 
 
 def _without_forward(spec: str) -> dict[str, str]:
@@ -121,8 +156,71 @@ def _without_forward(spec: str) -> dict[str, str]:
 def _check_free(folder: Path, correction: Correction) -> None:
     """Refuse a folder that holds a run on labels that were corrected in another way."""
     held = read_origin(folder)
-    if held is not None and held.labels != digest(correction.labels[correction.kept]):
+    if held is not None and held.labels != label_digest(correction.labels[correction.kept]):
         raise InputError(
             f"The folder {str(folder)!r} holds a run on labels that were corrected in another way ({held.policy}). "
             "Give another with folder=… or --run."
         )
+
+
+def _origin(run: Dynamics, correction: Correction, again: Dynamics, changed: Collection[str]) -> Origin:
+    """Where a run came from that was trained on corrected labels.
+
+    Args:
+        run: the one whose labels were corrected.
+        correction: the labels.
+        again: the new one.
+        changed: the names of the settings that differ only because of the correction.
+    """
+    earlier = read_origin(Path(run.folder))
+    old, new, wrong = run.record.settings, again.record.settings, run.record.wrong
+    return Origin(
+        folder=os.path.relpath(run.folder, again.folder),
+        settings={**{name: old[name] for name in changed if name in old}, **({} if earlier is None else earlier.settings)},
+        otherwise={name: value for name, value in old.items() if name not in changed and new.get(name) != value},
+        source={name: old[name] for name in ("data", "noise", "seed") if name in old} if earlier is None else earlier.source,
+        steps=(*(() if earlier is None else earlier.steps), _step(correction)),
+        policy=correction.policy,
+        changes=correction.changes,
+        labels=label_digest(correction.labels[correction.kept]),
+        before=Before(label_digest(correction.given), len(correction), None if wrong is None else int(wrong.sum()), run.accuracy, run.best),
+    )
+
+
+def _write_origin(origin: Origin, first: Whole, correction: Correction, again: Record) -> None:
+    """Write where a run came from into its folder, with the list of changes and the labels of the first run.
+
+    Args:
+        origin: where it came from.
+        first: the labels before any correction, in the order of the correction.
+        correction: the labels.
+        again: the record of the new run, which has some of its examples.
+    """
+    rows = rows_of(numbers_of(again), correction.index)
+    assert rows is not None
+    correction.write(inside(again.folder, CHANGES))
+    folder = RunFolder(again.folder)
+    folder.write_array(FIRST, first[rows])
+    folder.write_json(ORIGIN, asdict(origin))
+
+
+def read_changes(folder: Path, origin: Origin, classes: Collection[str]) -> Correction:
+    """The list of changes a run was trained with, after a check that it is this one.
+
+    Args:
+        folder: of the run.
+        origin: where it came from.
+        classes: the name of every class, in order.
+    """
+    correction = Correction.read(regular_file(folder, CHANGES), classes)
+    if (label_digest(correction.given), label_digest(correction.labels[correction.kept])) != (origin.before.labels, origin.labels):
+        raise InputError(
+            f"The file {str(folder / CHANGES)!r} does not list the changes the run was trained with. Copy the run folder again."
+        )
+    return correction
+
+
+def _step(correction: Correction) -> str:
+    """What was done to the labels, in a phrase that distinguishes one correction from another."""
+    done = " and ".join(_DONE[kind] for kind in correction.changes) or "unchanged"
+    return done if correction.policy in policies else f"{done} ({correction.policy})"

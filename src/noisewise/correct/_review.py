@@ -20,22 +20,20 @@ from typing import Any
 import numpy as np
 
 from noisewise.audit import Audit
-from noisewise.audit._examples import features, picture
 from noisewise.correct._correction import audited
-from noisewise.correct._origin import examples_of
-from noisewise.data import Dataset
+from noisewise.data import Dataset, features, picture
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError
 from noisewise.output import check_output, written_output
+from noisewise.runs import examples_of
 from noisewise.spec import as_int
-from noisewise.train import Run
 
 _SIDE = 160  # of a picture, in pixels
 _MOMENTS = 60  # of a history of margins
 
 
 def review(
-    found: Audit | Run | Dynamics | str | os.PathLike[str],
+    found: Audit | Dynamics | str | os.PathLike[str],
     output: str | os.PathLike[str] = "review.html",
     *,
     limit: int = 200,

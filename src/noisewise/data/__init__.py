@@ -4,27 +4,30 @@
 imported and registered by itself.
 """
 
-from noisewise.data._arrays import from_arrays
+from noisewise.data._arrays import as_inputs, as_they_are, from_arrays, is_frame, like_those
 from noisewise.data._augment import Augmentation, Normalise
 from noisewise.data._augment import registry as augmentations
-from noisewise.data._catalogue import Description, available, describe, fetch, files, load
-from noisewise.data._column import SimilarLabels
+from noisewise.data._catalogue import Description, available, describe, fetch
+from noisewise.data._column import Column, SimilarLabels, encode, given_names
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles, Unreadable
 from noisewise.data._folder import from_folder
 from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
-from noisewise.data._official import Official, OfficialFiles, registry
-from noisewise.data._own import read
-from noisewise.data._progress import progress_bars
+from noisewise.data._official import Official, OfficialFiles, files, load, registry
+from noisewise.data._own import READ_OPTIONS, is_official, read
+from noisewise.data._preview import features, picture
+from noisewise.data._progress import progress_bars, silent
 from noisewise.data._split import split
-from noisewise.data._stream import Batch, Stream, batches, order
-from noisewise.data._table import from_table
+from noisewise.data._stream import Batch, Stream, batches, cut, number_of_batches, order, smallest_part
+from noisewise.data._table import from_table, inputs_of, is_table
 from noisewise.spec import discover
 
 __all__ = [
+    "READ_OPTIONS",
     "Augmentation",
     "Batch",
+    "Column",
     "Dataset",
     "Description",
     "ImageFiles",
@@ -34,10 +37,15 @@ __all__ = [
     "SimilarLabels",
     "Stream",
     "Unreadable",
+    "as_inputs",
+    "as_they_are",
     "augmentations",
     "available",
     "batches",
+    "cut",
     "describe",
+    "encode",
+    "features",
     "fetch",
     "files",
     "from_arrays",
@@ -45,11 +53,21 @@ __all__ = [
     "from_hf",
     "from_loader",
     "from_table",
+    "given_names",
+    "inputs_of",
+    "is_frame",
+    "is_official",
+    "is_table",
+    "like_those",
     "load",
+    "number_of_batches",
     "order",
+    "picture",
     "progress_bars",
     "read",
     "registry",
+    "silent",
+    "smallest_part",
     "split",
 ]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from noisewise.data._column import Column, encode
 from noisewise.data._dataset import Dataset
-from noisewise.errors import InputError, invalid_parameter, reason
+from noisewise.errors import InputError, invalid_parameter
 
 
 def from_arrays(
@@ -63,6 +63,7 @@ def from_arrays(
 
 
 def as_inputs(inputs: Any) -> Tensor:
+    """Inputs as a data set holds them: uint8 images with the channels first, or float32 numbers, all of them finite."""
     tensor = _tensor(inputs)
     if tensor.dim() < 2 or not tensor.numel():
         raise invalid_parameter("inputs", "from_arrays", "shaped (N, …) with at least one example and one feature", tuple(tensor.shape))
@@ -145,7 +146,9 @@ def _shared(array: np.ndarray) -> Tensor:
 def _dense(inputs: Any) -> Tensor | np.ndarray:
     """Inputs as a tensor or an array of numbers."""
     if isinstance(inputs, list | tuple) and len(inputs) and all(isinstance(one, Tensor) for one in inputs):
-        inputs = _stacked(inputs)
+        if len({one.shape for one in inputs}) > 1:
+            raise _several_shapes()
+        inputs = torch.stack([one.detach() for one in inputs])
     if isinstance(inputs, Tensor) and inputs.layout == torch.strided and not inputs.is_nested:
         if inputs.is_complex():
             raise invalid_parameter("inputs", "from_arrays", "numbers", str(inputs.dtype))
@@ -153,13 +156,12 @@ def _dense(inputs: Any) -> Tensor | np.ndarray:
     for densify in ("to_dense", "toarray"):  # a sparse tensor's, or a sparse matrix's of scipy
         if hasattr(inputs, densify):
             raise invalid_parameter("inputs", "from_arrays", f"dense, as inputs.{densify}() gives them", type(inputs).__name__)
-    _check_unmasked(inputs)
+    if isinstance(inputs, np.ma.MaskedArray) and inputs.dtype.names is None and np.ma.is_masked(inputs):
+        raise invalid_parameter("inputs", "from_arrays", "without masked entries, which have no value", "a masked array")
     try:
         array = np.asarray(inputs)
     except ValueError:
         raise _several_shapes() from None
-    except (TypeError, RuntimeError) as error:  # tensors within that numpy cannot take: of a type of torch's own, elsewhere, with gradients
-        raise _untaken(inputs, error) from error
     if array.dtype == object:  # as a DataFrame with columns of several types gives it
         with suppress(TypeError, ValueError):
             array = array.astype(np.float64)
@@ -168,43 +170,22 @@ def _dense(inputs: Any) -> Tensor | np.ndarray:
     return array
 
 
-def _stacked(inputs: Sequence[Tensor]) -> Tensor:
-    if len({one.shape for one in inputs}) > 1:
-        raise _several_shapes()
-    try:
-        return torch.stack([one.detach() for one in inputs])
-    except RuntimeError as error:  # on several devices
-        raise _untaken(inputs, error) from error
-
-
-def _untaken(inputs: Any, error: Exception) -> InputError:
-    what = type(inputs).__name__
-    return InputError(
-        f"The inputs cannot be made one array: {reason(error)}. Got a {what}; give one tensor, or tensors of one kind in a list."
-    )
-
-
 def _several_shapes() -> InputError:
     return InputError("The inputs must all have the same shape. Got rows of several lengths; pad them or cut them to one.")
 
 
-def _check_unmasked(inputs: Any) -> None:
-    """Refuse what a mask says is no value: as an array without one it would be learned from."""
-    if isinstance(inputs, list | tuple):
-        masked = np.array([_is_masked(row) for row in inputs], dtype=bool)
-    else:
-        masked = np.atleast_1d(np.ma.getmaskarray(inputs)) if _is_masked(inputs) else np.zeros(0, dtype=bool)
-    if masked.any():
-        row = int(np.argwhere(masked)[0, 0])
-        raise InputError(f"Row {row} of the inputs has masked entries, which have no value; fill them in or leave the row out.")
+def is_frame(source: Any) -> bool:
+    """Whether something is a DataFrame of pandas or polars, or of a class made from one."""
+    return any(kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] in ("pandas", "polars") for kind in type(source).__mro__)
 
 
-def _is_masked(values: Any) -> bool:
-    """Whether a mask hides something of an array, or of arrays in lists; a list of numbers is not gone through."""
-    if isinstance(values, np.ma.MaskedArray):
-        return values.dtype.names is None and bool(np.ma.is_masked(values))
-    return (
-        isinstance(values, list | tuple)
-        and isinstance(next(iter(values), None), list | tuple | np.ndarray)
-        and any(map(_is_masked, values))
-    )
+def columns_of(frame: Any) -> tuple[list[str], list[Any]]:
+    """The names and the values of all columns; names that are no text, like numbers, as text. The index is no column.
+
+    Args:
+        frame: a DataFrame.
+    """
+    if hasattr(frame, "get_columns"):  # of polars, which has no index
+        return list(frame.columns), [column.to_numpy() for column in frame.get_columns()]
+    columns = [frame.iloc[:, place] for place in range(frame.shape[1])]  # by place, as a name may occur twice
+    return list(map(str, frame.columns)), [column.to_numpy(object if column.dtype.kind in "mM" else None) for column in columns]

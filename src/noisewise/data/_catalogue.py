@@ -1,22 +1,13 @@
-"""The official data sets by name: what there is, whether it is here, fetching and reading it.
-
-Example:
-    >>> from noisewise.data._catalogue import load
-    >>> load("digits", split="test")
-    Dataset(digits: 360 × (1, 8, 8) torch.uint8, 10 classes, 0.00 % wrong)
-"""
+"""The official data sets by name: what there is, whether it is here, and fetching it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from noisewise.data._dataset import Dataset
-from noisewise.data._files import ImageFiles
-from noisewise.data._official import Official, OfficialFiles, registry
+from noisewise.data._official import Official, data_root, registry
 from noisewise.data._progress import Progress, silent
-from noisewise.data._store import data_root
-from noisewise.errors import InputError, invalid_parameter
+from noisewise.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -100,42 +91,3 @@ def fetch(spec: str | Official, root: str | Path | None = None, progress: Progre
     for holding in data.holdings:
         holding.fetch(folder, progress)
     return folder
-
-
-def load(spec: str | Official, split: str = "train", root: str | Path | None = None) -> Dataset:
-    """Read a split of a data set into memory.
-
-    Args:
-        spec: its name or spec: "cifar10", "cifar100(labels=coarse)", "cifar10n(worst)".
-        split: "train" or "test"; `describe` lists the others there may be.
-        root: the data folder; by default $NOISEWISE_DATA or the user's cache folder.
-
-    Raises:
-        InputError: the data folder does not hold it, or a file is damaged.
-
-    Example:
-        >>> len(load("digits"))
-        1437
-    """
-    data = registry.get(spec)
-    data.check_split(split)
-    return data.read(data_root(root), split)
-
-
-def files(spec: str | Official, split: str = "train", root: str | Path | None = None) -> ImageFiles:
-    """List the image files of a split, for a source that reads them as they are needed.
-
-    Args:
-        spec: the name or spec of a data set of image files: "clothing1m", "webvision(classes=200)", "mars", "pku_reid".
-        split: "train" or "test"; `describe` lists the others there may be.
-        root: the data folder; by default $NOISEWISE_DATA or the user's cache folder.
-
-    Raises:
-        InputError: the data folder does not hold it, or it does not come as image files.
-    """
-    data = registry.get(spec)
-    if not isinstance(data, OfficialFiles):
-        known = [name for name in registry if issubclass(registry[name], OfficialFiles)]  # type: ignore[arg-type]
-        raise invalid_parameter("spec", "files", "a data set of image files: " + ", ".join(known), data.name)
-    data.check_split(split)
-    return data.files(data_root(root), split)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -47,10 +48,6 @@ class Official(Named, registry=registry):
             f"{advice}, or say where it is in {VARIABLE}."
         )
 
-    def check_split(self, split: str) -> None:
-        if split not in self.splits:
-            raise invalid_parameter("split", self.name, "one of " + ", ".join(map(repr, self.splits)), split)
-
 
 class OfficialFiles(Official):
     """A data set of image files, which may be too many for memory. Subclasses write `files`."""
@@ -64,3 +61,57 @@ class OfficialFiles(Official):
 
     def read(self, root: Path, split: str) -> Dataset:
         return self.files(root, split).load(self.image_size)
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """The folder that holds the data sets: the one given, else $NOISEWISE_DATA, else the user's cache folder."""
+    if root is not None:
+        return Path(root).expanduser()
+    if named := os.environ.get(VARIABLE):
+        return Path(named).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "noisewise"
+
+
+def load(spec: str | Official, split: str = "train", root: str | Path | None = None) -> Dataset:
+    """Read a split of a data set into memory.
+
+    Args:
+        spec: its name or spec: "cifar10", "cifar100(labels=coarse)", "cifar10n(worst)".
+        split: "train" or "test"; `describe` lists the others there may be.
+        root: the data folder; by default $NOISEWISE_DATA or the user's cache folder.
+
+    Raises:
+        InputError: the data folder does not hold it, or a file is damaged.
+
+    Example:
+        >>> len(load("digits"))
+        1437
+    """
+    data = registry.get(spec)
+    _check_split(data, split)
+    return data.read(data_root(root), split)
+
+
+def files(spec: str | Official, split: str = "train", root: str | Path | None = None) -> ImageFiles:
+    """List the image files of a split, for a source that reads them as they are needed.
+
+    Args:
+        spec: the name or spec of a data set of image files: "clothing1m", "webvision(classes=200)", "mars", "pku_reid".
+        split: "train" or "test"; `describe` lists the others there may be.
+        root: the data folder; by default $NOISEWISE_DATA or the user's cache folder.
+
+    Raises:
+        InputError: the data folder does not hold it, or it does not come as image files.
+    """
+    data = registry.get(spec)
+    if not isinstance(data, OfficialFiles):
+        known = [name for name in registry if issubclass(registry[name], OfficialFiles)]  # type: ignore[arg-type]
+        raise invalid_parameter("spec", "files", "a data set of image files: " + ", ".join(known), data.name)
+    _check_split(data, split)
+    return data.files(data_root(root), split)
+
+
+def _check_split(data: Official, split: str) -> None:
+    if split not in data.splits:
+        raise invalid_parameter("split", data.name, "one of " + ", ".join(map(repr, data.splits)), split)

@@ -11,15 +11,13 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from noisewise.data._arrays import from_arrays
-from noisewise.data._catalogue import available, files, load
+from noisewise.data._arrays import from_arrays, is_frame
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
 from noisewise.data._folder import from_folder, gather
-from noisewise.data._frame import is_frame
 from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
-from noisewise.data._official import Official, OfficialFiles
+from noisewise.data._official import Official, OfficialFiles, files, load
 from noisewise.data._official import registry as official
 from noisewise.data._table import TABLE_SUFFIXES, from_table, is_table
 from noisewise.errors import InputError, invalid_parameter, unknown
@@ -140,11 +138,11 @@ def _path(source: str | os.PathLike[str], **options: Any) -> Dataset:
         return _call(f"The folder {str(path)!r}", from_folder, path, **options)
     if is_table(path):
         return _call(f"The table {str(path)!r}", from_table, path, **options)
-    hint = unknown("data set", str(source), available())
+    hint = unknown("data set", str(source), official.available())
     raise InputError(f"{hint} It is no folder and no file that ends in {', '.join(sorted(TABLE_SUFFIXES))} either.")
 
 
-OPTIONS = frozenset(
+READ_OPTIONS = frozenset(
     name for reader in (from_arrays, from_folder, from_hf, from_loader, from_table, _official_files) for name in _options(reader)
 )
 """All that `read` takes besides the source."""

@@ -8,7 +8,6 @@ is always a whole one. This module must not know how a source works, nor how fil
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,16 +20,6 @@ from noisewise.data._progress import Progress, silent
 from noisewise.errors import InputError
 
 VARIABLE = "NOISEWISE_DATA"
-
-
-def data_root(root: str | Path | None = None) -> Path:
-    """The folder that holds the data sets: the one given, else $NOISEWISE_DATA, else the user's cache folder."""
-    if root is not None:
-        return Path(root).expanduser()
-    if named := os.environ.get(VARIABLE):
-        return Path(named).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "noisewise"
 
 
 def checksum(path: Path) -> str:

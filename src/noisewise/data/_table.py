@@ -23,11 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from noisewise.data._arrays import columns_of, is_frame
 from noisewise.data._column import Column, encode, is_number
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
 from noisewise.data._folder import gather
-from noisewise.data._frame import columns_of, is_frame
 from noisewise.errors import InputError, invalid_parameter, reason, unknown
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx"})

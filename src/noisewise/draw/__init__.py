@@ -14,20 +14,18 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
-from noisewise.correct._origin import as_compared
-from noisewise.draw._dataset_identity import told_apart
 from noisewise.draw._film import film
 from noisewise.draw._history import by_label, counted, histories, task_of
 from noisewise.draw._sample import sample
-from noisewise.dynamics import Dynamics, find_runs
+from noisewise.dynamics import Dynamics, as_compared, number_data_sets
 from noisewise.errors import InputError, invalid_parameter, listed
 from noisewise.losses import Loss
 from noisewise.output import check_output, check_replacing, is_page
-from noisewise.train import Run
+from noisewise.runs import find_runs
 
 __all__ = ["check_figure", "curves", "dynamics", "margins"]
 
-Runs: TypeAlias = str | PathLike[str] | Run | Dynamics
+Runs: TypeAlias = str | PathLike[str] | Dynamics
 
 _FIGURES = (".svg", ".pdf", ".png")
 _MOST_COLUMNS = 8
@@ -144,11 +142,11 @@ def check_figure(output: str | PathLike[str], endings: Sequence[str] = _FIGURES)
 
 def _read(runs: Runs | Iterable[Runs]) -> list[Dynamics]:
     """Every run once, whatever it was given as, under the settings it is compared by and the name its data have among others."""
-    several = [runs] if isinstance(runs, str | PathLike | Run | Dynamics) else list(runs)
+    several = [runs] if isinstance(runs, str | PathLike | Dynamics) else list(runs)
     if not several:
         raise InputError("There is nothing to draw. Give at least one run, or a folder of runs.")
     folders = find_runs([one.folder if isinstance(one, Dynamics) else one for one in several])
-    return told_apart([as_compared(Dynamics(folder)) for folder in folders])
+    return number_data_sets([as_compared(Dynamics(folder)) for folder in folders])
 
 
 def _telling(epochs: Sequence[int]) -> tuple[int, ...]:

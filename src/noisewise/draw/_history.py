@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from noisewise.arrays import Floats
 from noisewise.draw._look import look
 from noisewise.draw._subsample import thinned
-from noisewise.dynamics import Dynamics
-from noisewise.dynamics._seeds import finished_or_all
+from noisewise.dynamics import Dynamics, finished_or_all
 from noisewise.errors import InputError
 from noisewise.spec import in_short
 

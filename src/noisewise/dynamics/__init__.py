@@ -6,13 +6,19 @@
 Nothing here knows the engine: a run from another machine is read the same way.
 """
 
-from noisewise.dynamics._classes import class_accuracies, unlearned_classes
+from noisewise.dynamics._compared import as_compared, number_data_sets
 from noisewise.dynamics._dynamics import Dynamics, Histograms
 from noisewise.dynamics._estimate import Estimate, split_estimate
-from noisewise.dynamics._find_runs import find_runs
-from noisewise.dynamics._record import Epoch, Record
-from noisewise.dynamics._seeds import Spread, over_seeds
-from noisewise.dynamics._underfitting import underfitting
+from noisewise.dynamics._seeds import Spread, finished_or_all, over_seeds, worth_telling
+from noisewise.dynamics._unlearned import (
+    balance_matters,
+    class_accuracies,
+    emphasis_among,
+    underfitting,
+    unlearned_classes,
+    unlearned_sentence,
+)
+from noisewise.runs import Epoch, Record, find_runs
 
 __all__ = [
     "Dynamics",
@@ -21,10 +27,17 @@ __all__ = [
     "Histograms",
     "Record",
     "Spread",
+    "as_compared",
+    "balance_matters",
     "class_accuracies",
+    "emphasis_among",
     "find_runs",
+    "finished_or_all",
+    "number_data_sets",
     "over_seeds",
     "split_estimate",
     "underfitting",
     "unlearned_classes",
+    "unlearned_sentence",
+    "worth_telling",
 ]

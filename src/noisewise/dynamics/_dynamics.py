@@ -18,14 +18,13 @@ import torch
 
 from noisewise import curve
 from noisewise.arrays import NO_CLASS, Flags, Floats, Whole
-from noisewise.batching import number_of_batches
 from noisewise.curriculum import Scheduled, advance
-from noisewise.dynamics._classes import unlearned_classes
+from noisewise.data import number_of_batches
 from noisewise.dynamics._estimate import Estimate, split_estimate
-from noisewise.dynamics._record import LARGEST, MARGINS, Halves, Record, codes
-from noisewise.dynamics._slope import emphasis_among
+from noisewise.dynamics._unlearned import emphasis_among, unlearned_classes
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.losses import MarginLoss, batch_normalised, get
+from noisewise.runs import LARGEST, MARGINS, Halves, Record, codes
 
 Curve = dict[int, float]
 

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-Run = TypeVar("Run")
+from noisewise.dynamics._unlearned import balance_matters
 
-_POINT = 0.01
+Run = TypeVar("Run")
 
 
 class Spread(NamedTuple):
@@ -65,21 +65,3 @@ def worth_telling(measures: Iterable[str], rows: Sequence[Mapping[str, Any]]) ->
         "balanced": any(map(balance_matters, rows)),
     }
     return [name for name in measures if any(row[name] is not None for row in rows) and needed.get(name, True)]
-
-
-def balance_matters(row: Mapping[str, Any]) -> bool:
-    """Whether balanced test accuracy is a point or more from the test accuracy of the model.
-
-    Example:
-        >>> balance_matters({"final": 0.95, "kept": None, "balanced": 0.5})
-        True
-        >>> balance_matters({"final": 0.951, "kept": None, "balanced": 0.95})
-        False
-    """
-    accuracy, balanced = (_mean(row.get(name)) for name in ("final" if row.get("kept") is None else "kept", "balanced"))
-    return accuracy is not None and balanced is not None and abs(accuracy - balanced) >= _POINT
-
-
-def _mean(value: Any) -> float | None:
-    mean = value["mean"] if isinstance(value, Mapping) else value
-    return None if mean is None else float(mean)

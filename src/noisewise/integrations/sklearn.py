@@ -18,11 +18,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
-from noisewise.data import Dataset
-from noisewise.data._arrays import as_inputs
+from noisewise.data import Dataset, as_inputs
 from noisewise.errors import InputError
-from noisewise.train import Run, Unlearned, fit
-from noisewise.train._predictor import Predictor
+from noisewise.train import Predictor, Run, Unlearned, fit
 
 _RESISTS, _LEARNS_RARE = "gce(q=0.7)", "imae(T=8.0, normalise='maximum')"
 _HELD_OUT = 0.1

@@ -11,7 +11,7 @@ from typing import Any
 
 from noisewise.audit import audit
 from noisewise.correct import correct, retrain
-from noisewise.correct._origin import read_origin
+from noisewise.runs import read_origin
 from noisewise.train import Run
 from noisewise.train._compare import Task
 from noisewise.train._fit import Watch
@@ -40,7 +40,8 @@ class Again(Task):
 
     def train(self, data: Any, test: Any, watch: Watch) -> Run:
         run = Run(self.first)
-        return retrain(run, correct(audit(run)), data=data, test=test, folder=self.folder, watch=watch)
+        again: Run = retrain(run, correct(audit(run)), data=data, test=test, folder=self.folder, watch=watch)
+        return again
 
 
 def second(first: Path) -> Path:

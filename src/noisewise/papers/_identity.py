@@ -18,9 +18,7 @@ from noisewise.data._official import registry as data_sets
 from noisewise.errors import InputError
 from noisewise.models import without_weights
 from noisewise.noise import registry as noises
-from noisewise.train import Settings
-from noisewise.train._optimisers import registry as optimisers
-from noisewise.train._schedules import registry as schedules
+from noisewise.train import Settings, optimisers, schedules
 
 _REGISTRIES: dict[str, Callable[[str], Any]] = {
     "data": data_sets.get,

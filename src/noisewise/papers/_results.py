@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from noisewise import train
-from noisewise.batching import number_of_batches
+from noisewise.data import number_of_batches
 from noisewise.draw._subsample import thinned
 from noisewise.errors import InputError, invalid_parameter, shown
 from noisewise.output import written_whole

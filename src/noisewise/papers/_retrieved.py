@@ -13,9 +13,8 @@ import torch
 from noisewise.data import ImageFiles, files
 from noisewise.errors import InputError
 from noisewise.retrieval import retrieve
-from noisewise.runs import exists, read_shares
+from noisewise.runs import RunFolder, exists, read_shares
 from noisewise.train import Run
-from noisewise.train._folder import RunFolder
 
 METRICS = ("mAP", "CMC-1")
 """What the papers call what is measured here."""

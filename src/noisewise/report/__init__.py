@@ -16,13 +16,12 @@ from noisewise.errors import invalid_parameter
 from noisewise.output import check_output, check_replacing, is_page, written_output
 from noisewise.report._gather import gather
 from noisewise.report._render import render
-from noisewise.train import Run
 
 __all__ = ["report"]
 
 
 def report(
-    runs: str | PathLike[str] | Run | Iterable[str | PathLike[str] | Run],
+    runs: str | PathLike[str] | Iterable[str | PathLike[str]],
     output: str | PathLike[str] = "report.html",
     *,
     title: str = "What the losses did",
@@ -67,7 +66,7 @@ def check_page(output: str | PathLike[str]) -> Path:
     return file
 
 
-def _held_by_all(runs: Sequence[str | PathLike[str] | Run]) -> Any:
+def _held_by_all(runs: Sequence[str | PathLike[str]]) -> Any:
     """The data that every run holds, where that is one object; what another run was trained on would show the wrong examples."""
-    held = [run.data if isinstance(run, Run) else None for run in runs]
+    held = [getattr(run, "data", None) for run in runs]
     return held[0] if held and all(data is held[0] for data in held) else None

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from noisewise.correct._correction import CHANGED
-from noisewise.correct._origin import Origin, read_changes
+from noisewise.correct import CHANGED, read_changes
 from noisewise.dynamics import Spread, over_seeds
 from noisewise.report._facts import Average, BeforeAfter, ClassChange, CorrectionFacts, Sentence
 from noisewise.report._read import Reading, counted
+from noisewise.runs import Origin
 
 _CLASSES = 20  # more make no small table: those that changed most are shown
 _OUTCOMES = {1: ("good", "gained"), -1: ("warning", "lost"), 0: ("plain", "neither gained nor lost")}

@@ -14,14 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.arrays import NO_CLASS, Whole
-from noisewise.audit import Audit
-from noisewise.audit._audit import pair_counts
-from noisewise.audit._examples import features, picture
-from noisewise.correct._origin import examples_of
-from noisewise.data import Dataset
+from noisewise.audit import Audit, pair_counts
+from noisewise.data import Dataset, features, picture
 from noisewise.errors import InputError
 from noisewise.report._facts import Doubt, Example, Matrix, Step
 from noisewise.report._read import Reading
+from noisewise.runs import examples_of
 
 SHOWN = 60
 _CLASSES = 20  # more do not fit a heat map one can read: those that are mixed up most are shown

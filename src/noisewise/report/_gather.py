@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import noisewise
-from noisewise.data._own import is_official
-from noisewise.draw._dataset_identity import namesakes
+from noisewise.data import is_official
 from noisewise.draw._film import Film
 from noisewise.draw._history import History, by_label, lines
 from noisewise.draw._page import figure as curves_figure
 from noisewise.draw._plotly import Figure
 from noisewise.draw._sample import sample
-from noisewise.dynamics import Dynamics, over_seeds
-from noisewise.dynamics._seeds import worth_telling
+from noisewise.dynamics import Dynamics, over_seeds, worth_telling
 from noisewise.errors import InputError
 from noisewise.losses import MarginLoss
 from noisewise.papers import reported
@@ -33,6 +31,7 @@ from noisewise.report._facts import Broken, Facts, FilmFacts, Group, Measure, Re
 from noisewise.report._read import MEASURES, Reading, counted
 from noisewise.report._repeat import repeat
 from noisewise.report._verdict import Standing, is_tie, ranked, verdict, winner
+from noisewise.runs import namesakes
 from noisewise.spec import readable
 
 _FRAMES = 60  # of a film
@@ -59,7 +58,7 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Tell 
         except Exception as error:  # one damaged run must not cost the page
             broken.append({"folder": str(folder), "reason": str(error) if isinstance(error, InputError) else repr(error)})
     tasks: dict[tuple[str, str, str], list[Reading]] = {}
-    for run, number in zip(runs, namesakes([run.dynamics for run in runs]), strict=True):
+    for run, number in zip(runs, namesakes([run.dynamics.record for run in runs]), strict=True):
         run.namesake = number
         tasks.setdefault(run.task, []).append(run)
     names, today = _names(tasks), date.today()

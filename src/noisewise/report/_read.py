@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from noisewise.audit import Audit, audit
-from noisewise.correct._origin import Origin, as_compared, digest, read_origin
 from noisewise.draw._film import Film, film
-from noisewise.dynamics import Dynamics, underfitting
-from noisewise.dynamics._seeds import finished_or_all
+from noisewise.dynamics import Dynamics, as_compared, finished_or_all, underfitting
 from noisewise.errors import InputError
 from noisewise.losses import Loss, get
+from noisewise.runs import Origin, label_digest, read_origin
 from noisewise.spec import in_short
 
 Value = TypeVar("Value")
@@ -188,7 +187,7 @@ class Reading:
     @cached_property
     def labels(self) -> str | None:
         """What its labels are known by."""
-        return self.attempt(lambda: digest(self.dynamics.record.given))
+        return self.attempt(lambda: label_digest(self.dynamics.record.given))
 
     def film(self, frames: int) -> Film | None:
         return self.attempt(lambda: film(self.dynamics, frames=frames) if self.dynamics.record.epochs() else None)

@@ -9,10 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from noisewise.data._own import is_official
+from noisewise.data import is_official
+from noisewise.runs import Settings, recorded_sources
 from noisewise.spec import readable
-from noisewise.train import Settings
-from noisewise.train._sources import recorded_sources
 
 _FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label", "id", "image", "size")} | {"features": "--feature"}
 """The options of the command line for reading the user's own data."""

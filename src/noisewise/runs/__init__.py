@@ -1,69 +1,77 @@
-"""The run folder: its format, and the checked readers for every file in it.
+"""The run folder: its format, and everything that writes it, reads it or finds it.
 
-A run may be damaged, unfinished, or made by somebody you do not know. `_files` opens a file safely, whatever it is. `_format` knows
-which values each file must hold. Both report a problem as one `InputError` that names the file. Nothing here knows how runs are trained.
+`RunFolder` writes a run, `Record` reads its margins, `Settings` is what it was asked to do, `find_runs` finds runs, `examples_of` finds the
+examples that one was trained on, and `read_origin` says which run it corrects. A run may be damaged, unfinished, or made by somebody you
+do not know: every problem with a file is one `InputError` that names the file. Nothing here knows how runs are trained.
 """
 
-from noisewise.runs._files import (
-    CannotOpenError,
-    exists,
-    inside,
-    list_numbered,
-    missing,
-    open_array,
-    parse_json,
-    read_array,
-    read_json,
-    read_tensors,
-    read_text,
-    regular_file,
+from noisewise.runs._examples import examples_as_given, examples_of, first_labels, names_of, numbers_of, rows_of
+from noisewise.runs._files import CannotOpenError, exists, inside, parse_json, read_json, read_tensors, regular_file
+from noisewise.runs._find import find_runs
+from noisewise.runs._folder import KEPT_CHECKPOINTS, RunFolder, check_kept, ending, in_a_name, mark_ended
+from noisewise.runs._format import CALIBRATION, Settings, load_settings, read_classes, read_settings, read_shares, read_temperature
+from noisewise.runs._lineage import CHANGES, FIRST, ORIGIN, Before, Origin, label_digest, read_origin
+from noisewise.runs._provenance import (
+    as_before,
+    digest,
+    digest_of,
+    head_commit,
+    make_provenance,
+    read_recorded,
+    recorded_sources,
+    source_kind,
 )
-from noisewise.runs._format import (
-    CALIBRATION,
-    EVALUATED,
-    FORMAT,
-    KINDS,
-    RECORDS,
-    check_checkpoint,
-    check_settings,
-    read_classes,
-    read_correction,
-    read_metrics,
-    read_names,
-    read_provenance,
-    read_settings,
-    read_shares,
-    read_status,
-    read_temperature,
-)
+from noisewise.runs._record import LARGEST, MARGINS, Epoch, Halves, Record, codes
+from noisewise.runs._same_data import namesakes
 
 __all__ = [
     "CALIBRATION",
-    "EVALUATED",
-    "FORMAT",
-    "KINDS",
-    "RECORDS",
+    "CHANGES",
+    "FIRST",
+    "KEPT_CHECKPOINTS",
+    "LARGEST",
+    "MARGINS",
+    "ORIGIN",
+    "Before",
     "CannotOpenError",
-    "check_checkpoint",
-    "check_settings",
+    "Epoch",
+    "Halves",
+    "Origin",
+    "Record",
+    "RunFolder",
+    "Settings",
+    "as_before",
+    "check_kept",
+    "codes",
+    "digest",
+    "digest_of",
+    "ending",
+    "examples_as_given",
+    "examples_of",
     "exists",
+    "find_runs",
+    "first_labels",
+    "head_commit",
+    "in_a_name",
     "inside",
-    "list_numbered",
-    "missing",
-    "open_array",
+    "label_digest",
+    "load_settings",
+    "make_provenance",
+    "mark_ended",
+    "names_of",
+    "namesakes",
+    "numbers_of",
     "parse_json",
-    "read_array",
     "read_classes",
-    "read_correction",
     "read_json",
-    "read_metrics",
-    "read_names",
-    "read_provenance",
+    "read_origin",
+    "read_recorded",
     "read_settings",
     "read_shares",
-    "read_status",
     "read_temperature",
     "read_tensors",
-    "read_text",
+    "recorded_sources",
     "regular_file",
+    "rows_of",
+    "source_kind",
 ]

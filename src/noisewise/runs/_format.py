@@ -1,4 +1,4 @@
-"""What the JSON files of a run folder hold, read and checked value by value.
+"""The settings of a run, and what the other JSON files of a run folder hold, read and checked value by value.
 
 A value that this version does not know is left alone. This module must not know how runs are trained, nor how they are shown.
 """
@@ -6,11 +6,15 @@ A value that this version does not know is left alone. This module must not know
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noisewise.errors import InputError, shown
 from noisewise.runs._files import LARGE, Folder, exists, parse_json, read_json, read_text
+
+if TYPE_CHECKING:
+    import torch
 
 FORMAT = 1
 RECORDS = ("training", "clean")
@@ -25,6 +29,87 @@ EVALUATED = ("test", "validation")
 CALIBRATION = "calibration.json"
 
 _LARGEST = 1e100  # of any number that training gives: its square is still finite
+
+
+@dataclass(frozen=True, repr=False)
+class Settings:
+    """Everything that decides a run. The names are the same in Python, in a TOML file, on the command line and in a run folder.
+
+    Args:
+        data: a data set's spec or path, or what a data set given as an object is called.
+        model: a model's spec, or the class of a model given as an object.
+        loss: a loss spec.
+        noise: a noise spec; it is applied to the training labels.
+        epochs: how many passes over the data; give this or `steps`.
+        steps: how many updates.
+        seed: decides weights, order, augmentation and dropout, and the noise.
+        batch_size: examples per update, over all processes.
+        classes_per_batch: how many groups of equal size, each of one given label, a batch is put together from; so it has at most as many
+            labels, and one may come more than once. By default a batch is drawn from all examples. What is left over of every label
+            makes up the last batches of an epoch, which may have more labels.
+        optimiser: an optimiser spec: sgd, adam or adamw.
+        schedule: a learning-rate schedule spec: constant, cosine, step or multistep. Lengths in it are steps (updates), not epochs, and
+            below 1 a share of the run: multistep((0.5, 0.75)).
+        weight_decay: L2 penalty.
+        clip: largest norm of the whole gradient; by default there is none.
+        accumulate: in how many parts a batch is gone through.
+        augment: an augmentation spec, such as crop(4) + flip; evaluations take the images whole and unchanged.
+        normalise: whether inputs are brought to mean 0 and variance 1 with the training set's numbers.
+        validation: the share of the training examples, noisy labels and all, that is kept out to watch.
+        patience: stop when so many evaluations in a row were no better on the validation share; by default it never does.
+        keep: whose model the run keeps: "last" for that of the last epoch, "best" for that of the evaluation that was best on the
+            validation share, the first of them if there are several.
+        evaluate_every: epochs between evaluations.
+        clean_pass: whether an evaluation also goes over the training set, in eval mode and without augmentation.
+        checkpoint_every: epochs between checkpoints.
+        precision: "float32", "bfloat16" (the last layer of our own models stays in float32), or "auto": bfloat16 on a GPU.
+        compile: whether to compile the model.
+        device: "auto" (a CUDA GPU if there is one), "cpu", "cuda" or "cuda:1"; Apple's GPUs are not used.
+    """
+
+    data: str
+    model: str
+    loss: str = "ce"
+    noise: str = "none"
+    epochs: int | None = None
+    steps: int | None = None
+    seed: int = 0
+    batch_size: int = 128
+    classes_per_batch: int | None = None
+    optimiser: str = "sgd(lr=0.1, momentum=0.9)"
+    schedule: str = "cosine"
+    weight_decay: float = 1e-4
+    clip: float | None = None
+    accumulate: int = 1
+    augment: str = "none"
+    normalise: bool = True
+    validation: float = 0.0
+    patience: int | None = None
+    keep: str = "last"
+    evaluate_every: int = 1
+    clean_pass: bool = True
+    checkpoint_every: int = 1
+    precision: str = "auto"
+    compile: bool = False
+    device: str = "auto"
+
+    def __repr__(self) -> str:
+        """Like an estimator of scikit-learn, only what is not a default."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown = (f"{field.name}={given[field.name]!r}" for field in fields(self) if given[field.name] != field.default)
+        return f"Settings({', '.join(shown)})"
+
+    @property
+    def group(self) -> int:
+        """How many examples in a row have one label."""
+        return 1 if self.classes_per_batch is None else self.batch_size // self.classes_per_batch
+
+    def half(self, device: torch.device) -> bool:
+        """Whether the body of the model computes in bfloat16."""
+        return self.precision == "bfloat16" or (self.precision == "auto" and device.type == "cuda")
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 class _Kind(NamedTuple):
@@ -129,6 +214,19 @@ def read_settings(folder: Folder) -> dict[str, Any]:
     return settings
 
 
+def load_settings(folder: Folder) -> Settings:
+    """What a run was asked to do, as an object; a run of another version of noisewise is refused."""
+    written = read_settings(folder)
+    version = written.pop("format", FORMAT)
+    known = {field.name: field.default is MISSING for field in fields(Settings)}
+    wrong = [f"has format {version!r} and not {FORMAT}"] if version != FORMAT else []
+    wrong += [f"has a setting {name!r} that this noisewise does not know" for name in written if name not in known]
+    wrong += [f"lacks the setting {name!r}" for name, needed in known.items() if needed and name not in written]
+    if wrong:
+        raise InputError(f"The run in {str(folder)!r} {wrong[0]}. Read it with the version of noisewise that wrote it.")
+    return Settings(**written)
+
+
 def check_settings(where: str, settings: Mapping[str, Any]) -> None:
     """Refuse settings of the wrong kind.
 
@@ -226,15 +324,14 @@ def read_correction(folder: Folder, name: str) -> dict[str, Any]:
         folder: of the run.
         name: of the file.
     """
-    needs = [key for key in _CORRECTION if key != "source"]  # older runs do not have it
-    content, where = _read_object(folder, name, _CORRECTION, needs), repr(str(Path(folder) / name))
+    content, where = _read_object(folder, name, _CORRECTION, list(_CORRECTION)), repr(str(Path(folder) / name))
     for key in _BEFORE:
         if key not in content["before"]:
             raise InputError(f"The file {where} does not say {key!r} of the run before. Copy the run folder again.")
     check_values(where, content["before"], _BEFORE)
     check_values(where, content["changes"], dict.fromkeys(content["changes"], COUNT))
     for part in ("settings", "otherwise", "source"):
-        check_settings(where, content.get(part, {}))
+        check_settings(where, content[part])
     if "data" not in content["settings"]:
         raise InputError(f"The file {where} does not say 'data' in its settings. Copy the run folder again.")
     return content

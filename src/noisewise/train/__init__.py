@@ -3,10 +3,29 @@
 The engine knows losses, noise, data and models. It must not know reports, audits or the command line.
 """
 
-from noisewise.train._compare import RunsFailedError, compare
+from noisewise.runs import Settings
+from noisewise.train._compare import Progress, Runs, RunsFailedError, compare, plan
 from noisewise.train._fit import Underfitting, Unlearned, fit
+from noisewise.train._optimisers import optimisers, schedules
+from noisewise.train._predictor import Predictor
 from noisewise.train._recorder import Recorder
+from noisewise.train._request import make_settings
 from noisewise.train._run import Run
-from noisewise.train._settings import Settings
 
-__all__ = ["Recorder", "Run", "RunsFailedError", "Settings", "Underfitting", "Unlearned", "compare", "fit"]
+__all__ = [
+    "Predictor",
+    "Progress",
+    "Recorder",
+    "Run",
+    "Runs",
+    "RunsFailedError",
+    "Settings",
+    "Underfitting",
+    "Unlearned",
+    "compare",
+    "fit",
+    "make_settings",
+    "optimisers",
+    "plan",
+    "schedules",
+]

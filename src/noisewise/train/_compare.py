@@ -28,13 +28,12 @@ from noisewise.extensions import extension
 from noisewise.losses import Loss
 from noisewise.noise import Noise
 from noisewise.output import make_folder
+from noisewise.runs import RunFolder, Settings, in_a_name, mark_ended
 from noisewise.spec import as_int, in_short
 from noisewise.train._fit import Watch, check_settings, check_watch, train
-from noisewise.train._folder import RunFolder, in_a_name, mark_ended
 from noisewise.train._mps import gpu_for_many
+from noisewise.train._request import called, check_augment, check_model, device_of, make_settings, read_both
 from noisewise.train._run import Run
-from noisewise.train._settings import Settings, check_model
-from noisewise.train._sources import called, check_augment, read_both
 
 RUNS_ON_A_GPU = 8
 
@@ -156,7 +155,7 @@ def train_each(
     tasks: Sequence[Task], data: Any, *, test: Any = None, jobs: int | None = None, watch: Callable[[Progress], None] | None = None
 ) -> dict[int, str]:
     """Train any tasks, as `train_all` does; return why those that failed did, by their places."""
-    device = tasks[0].settings.place()
+    device = device_of(tasks[0].settings)
     for task in tasks:
         task.check()  # now: otherwise the new runs would be trained before an old one is refused
     train_set, test_set = read_both(data, test)
@@ -191,7 +190,7 @@ def plan(
     check_model(model)
     tasks = []
     for one_noise, one_loss, one_seed in itertools.product(noise, loss, seed):
-        asked = Settings.of({"data": data, "model": model, "loss": one_loss, "noise": one_noise, "seed": one_seed, **settings})
+        asked = make_settings({"data": data, "model": model, "loss": one_loss, "noise": one_noise, "seed": one_seed, **settings})
         tasks.append(Task(asked, Path(folder) / f"{in_a_name(asked.noise)}-{in_a_name(asked.loss)}-seed{one_seed}"))
     if len({task.folder for task in tasks}) < len(tasks):
         raise InputError("Two runs of the comparison are the same. List every loss, noise and seed once.")

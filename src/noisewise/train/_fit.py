@@ -24,27 +24,21 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from noisewise import curriculum, losses, models, signals
-from noisewise.batching import cut, number_of_batches, smallest_part
-from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, order
-from noisewise.dynamics import class_accuracies, underfitting
-from noisewise.dynamics._classes import unlearned_sentence
+from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, cut, number_of_batches, order, smallest_part
+from noisewise.dynamics import class_accuracies, underfitting, unlearned_sentence
 from noisewise.errors import InputError, invalid_parameter
-from noisewise.runs import CALIBRATION, CannotOpenError
+from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, ending, in_a_name, load_settings
 from noisewise.spec import in_short, name_of
 from noisewise.train._dry_run import check_scores, check_training, lay_channels_last, scored
-from noisewise.train._folder import RunFolder, ending, in_a_name
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
-from noisewise.train._optimisers import registry as optimisers
+from noisewise.train._optimisers import optimisers, schedules
 from noisewise.train._predictor import EVALUATION_BATCH
-from noisewise.train._processes import answered, joined, speaks_for_all, wait_for_all
-from noisewise.train._run import Run, fill, is_all_ours, is_ours, recorded_scale, settings_of
-from noisewise.train._schedules import registry as schedules
-from noisewise.train._settings import Settings, check_model
-from noisewise.train._sources import Sources, called, check_apart, gather, provenance
+from noisewise.train._processes import answered, joined, one_at_a_time, speaks_for_all, undisturbed, wait_for_all
+from noisewise.train._request import Sources, called, check_apart, check_model, device_of, gather, make_settings
+from noisewise.train._run import Run, fill, is_all_ours, is_ours, recorded_scale
 from noisewise.train._step import GraphedStep, Prepare, Scorer, Scoring, Step, prepared
 from noisewise.train._temperature import temperature
-from noisewise.train._torch_state import one_at_a_time, undisturbed
 from noisewise.train._user_module import mark_trained, told_of, warn_of_another_start, was_trained
 
 _LOOKED_AT = 1000
@@ -103,7 +97,7 @@ def fit(
     if not isinstance(model, str | nn.Module):
         raise invalid_parameter("model", "fit", "a model spec or a torch.nn.Module", model)
     named = {"data": called(data), "model": model if isinstance(model, str) else type(model).__name__}
-    return train(Settings.of({**named, **settings}), model, data, test, folder, loggers, watch)
+    return train(make_settings({**named, **settings}), model, data, test, folder, loggers, watch)
 
 
 def check_watch(watch: Any, owner: str) -> None:
@@ -130,8 +124,8 @@ def train(
     told = [all_loggers.get(logger) for logger in loggers]
     target = None if folder is None else RunFolder(folder)
     sources = gather(data, test, settings)
-    place = settings.place()
-    origin = {**provenance(sources, place), **({"model": None} if isinstance(model, str) else told_of(model))}
+    place = device_of(settings)
+    origin = {**sources.provenance(place), **({"model": None} if isinstance(model, str) else told_of(model))}
     target = target or RunFolder(Path("runs") / _name(settings, origin))
     if target.exists():
         _same(target, settings, origin)
@@ -181,7 +175,7 @@ def _name(settings: Settings, origin: dict[str, Any]) -> str:
 
 def check_settings(folder: RunFolder, settings: Settings) -> None:
     """Refuse to go on in a folder that holds a run with other settings."""
-    written = settings_of(folder).as_json()
+    written = load_settings(folder.path).as_json()
     for name, value in settings.as_json().items():
         if written[name] != value:
             raise InputError(
@@ -245,7 +239,7 @@ class _Training:
         self.best_epoch, self.began = 0, False
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
-        self.device = settings.place()
+        self.device = device_of(settings)
         classes = len(sources.train.classes)
         self.loss = losses.get(settings.loss)
         self.scheduled = any(isinstance(part, curriculum.Scheduled) for part in self.loss.modules())

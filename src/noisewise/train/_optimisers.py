@@ -2,11 +2,12 @@
 
 The rules are torch's own, in its fused kernels: one pass over all parameters, with the learning rate read from a tensor on the
 device. So a step waits for nothing, allocates nothing, and a CUDA graph can hold it while a schedule changes the rate. This
-module must not know how gradients come about, nor how the learning rate changes.
+module must not know how gradients come about. A schedule changes the learning rate from step to step.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -14,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from noisewise.errors import InputError, invalid_parameter
-from noisewise.spec import Named, Registry, setting
+from noisewise.spec import Named, Registry, as_int, real, setting
 
-registry: Registry[Optimiser] = Registry("optimiser")
+optimisers: Registry[Optimiser] = Registry("optimiser")
 
 
 def _yes_or_no(value: Any) -> bool:
@@ -25,7 +26,7 @@ def _yes_or_no(value: Any) -> bool:
     return value
 
 
-class Optimiser(Named, registry=registry):
+class Optimiser(Named, registry=optimisers):
     """A rule for changing parameters. An author writes `remembers` and `update`.
 
     Args:
@@ -71,7 +72,7 @@ class SGD(Optimiser, name="sgd"):
         v ← momentum · v + g + weight_decay · θ,    θ ← θ − lr · v    (Nesterov: θ ← θ − lr · (g + weight_decay · θ + momentum · v))
 
     Example:
-        >>> registry.get("sgd(lr=0.01, nesterov=True)")
+        >>> optimisers.get("sgd(lr=0.01, nesterov=True)")
         sgd(lr=0.01, momentum=0.9, nesterov=True)
     """
 
@@ -113,7 +114,7 @@ class Adam(Optimiser, name="adam"):
         eps: what the IMAE paper calls delta, 0.1 or 1 there: the larger, the closer to SGD with momentum.
 
     Example:
-        >>> registry.get("adam(lr=0.005, eps=0.1)")
+        >>> optimisers.get("adam(lr=0.005, eps=0.1)")
         adam(lr=0.005, beta1=0.9, beta2=0.999, eps=0.1)
 
     Reference:
@@ -156,7 +157,7 @@ class AdamW(Adam, name="adamw"):
     """Adam with decoupled weight decay: θ ← (1 − lr · weight_decay) θ first, and nothing is added to the gradient.
 
     Example:
-        >>> registry.get("adamw(lr=0.002)")
+        >>> optimisers.get("adamw(lr=0.002)")
         adamw(lr=0.002, beta1=0.9, beta2=0.999, eps=1e-08)
 
     Reference:
@@ -252,3 +253,155 @@ class Updater:
             )
         for name, tensor in held.items():
             tensor.copy_(state[name])
+
+
+schedules: Registry[Schedule] = Registry("schedule")
+
+_BLOCK = 2**15
+"""Steps computed together: how torch rounds a power depends on its place in a tensor, which must not depend on where an epoch begins."""
+
+_LENGTH = "an integer of steps in [1, inf), or a share of the run in (0, 1)"
+
+
+def _length(value: Any, parameter: str, owner: str) -> float:
+    """Accept a number of steps or a share of the run."""
+    number = real(value)
+    if 0 < number < 1:
+        return number
+    if math.isfinite(number) and number >= 1 and number == int(number):
+        return int(number)
+    raise invalid_parameter(parameter, owner, _LENGTH, value)
+
+
+def _warmup(value: Any) -> float:
+    return 0 if value == 0 and not isinstance(value, bool) else _length(value, "warmup", "a schedule")
+
+
+def _every(value: Any) -> float:
+    return _length(value, "every", "Step")
+
+
+def _milestones(value: Any) -> tuple[float, ...]:
+    if not isinstance(value, tuple | list) or not value:
+        raise invalid_parameter("milestones", "MultiStep", "a tuple such as (32000, 48000) or (0.5, 0.75)", value)
+    return tuple(_length(each, "milestones", "MultiStep") for each in value)
+
+
+def _in_steps(length: float, total_steps: int) -> int:
+    """A length in steps, one at least."""
+    return int(length) if length >= 1 else max(1, round(length * total_steps))
+
+
+class Schedule(Named, registry=schedules):
+    """A learning-rate schedule. An author writes `shape`.
+
+    Args:
+        warmup: over so many first steps the factors are also multiplied with 1/warmup, 2/warmup, …, 1.
+    """
+
+    warmup: float = setting(default=0, check=_warmup, kw_only=True)
+
+    def shape(self, step: Tensor, total_steps: int) -> Tensor:
+        """The factors without warm-up of some steps, counted from 0 and given as float64."""
+        raise NotImplementedError(f"{type(self).__name__} must define shape")
+
+    def factors(self, total_steps: int, first: int = 0, number: int | None = None) -> Tensor:
+        """What the base learning rate is multiplied with at each step: float64, shaped (number,).
+
+        Args:
+            total_steps: the length of the run.
+            first: the first step to compute, counted from 0.
+            number: how many steps to compute; by default all that are left.
+
+        Example:
+            >>> Constant(warmup=4).factors(6)
+            tensor([0.2500, 0.5000, 0.7500, 1.0000, 1.0000, 1.0000], dtype=torch.float64)
+        """
+        total_steps = as_int("total_steps", type(self).__name__, total_steps, 1)
+        last = total_steps if number is None else first + number
+        start = first - first % _BLOCK
+        step = torch.arange(start, min(total_steps, max(start + _BLOCK, last)), dtype=torch.float64)
+        rising = _in_steps(self.warmup, total_steps)
+        factors = self.shape(step, total_steps) * ((step + 1) / rising).clamp(max=1)
+        return factors[first - start : last - start]
+
+
+class Constant(Schedule, name="constant"):
+    """The learning rate stays as it is.
+
+    Example:
+        >>> schedules.get("constant").factors(3)
+        tensor([1., 1., 1.], dtype=torch.float64)
+    """
+
+    def shape(self, step: Tensor, total_steps: int) -> Tensor:
+        return torch.ones_like(step)
+
+
+class Step(Schedule, name="step"):
+    """The learning rate is multiplied with a factor every so many steps.
+
+    Formula:
+        factor^⌊step / every⌋
+
+    Args:
+        every: how many steps, or which share of the run.
+        factor: what the learning rate is multiplied with each time.
+
+    Example:
+        >>> schedules.get("step(2, factor=0.5)").factors(6)
+        tensor([1.0000, 1.0000, 0.5000, 0.5000, 0.2500, 0.2500], dtype=torch.float64)
+    """
+
+    every: float = setting(check=_every)
+    factor: float = setting(default=0.1, bounds="(0, 1]")
+
+    def shape(self, step: Tensor, total_steps: int) -> Tensor:
+        length = _in_steps(self.every, total_steps)
+        return self.factor ** (step / length).floor()
+
+
+class MultiStep(Schedule, name="multistep"):
+    """The learning rate is multiplied with a factor at each milestone.
+
+    Formula:
+        factor^(number of milestones ≤ step)
+
+    Args:
+        milestones: after how many steps, or which shares of the run.
+        factor: what the learning rate is multiplied with each time.
+
+    Example:
+        >>> schedules.get("multistep((2, 0.75), factor=0.1)").factors(8)
+        tensor([1.0000, 1.0000, 0.1000, 0.1000, 0.1000, 0.1000, 0.0100, 0.0100], dtype=torch.float64)
+    """
+
+    milestones: tuple[float, ...] = setting(check=_milestones)
+    factor: float = setting(default=0.1, bounds="(0, 1]")
+
+    def shape(self, step: Tensor, total_steps: int) -> Tensor:
+        reached = torch.tensor([_in_steps(milestone, total_steps) for milestone in self.milestones])
+        return self.factor ** (step >= reached.unsqueeze(1)).sum(0).double()
+
+
+class Cosine(Schedule, name="cosine"):
+    """The learning rate falls along half a cosine, over the whole run.
+
+    Formula:
+        final + (1 − final) (1 + cos(π step / total_steps)) / 2
+
+    Args:
+        final: the factor it falls towards.
+
+    Example:
+        >>> schedules.get("cosine").factors(4)
+        tensor([1.0000, 0.8536, 0.5000, 0.1464], dtype=torch.float64)
+
+    Reference:
+        Loshchilov and Hutter, SGDR: stochastic gradient descent with warm restarts, 2017.
+    """
+
+    final: float = setting(default=0.0, bounds="[0, 1]")
+
+    def shape(self, step: Tensor, total_steps: int) -> Tensor:
+        return self.final + (1 - self.final) * (1 + torch.cos(math.pi * step / total_steps)) / 2

@@ -9,10 +9,7 @@ from typing import Any
 
 import torch
 
-from noisewise.data import augmentations
-from noisewise.data._arrays import as_inputs, as_they_are, like_those
-from noisewise.data._frame import is_frame
-from noisewise.data._table import inputs_of
+from noisewise.data import as_inputs, as_they_are, augmentations, inputs_of, is_frame, like_those
 from noisewise.errors import InputError, invalid_parameter, reason
 
 EVALUATION_BATCH = 1024

@@ -1,4 +1,4 @@
-"""One run over several processes, as `torchrun` starts them: each finds the others here, and the GPU that is its own."""
+"""What surrounds a run: other processes that `torchrun` started, other threads, and the global state of torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -115,3 +115,28 @@ def wait_for_all() -> None:
     if dist.is_initialized():
         with answered():
             dist.barrier()
+
+
+one_at_a_time = threading.RLock()
+"""Threads train one after the other: they share the generators that weights and dropout are drawn from."""
+
+
+@contextmanager
+def undisturbed(place: torch.device) -> Iterator[None]:
+    """Train alike whatever the caller has set: torch's modes, its generators, its kernels. Afterwards all are as they were."""
+    with ExitStack() as modes:
+        modes.enter_context(torch.inference_mode(False))
+        modes.enter_context(torch.enable_grad())
+        for device in {"cpu", place.type}:  # without its cache, which holds the first weights until the outermost block ends
+            modes.enter_context(torch.autocast(device, enabled=False, cache_enabled=False))
+        modes.enter_context(torch.random.fork_rng([place] if place.type == "cuda" else []))  # training seeds them
+        cudnn = torch.backends.cudnn
+        modes.callback(_set_defaults, cudnn.benchmark, cudnn.deterministic, torch.get_default_dtype())
+        _set_defaults(False, True, torch.float32)
+        yield
+
+
+def _set_defaults(benchmark: bool, deterministic: bool, dtype: torch.dtype) -> None:
+    """Whether cuDNN tries its kernels out or takes the same ones every time, and what new tensors are."""
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = benchmark, deterministic
+    torch.set_default_dtype(dtype)

@@ -23,13 +23,10 @@ from noisewise.data import from_arrays
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.kernels import Pass, loss_and_gradient
 from noisewise.losses import Loss, as_whole_batch
-from noisewise.runs import read_settings
+from noisewise.runs import RunFolder, Settings, ending, make_provenance, read_settings
 from noisewise.spec import as_int
-from noisewise.train._folder import RunFolder, ending
 from noisewise.train._run import Run, is_ours
-from noisewise.train._settings import Settings
-from noisewise.train._sources import Sources, provenance
-from noisewise.train._tally import Tally, right_and_wrong
+from noisewise.train._step import Tally, right_and_wrong
 
 
 class Recorder:
@@ -129,7 +126,7 @@ class Recorder:
                 f"The folder {str(self._folder.path)!r} holds a run already. "
                 "Give a Recorder a new one, or say with after=… how many epochs of it count."
             )
-        origin = provenance(Sources(self._data, None, None, None, {"train": None, "test": None}), torch.device("cpu"))
+        origin = make_provenance({"train": self._data}, {"train": None, "test": None}, None, torch.device("cpu"))
         del origin["data"]["train"]["inputs"]  # which a recorder never sees
         if self._folder.exists() and after is not None:
             self._go_on(after, origin["data"])

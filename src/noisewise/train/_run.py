@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from noisewise.data import Normalise, augmentations
+from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError, invalid_parameter, listed, shown
 from noisewise.extensions import extension
 from noisewise.models import Classifier, with_weights
-from noisewise.runs import FORMAT, read_classes, read_settings, read_temperature
+from noisewise.runs import RunFolder, load_settings, read_classes, read_temperature
 from noisewise.spec import in_short
-from noisewise.train._folder import RunFolder
 from noisewise.train._predictor import Predictor
-from noisewise.train._settings import Settings
-
-if TYPE_CHECKING:
-    from noisewise.audit import Audit
-    from noisewise.dynamics import Dynamics
+from noisewise.train._request import device_of
 
 
 class Run:
@@ -37,7 +32,7 @@ class Run:
     def __init__(self, folder: str | os.PathLike[str], *, data: Any = None, test: Any = None) -> None:
         self._folder = RunFolder(folder)
         self.data, self.test = data, test
-        self.settings = settings_of(self._folder)
+        self.settings = load_settings(folder)
 
     @property
     def path(self) -> Path:
@@ -68,10 +63,13 @@ class Run:
         return read_classes(self.path)
 
     @property
+    def device(self) -> torch.device:
+        """The device it is trained on, as its settings say."""
+        return device_of(self.settings)
+
+    @property
     def dynamics(self) -> Dynamics:
         """What the papers measure, read off the record."""
-        from noisewise.dynamics import Dynamics
-
         return Dynamics(self.path)
 
     @property
@@ -84,14 +82,14 @@ class Run:
         """What scores are divided by before they become probabilities: found on the validation share, 1 in a run without one."""
         return read_temperature(self.path)
 
-    def find_label_issues(self, *, score: str = "combined") -> Audit:
+    def find_label_issues(self, *, score: str = "combined") -> Any:
         """Find out which labels look wrong, from the record the run left.
 
         Args:
             score: what to rank by; see `noisewise.audit.audit`.
 
         Returns:
-            The audit: the doubtful labels, and what they should be.
+            The audit, a `noisewise.audit.Audit`: the doubtful labels, and what they should be.
 
         Example:
             >>> import tempfile
@@ -103,8 +101,7 @@ class Run:
             >>> bool(found.is_issue[wrong].mean() > 0.8), bool(wrong[found.is_issue].mean() > 0.9)
             (True, True)
         """
-        found: Audit = extension("audit")(self, score=score)
-        return found
+        return extension("audit")(self, score=score)
 
     def report(self, output: str | os.PathLike[str] = "report.html", **options: Any) -> Path:
         """Write a page that shows what happened; `options` are those of `noisewise.report.report`."""
@@ -172,19 +169,6 @@ class Run:
         tested = "" if dynamics.accuracy is None else f", test accuracy {100 * dynamics.accuracy:.2f} %"
         unlearned = f", did not learn {listed(map(repr, dynamics.unlearned))}" if dynamics.unlearned else ""
         return f"Run({str(self.path)!r}: {in_short(self.settings.loss)} on {self.settings.data}, {self.state}{tested}{unlearned})"
-
-
-def settings_of(folder: RunFolder) -> Settings:
-    """What a run was asked to do. Settings that are newer than the run are at their defaults."""
-    written = read_settings(folder.path)
-    version = written.pop("format", FORMAT)
-    known = {field.name: field.default is MISSING for field in fields(Settings)}
-    wrong = [f"has format {version!r} and not {FORMAT}"] if version != FORMAT else []
-    wrong += [f"has a setting {name!r} that this noisewise does not know" for name in written if name not in known]
-    wrong += [f"lacks the setting {name!r}" for name, needed in known.items() if needed and name not in written]
-    if wrong:
-        raise InputError(f"The run in {str(folder.path)!r} {wrong[0]}. Read it with the version of noisewise that wrote it.")
-    return Settings(**written)
 
 
 def recorded_scale(folder: RunFolder) -> Normalise | None:

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from noisewise.errors import InputError
-from noisewise.train._folder import RunFolder, check_kept
+from noisewise.errors import InputError, reason
+from noisewise.runs import RunFolder, check_kept, digest, digest_of
 from noisewise.train._processes import speaks_for_all
-from noisewise.train._sources import digest, digest_of
 
 _TRAINED: WeakKeyDictionary[nn.Module, tuple[int, Path]] = WeakKeyDictionary()
 """The modules that were trained here: how often their weights had been changed by then, and the folder of the run."""
@@ -33,8 +31,8 @@ def told_of(model: nn.Module) -> dict[str, str | None]:
     """What a run says of a module: digests of how it is built, and of the weights it begins with."""
     state = model.state_dict()
     there = {name: value for name, value in state.items() if not is_lazy(value)}
-    _check_writable(type(model).__name__, there)
     check_kept(there)
+    _check_writable(type(model).__name__, there)
     whole = len(there) == len(state)
     if not whole:
         _LAZY[model] = _layers_of(model)
@@ -42,23 +40,14 @@ def told_of(model: nn.Module) -> dict[str, str | None]:
 
 
 def _check_writable(name: str, state: dict[str, Any]) -> None:
-    """Refuse weights and buffers that nothing can be written into, as training does, and going on."""
-    for place, value in state.items():
-        kind = _unwritable(value) if isinstance(value, Tensor) else ""
-        if kind:
-            raise InputError(f"The weights of {name} must be ones to train. Got {place!r}, {kind}; make the model anew.")
-
-
-def _unwritable(value: Tensor) -> str:
-    """Why nothing can be written into a tensor; empty where it can."""
-    if value.is_meta:
-        return "on the meta device, where they have no numbers"
-    if value.is_inference():
-        return "made under inference_mode, and cannot be trained"
-    dense = value.layout == torch.strided and not value.is_nested
-    if dense and any(stride == 0 and size > 1 for stride, size in zip(value.stride(), value.shape, strict=True)):
-        return "expanded, so that several places are one number"
-    return ""
+    """Refuse weights and buffers that torch cannot write to, by writing to each what it has."""
+    for entry, value in state.items():
+        try:
+            value.data.copy_(value.detach().clone())
+            if value.is_inference():
+                raise RuntimeError("it was made under inference_mode")
+        except Exception as error:  # whatever torch says of it
+            raise InputError(f"The entry {entry!r} of {name} cannot be trained: {reason(error)}. Build the model again.") from None
 
 
 def _build_of(model: nn.Module) -> str:

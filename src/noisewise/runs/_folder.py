@@ -16,7 +16,6 @@ numbers mean.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import itertools
@@ -33,27 +32,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.parameter import is_lazy
 
 from noisewise.data import Dataset
-from noisewise.errors import InputError
+from noisewise.errors import InputError, reason
 from noisewise.output import PART, sync_folders, written_whole
-from noisewise.runs import (
-    EVALUATED,
-    FORMAT,
-    KINDS,
-    RECORDS,
-    CannotOpenError,
-    check_checkpoint,
-    exists,
-    inside,
-    list_numbered,
-    open_array,
-    read_metrics,
-    read_provenance,
-    read_status,
-    read_tensors,
-)
+from noisewise.runs._files import CannotOpenError, exists, inside, list_numbered, open_array, read_tensors
+from noisewise.runs._format import EVALUATED, FORMAT, KINDS, RECORDS, check_checkpoint, read_metrics, read_provenance, read_status
 from noisewise.signals import Stopped
 from noisewise.spec import in_short
 
@@ -333,34 +317,17 @@ def _locked(file: IO[bytes]) -> Iterator[bool]:
 
 
 def check_kept(tensors: Mapping[str, Any]) -> None:
-    """Refuse what a file of tensors cannot hold."""
-    for name, value in tensors.items():
-        kind = _unkept(value)
-        if kind:
-            raise InputError(f"A run keeps tensors alone of a model. Got {name!r}, {kind}; keep it outside of the state_dict.")
-
-
-def _unkept(value: Any) -> str:
-    """What a value is that no file of tensors can hold; empty where one can."""
-    if not isinstance(value, Tensor):
-        return f"a {type(value).__name__}"
-    if is_lazy(value) or value.is_meta:
-        return "a tensor without numbers"
-    if value.is_nested or value.layout != torch.strided:
-        return "a nested tensor" if value.is_nested else f"a tensor in the layout {value.layout}"
-    return "" if _has_a_name(value.dtype) else f"a tensor of {value.dtype}"
-
-
-@functools.cache
-def _has_a_name(kind: torch.dtype) -> bool:
-    """Whether a type of numbers is known to the files."""
+    """Refuse entries of a `state_dict` that a safetensors file cannot hold, by trying each of them."""
     from safetensors.torch import save
 
-    try:
-        save({"": torch.empty(0, dtype=kind)})
-    except Exception:  # the writer's own errors
-        return False
-    return True
+    for name, value in tensors.items():
+        try:
+            save({"": value.detach().flatten()[:0].cpu()})
+        except Exception as error:  # whatever torch or safetensors say of it
+            raise InputError(
+                f"The state_dict() of the model has an entry that a run folder cannot store: {name!r} ({reason(error)}). "
+                "Keep only dense tensors of numbers in it."
+            ) from None
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

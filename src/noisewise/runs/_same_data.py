@@ -1,4 +1,4 @@
-"""Which runs are on the same data: data sets that have one name and are not the same, as all that are given as arrays have, are numbered.
+"""Which runs are on the same data. Different data sets with the same name, such as "arrays", are numbered.
 
 A run may be damaged: what cannot be read of it is left out. This module must not know how runs are compared or shown.
 """
@@ -11,20 +11,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from noisewise.correct._origin import Origin, digest, read_origin
-from noisewise.dynamics import Dynamics
+from noisewise.runs._lineage import Origin, label_digest, read_origin
+from noisewise.runs._record import Record
 
 Value = TypeVar("Value")
 
 
-def told_apart(runs: Sequence[Dynamics]) -> list[Dynamics]:
-    """The runs, each under the name that its data have among those of the others: "arrays", and "arrays (2)" for the next."""
-    return [run if number == 1 else _renamed(run, number) for run, number in zip(runs, namesakes(runs), strict=True)]
-
-
-def namesakes(runs: Sequence[Dynamics]) -> list[int]:
+def namesakes(records: Sequence[Record]) -> list[int]:
     """Of several data sets that are called the same, which one each run is of, counted from 1."""
-    sources, numbers = [_Source(run) for run in runs], [1] * len(runs)
+    sources, numbers = [_Source(record) for record in records], [1] * len(records)
     seen: dict[Any, list[tuple[_Source, int]]] = {}
     for place, source in sorted(enumerate(sources), key=lambda one: one[1].corrections):
         known = seen.setdefault(source.name, [])
@@ -35,18 +30,11 @@ def namesakes(runs: Sequence[Dynamics]) -> list[int]:
     return numbers
 
 
-def _renamed(run: Dynamics, number: int) -> Dynamics:
-    settings = run.record.settings
-    twin = Dynamics(run.folder)
-    twin.record.settings.update(settings, data=f"{settings.get('data')} ({number})")
-    return twin
-
-
 @dataclass(frozen=True)
 class _Source:
     """What the data of a run are known by; None for what it does not say."""
 
-    run: Dynamics
+    record: Record
 
     def came_from(self, other: _Source) -> bool:
         """Whether its labels are those of another run, corrected."""
@@ -63,7 +51,7 @@ class _Source:
     @property
     def name(self) -> Any:
         """What they are called; of corrected ones, what they were called before."""
-        return {**self.run.record.settings, **({} if self._origin is None else self._origin.settings)}.get("data")
+        return {**self.record.settings, **({} if self._origin is None else self._origin.settings)}.get("data")
 
     @property
     def corrections(self) -> int:
@@ -72,15 +60,15 @@ class _Source:
 
     @cached_property
     def _origin(self) -> Origin | None:
-        return _attempt(lambda: read_origin(Path(self.run.folder)))
+        return _attempt(lambda: read_origin(Path(self.record.folder)))
 
     @cached_property
     def _labels(self) -> str | None:
-        return _attempt(lambda: digest(self.run.record.given))
+        return _attempt(lambda: label_digest(self.record.given))
 
     @cached_property
     def _classes(self) -> tuple[str, ...]:
-        return _attempt(lambda: tuple(map(str, self.run.record.classes))) or ()
+        return _attempt(lambda: tuple(map(str, self.record.classes))) or ()
 
     @cached_property
     def _test_set(self) -> Any:
@@ -95,7 +83,7 @@ class _Source:
 
     @cached_property
     def _data(self) -> Mapping[str, Any]:
-        return (_attempt(lambda: self.run.record.provenance) or {}).get("data") or {}
+        return (_attempt(lambda: self.record.provenance) or {}).get("data") or {}
 
 
 def _attempt(read: Callable[[], Value]) -> Value | None:

@@ -18,21 +18,8 @@ from numpy.typing import NDArray
 
 from noisewise.arrays import NO_CLASS, Flags, Floats, Whole
 from noisewise.errors import InputError, invalid_parameter
-from noisewise.runs import (
-    FORMAT,
-    KINDS,
-    RECORDS,
-    exists,
-    list_numbered,
-    missing,
-    open_array,
-    read_array,
-    read_classes,
-    read_metrics,
-    read_provenance,
-    read_settings,
-    read_status,
-)
+from noisewise.runs._files import exists, list_numbered, missing, open_array, read_array
+from noisewise.runs._format import FORMAT, KINDS, RECORDS, read_classes, read_metrics, read_provenance, read_settings, read_status
 
 Halves = NDArray[np.float16]
 

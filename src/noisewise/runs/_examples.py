@@ -1,13 +1,13 @@
-"""The examples a run was trained on. They are not in its folder: they are read again, and must have the inputs and labels of the run.
+"""The examples a run was trained on.
 
-Here is also how a page shows one: by its name, as a picture, or by its features. This module must not know how doubt is measured.
+They are not in its folder: they are read again, and must have the inputs and labels of the run. The source of a run on corrected labels
+has the labels from before the correction.
 """
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from noisewise.arrays import Whole
-from noisewise.data import Dataset, Stream, read
-from noisewise.data._decoder import to_rgb
-from noisewise.data._files import opened
-from noisewise.data._own import is_official
-from noisewise.dynamics import Record
+from noisewise.data import Dataset, is_official, read
 from noisewise.errors import InputError
-from noisewise.runs import exists, read_array, read_names, read_provenance
-from noisewise.train._sources import as_before, has_inputs, may_have_inputs, read_recorded, recorded_sources
+from noisewise.runs._files import exists, read_array
+from noisewise.runs._format import read_names, read_provenance
+from noisewise.runs._lineage import FIRST, read_origin
+from noisewise.runs._provenance import as_before, has_inputs, may_have_inputs, read_recorded, recorded_sources
+from noisewise.runs._record import Record
 
 _INDEX, _IDS = "labels/index.npy", "labels/ids.json"
-_VALUES = 8  # of a row of features that have no names
-_NAMED = 20  # of one whose features have
 
 
 def numbers_of(record: Record) -> Whole:
@@ -58,6 +55,38 @@ def names_of(record: Record) -> list[str]:
     return list(names)
 
 
+def examples_of(record: Record, data: Any = None, *, places: Any = None) -> Dataset:
+    """The examples of a run with the labels it was trained on; corrected ones are looked for under the labels of the first run.
+
+    Args:
+        record: of the run.
+        data: what it, or the first run it came from, was trained on; by default what their settings name.
+        places: the positions in the record of those that are wanted, in any order; by default all.
+    """
+    origin = read_origin(Path(record.folder))
+    try:
+        return examples_as_given(record, data, places=places)
+    except InputError:
+        if origin is None:
+            raise
+    examples = _matching(record.folder, origin.source, numbers_of(record), first_labels(record), data, places=places)
+    now = record.given if places is None else record.given[places]
+    return replace(examples, labels=torch.from_numpy(np.array(now)).to(examples.labels.device))
+
+
+def first_labels(record: Record) -> Whole:
+    """The labels that the examples of a run had before any correction."""
+    if read_origin(Path(record.folder)) is None:
+        return record.given
+    labels = read_array(record.folder, FIRST)
+    if labels.dtype != np.int64 or labels.shape != record.given.shape:
+        raise InputError(
+            f"The file {str(Path(record.folder) / FIRST)!r} must hold int64 shaped {record.given.shape}. "
+            f"Got {labels.dtype} shaped {labels.shape}; copy the run folder again."
+        )
+    return labels
+
+
 def examples_as_given(record: Record, data: Any = None, *, places: Any = None) -> Dataset:
     """The examples of a run in the order of its record, with the labels it was trained on.
 
@@ -66,10 +95,10 @@ def examples_as_given(record: Record, data: Any = None, *, places: Any = None) -
         data: what it was trained on, as `noisewise.data.read` takes it; by default where it says it read them.
         places: the positions in the record of those that are wanted, in any order; by default all.
     """
-    return matching(record.folder, record.settings, numbers_of(record), record.given, data, places=places)
+    return _matching(record.folder, record.settings, numbers_of(record), record.given, data, places=places)
 
 
-def matching(
+def _matching(
     folder: str | PathLike[str], settings: Mapping[str, Any], numbers: Whole, labels: Whole, data: Any = None, *, places: Any = None
 ) -> Dataset:
     """The examples of some numbers, after a check that they have the labels they should have.
@@ -134,50 +163,3 @@ def rows_of(numbers: Whole, index: Whole) -> Whole | None:
     order = np.argsort(index)
     rows = order[np.searchsorted(index, numbers, sorter=order).clip(max=len(index) - 1)]
     return rows if np.array_equal(index[rows], numbers) else None
-
-
-def picture(examples: Dataset, row: int, *, side: int) -> str | None:
-    """An example as a small PNG that can stand in a page; None if it is no image.
-
-    Args:
-        examples: the data set.
-        row: the position of the example.
-        side: the most pixels across.
-    """
-    from PIL import Image
-
-    if isinstance(examples, Stream):
-        with opened(examples.paths[row]) as source:
-            image = to_rgb(source, None)
-    elif examples.inputs.ndim == 4 and examples.inputs.shape[1] in (1, 3):
-        pixels = _as_bytes(examples.inputs[row].cpu()).permute(1, 2, 0).numpy()
-        image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
-    else:
-        return None
-    image.thumbnail((side, side))
-    file = io.BytesIO()
-    image.save(file, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
-def _as_bytes(pixels: Tensor) -> Tensor:
-    if pixels.dtype == torch.uint8:
-        return pixels
-    low, high = pixels.min(), pixels.max()
-    return (255 * (pixels - low) / (high - low).clamp_min(1e-12)).round().to(torch.uint8)
-
-
-def features(examples: Dataset, row: int) -> list[list[str]]:
-    """The first values of an example that is a row of features, as pairs of name and value; nothing if it is none.
-
-    Those without names are one pair together. Where there are more, the last is "…".
-    """
-    if isinstance(examples, Stream) or examples.inputs.ndim != 2:
-        return []
-    shown = _VALUES if examples.features is None else _NAMED
-    values = [f"{value:.4g}" for value in examples.inputs[row, :shown].tolist()]
-    more = examples.inputs.shape[1] > shown
-    if examples.features is None:
-        return [["features", ", ".join([*values, "…"] if more else values)]]
-    pairs = [[name, value] for name, value in zip(examples.features, values, strict=False)]
-    return [*pairs, ["…", ""]] if more else pairs

@@ -9,11 +9,8 @@ from pathlib import Path
 
 from noisewise.errors import InputError, invalid_parameter
 
-Place = str | PathLike[str]
-"""A folder, or a run, which stands for its own."""
 
-
-def find_runs(paths: Place | Iterable[Place]) -> list[Path]:
+def find_runs(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[Path]:
     """The run folders at some paths: a folder that is no run itself stands for every run inside it, however deep.
 
     Args:

@@ -1,23 +1,114 @@
-"""The alarm that a loss will hardly start: its emphasis is next to nothing at the margins training starts from.
+"""What is not learned: a loss that will hardly start, and after training the classes that the model does not predict.
 
-This module knows losses and margins. It must not know how models are trained.
+This module knows losses, margins, labels and predictions. It must not know run folders, nor how models are trained.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from noisewise import curve
-from noisewise.curriculum import Scaled, Shifted, simulated_margins
-from noisewise.dynamics._slope import emphasis_among
-from noisewise.errors import invalid_parameter
+from noisewise.arrays import Floats, Whole
+from noisewise.curriculum import Scaled, Shifted
+from noisewise.errors import invalid_parameter, listed
 from noisewise.losses import CONTRACT, Loss, MarginLoss, get
 from noisewise.losses.ce import CE
-from noisewise.margin import emphasis
+from noisewise.margin import emphasis, simulated_margins
 from noisewise.spec import as_int
+
+_ENOUGH_LABELS = 5
+_POINT = 0.01
+_FAR_LESS = 10  # a class is unlearned if it is predicted less often than once for every ten of its labels
+
+
+def unlearned_classes(given: NDArray[Any], predicted: NDArray[Any], classes: int) -> Whole:
+    """Find the classes that are predicted for fewer than a tenth as many examples as are labelled so.
+
+    Classes with fewer than five labels are left out. Examples with a prediction of −1 were not seen and are ignored.
+
+    Args:
+        given: the label of every training example.
+        predicted: the class predicted for every example.
+        classes: how many classes there are.
+
+    Returns:
+        The numbers of these classes.
+
+    Example:
+        >>> unlearned_classes(np.array([0] * 90 + [1] * 10), np.zeros(100, dtype=int), 2)
+        array([1])
+    """
+    seen = predicted >= 0
+    labels, predictions = (np.bincount(values[seen], minlength=classes)[:classes] for values in (given, predicted))
+    return np.flatnonzero((labels >= _ENOUGH_LABELS) & (_FAR_LESS * predictions < labels))
+
+
+def unlearned_sentence(loss: str, names: Sequence[str], classes: int) -> str:
+    """Say which classes a loss did not learn, and what to try.
+
+    Args:
+        loss: the spec of the loss.
+        names: of the classes that were not learned.
+        classes: how many classes there are.
+
+    Example:
+        >>> print(unlearned_sentence("gce(q=0.7)", ["rare"], 2))
+        gce(q=0.7) did not learn 'rare' (1 of 2 classes): the model hardly ever predicts it. Train longer, or with another loss, such as ce.
+    """
+    them = "it" if len(names) == 1 else "them"
+    advice = "Train longer, or with another learning rate." if loss == "ce" else "Train longer, or with another loss, such as ce."
+    named = listed(map(repr, names))
+    return f"{loss} did not learn {named} ({len(names):,} of {classes:,} classes): the model hardly ever predicts {them}. {advice}"
+
+
+def class_accuracies(labels: NDArray[Any], predicted: NDArray[Any], classes: int) -> Floats:
+    """The accuracy on the examples of every class (its recall); NaN for a class without examples.
+
+    Args:
+        labels: the class of every example.
+        predicted: the class predicted for every example.
+        classes: how many classes there are.
+
+    Example:
+        >>> class_accuracies(np.array([0, 0, 1]), np.array([0, 1, 1]), 3)
+        array([0.5, 1. , nan])
+    """
+    number = np.bincount(labels, minlength=classes)
+    correct = np.bincount(labels[labels == predicted], minlength=classes)
+    return np.where(number > 0, correct / np.maximum(number, 1), np.nan)
+
+
+def balance_matters(row: Mapping[str, Any]) -> bool:
+    """Whether balanced test accuracy is a point or more from the test accuracy of the model.
+
+    Example:
+        >>> balance_matters({"final": 0.95, "kept": None, "balanced": 0.5})
+        True
+        >>> balance_matters({"final": 0.951, "kept": None, "balanced": 0.95})
+        False
+    """
+    accuracy, balanced = (_mean(row.get(name)) for name in ("final" if row.get("kept") is None else "kept", "balanced"))
+    return accuracy is not None and balanced is not None and abs(accuracy - balanced) >= _POINT
+
+
+def _mean(value: Any) -> float | None:
+    mean = value["mean"] if isinstance(value, Mapping) else value
+    return None if mean is None else float(mean)
+
+
+def emphasis_among(loss: MarginLoss, d: Tensor, classes: int) -> Tensor:
+    """How hard a loss pulls at margins `d` when there are so many classes: −∂L/∂Δ."""
+    with torch.enable_grad():
+        leaf = d.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(loss.of_margin(leaf, classes).sum(), leaf)
+    return -slope
+
 
 _SAMPLES = 4096
 _LARGEST = 1 << 20  # scores drawn at once: examples times classes
@@ -90,8 +181,10 @@ def _starved(loss: Loss, classes: int, std: float, d: Tensor) -> str | None:
     cross_entropy = float(CE().emphasis(d).mean())
     if isinstance(loss, MarginLoss):
         pull = float(emphasis_among(loss, d, classes).mean())
+        if pull >= _ENOUGH * cross_entropy:
+            return None
         largest = curve.peak(lambda margin: emphasis_among(loss, margin, classes))[1]
-        if largest <= 0 or pull >= min(_START * largest, _ENOUGH) * cross_entropy:
+        if largest <= 0 or pull >= _START * largest * cross_entropy:
             return None  # one that only pushes away cannot be helped by moving it
         return (
             f"starts at {_percent(max(pull, 0) / largest)} of its largest emphasis with {classes} classes (ce: {_percent(cross_entropy)})"
