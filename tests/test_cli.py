@@ -223,7 +223,7 @@ def test_a_file_one_may_not_read_is_answered_in_one_line(tmp_path: Path, monkeyp
 def test_a_full_disk_is_answered_in_one_line() -> None:
     with Path("/dev/full").open("w") as full:
         failed = subprocess.run([sys.executable, "-m", "noisewise", "losses", "--json"], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (failed.returncode, failed.stderr) == (2, "noisewise: A file cannot be used (No space left on device).\n")
+    assert (failed.returncode, failed.stderr) == (4, "noisewise: A file cannot be used (No space left on device).\n")
 
 
 @pytest.mark.slow

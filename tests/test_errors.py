@@ -11,12 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import noisewise
 from noisewise.audit import find_label_issues
+from noisewise.cli import app
 from noisewise.correct import Correction
 from noisewise.data import Dataset, from_arrays, from_table
-from noisewise.errors import InputError, invalid_parameter, listed, shown, unknown
+from noisewise.errors import (
+    DivergedError,
+    InputError,
+    NoisewiseError,
+    StorageError,
+    WorkerLostError,
+    invalid_parameter,
+    listed,
+    shown,
+    unknown,
+)
 from noisewise.noise import corrupt
 from noisewise.train._request import read_both
 
@@ -39,7 +51,7 @@ def _table(folder: Path) -> Path:
     ("sentence", "call"),
     [
         (
-            f"no column of wide.csv named 'diagnosis'. Known: {FIRST}, … (5,000 in all). Say with",
+            f"no column of wide.csv named 'diagnosis'. Known: {FIRST}, … (5,000 in all).",
             lambda f: from_table(_table(f), label="diagnosis"),
         ),
         (f"named 'apple'. Known: {FIRST}, … (5,000 in all).", lambda _: corrupt(LABELS, "class_map(1, {'apple': 'pear'})", classes=MANY)),
@@ -111,3 +123,15 @@ def test_an_error_is_one_line_that_is_safe_to_print() -> None:
     assert str(error) == "There is no class named cat\\x1b[2J\\x9b31m\\u202egod. Give another one. Straße, 猫, می‌خواهم stay."
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert shown(10**5000) == "something of type int that is too long to show"
+
+
+def test_every_kind_of_error_has_its_own_exit_code() -> None:
+    kinds = (NoisewiseError, InputError, DivergedError, StorageError, WorkerLostError)
+    assert [kind.exit_code for kind in kinds] == [1, 2, 3, 4, 5]
+    assert all(issubclass(kind, NoisewiseError) for kind in kinds)
+
+
+def test_diverged_training_has_its_own_exit_code(tmp_path: Path) -> None:
+    asked = ["train", "--data", "digits", "--model", "linear", "--epochs", "1", "--loss", "1e38*ce", "-o", str(tmp_path / "run")]
+    failed = CliRunner().invoke(app, asked)
+    assert failed.exit_code == DivergedError.exit_code and "not finite" in failed.stderr and "Traceback" not in failed.stderr

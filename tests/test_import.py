@@ -48,3 +48,27 @@ run = {"data": "cifar10", "model": "resnet20", "loss": "imae(T=8)", "noise": "sy
 print(json.dumps({"reported": [one.words for one in reported(run)], "compiler": "torch._dynamo" in sys.modules}))
 """)
     assert found["reported"] and not found["compiler"]
+
+
+def test_help_and_version_do_not_load_torch() -> None:
+    found = _fresh("""
+import json, sys
+from noisewise.cli import app
+for argument in ("--help", "--version"):
+    try:
+        app([argument])
+    except SystemExit as ended:
+        assert not ended.code
+print(json.dumps({"torch": "torch" in sys.modules}))
+""")
+    assert not found["torch"]
+
+
+def test_margin_stays_the_function_after_its_module_is_imported() -> None:
+    found = _fresh("""
+import json
+from noisewise.losses import GCE
+import noisewise, noisewise.margin
+print(json.dumps({"callable": callable(noisewise.margin)}))
+""")
+    assert found["callable"]

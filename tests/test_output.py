@@ -9,7 +9,7 @@ import pytest
 
 from noisewise import fit
 from noisewise.draw import curves
-from noisewise.errors import InputError
+from noisewise.errors import InputError, StorageError
 from noisewise.output import check_output, check_replacing, make_folder, written_output, written_whole
 from noisewise.report import report
 from noisewise.runs import RunFolder
@@ -91,7 +91,7 @@ def test_what_a_killed_writer_left_is_removed_a_day_later(tmp_path: Path) -> Non
 def test_what_cannot_be_written_after_all_is_one_sentence_and_leaves_what_was_there(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text("before")
-    with pytest.raises(InputError, match=r"page.html' cannot be written \(No space left on device\)"), written_output(file) as part:
+    with pytest.raises(StorageError, match=r"page.html' cannot be written \(No space left on device\)"), written_output(file) as part:
         part.write_text("half of wh")
         raise OSError(errno.ENOSPC, "No space left on device")
     assert file.read_text() == "before" and list(tmp_path.iterdir()) == [file]

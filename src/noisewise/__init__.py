@@ -6,50 +6,70 @@
 torch.Size([])
 """
 
-from noisewise import _startup  # noqa: F401  # isort: skip  (first: loading the others takes seconds)
-from noisewise import (
-    audit,
-    correct,
-    curriculum,
-    data,
-    draw,
-    dynamics,
-    kernels,
-    losses,
-    models,
-    noise,
-    papers,
-    report,
-    retrieval,
-    runs,
-    train,
-    transition,
-)
-from noisewise.errors import InputError
+from noisewise import _startup  # noqa: F401  # isort: skip  (first: Ctrl-C while torch loads)
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
 from noisewise.extensions import provide
-from noisewise.kernels import linear_loss
-from noisewise.losses import get
-from noisewise.margin import emphasis, margin, margins
-from noisewise.noise import corrupt
-from noisewise.train import Recorder, Run, compare, fit
+
+if TYPE_CHECKING:
+    from noisewise import (
+        audit,
+        correct,
+        curriculum,
+        data,
+        draw,
+        dynamics,
+        kernels,
+        losses,
+        models,
+        noise,
+        papers,
+        report,
+        retrieval,
+        runs,
+        train,
+        transition,
+    )
+    from noisewise.errors import DivergedError, InputError, NoisewiseError, StorageError, WorkerLostError
+    from noisewise.kernels import linear_loss
+    from noisewise.losses import get
+    from noisewise.margin import emphasis, margin, margins
+    from noisewise.noise import corrupt
+    from noisewise.train import Recorder, Run, compare, fit
 
 __version__ = "0.1.0"
 
-provide(
-    {
-        "audit": "noisewise.audit:audit",
-        "fit": "noisewise.train:fit",
-        "fused loss": "noisewise.kernels:fused",
-        "fused residual network": "noisewise.kernels:residual",
-        "report": "noisewise.report:report",
-        "run": "noisewise.train:Run",
-    }
-)
+_WHERE = {
+    "DivergedError": "errors",
+    "InputError": "errors",
+    "NoisewiseError": "errors",
+    "Recorder": "train",
+    "Run": "train",
+    "StorageError": "errors",
+    "WorkerLostError": "errors",
+    "compare": "train",
+    "corrupt": "noise",
+    "emphasis": "margin",
+    "fit": "train",
+    "get": "losses",
+    "linear_loss": "kernels",
+    "margin": "margin",
+    "margins": "margin",
+}
+"""The module of every public name that is not a module itself."""
 
 __all__ = [
+    "DivergedError",
     "InputError",
+    "NoisewiseError",
     "Recorder",
     "Run",
+    "StorageError",
+    "WorkerLostError",
     "audit",
     "compare",
     "correct",
@@ -75,3 +95,36 @@ __all__ = [
     "train",
     "transition",
 ]
+
+provide(
+    {
+        "audit": "noisewise.audit:audit",
+        "fit": "noisewise.train:fit",
+        "fused loss": "noisewise.kernels:fused",
+        "fused residual network": "noisewise.kernels:residual",
+        "report": "noisewise.report:report",
+        "run": "noisewise.train:Run",
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that ``noisewise --help`` does not load torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_WHERE.get(name, name)}")
+    return getattr(module, name) if name in _WHERE else module
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
+class _Package(ModuleType):
+    """Keeps `noisewise.margin` the function: importing the module of that name would replace it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value.margin if name == "margin" and isinstance(value, ModuleType) else value)
+
+
+sys.modules[__name__].__class__ = _Package

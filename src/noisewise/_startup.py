@@ -1,7 +1,7 @@
 """Ctrl-C while the command line is still loading: one line instead of a traceback.
 
-Loading takes seconds, most of them inside torch, where an interrupt may even be turned into another error. The package imports this
-module first, so it needs the standard library only. It does nothing unless this process is the command ``noisewise``.
+Loading takes seconds, most of them inside torch, which may turn an interrupt into another error. The package imports this module first,
+so it needs the standard library only. It does nothing unless this process is the command ``noisewise``.
 """
 
 from __future__ import annotations
@@ -28,16 +28,25 @@ def _is_command() -> bool:
 
 def _quit(number: int, frame: FrameType | None) -> None:
     os.write(2, b"noisewise: interrupted.\n")
-    os._exit(128 + number)  # nothing was begun that would need an end
+    os._exit(128 + number)  # nothing has started that would need cleaning up
 
 
-if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _quit)
+@contextmanager
+def loading() -> Iterator[None]:
+    """End the process at once on Ctrl-C while the block imports; outside the command line, do nothing."""
+    if not _is_command() or signal.getsignal(signal.SIGINT) not in (signal.default_int_handler, _quit):
+        yield
+        return
+    before = signal.signal(signal.SIGINT, _quit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
 def loaded() -> Iterator[None]:
-    """Raise KeyboardInterrupt in the block again, where a command can put in order what is under way."""
+    """Raise KeyboardInterrupt in the block again, so that a command can clean up."""
     before = signal.getsignal(signal.SIGINT)
     if before is not _quit:
         yield
@@ -47,3 +56,7 @@ def loaded() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _quit)

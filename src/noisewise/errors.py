@@ -1,8 +1,12 @@
-"""The one error a user's input can raise, the one sentence it speaks in, and how many names that may hold."""
+"""The errors noisewise raises, one class per kind, and how their sentences are written.
+
+Every message is one line: what was wrong, what was given, what to do.
+"""
 
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -30,11 +34,58 @@ def printable(text: str) -> str:
     return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-class InputError(ValueError):
-    """Something the user gave is wrong; the message says what, what was given and what to do, in one line that is safe to print."""
+class NoisewiseError(Exception):
+    """The base class of all errors that noisewise raises. The message is one line that is safe to print."""
+
+    exit_code = 1
+    """What the command line exits with."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(printable(" ".join(line.strip() for line in sentence.splitlines())))
+
+
+class InputError(NoisewiseError, ValueError):
+    """An argument, a file or a setting is wrong. Fix it and try again."""
+
+    exit_code = 2
+
+
+class DivergedError(NoisewiseError, ArithmeticError):
+    """Training diverged: the loss, the scores or the weights are no longer finite."""
+
+    exit_code = 3
+
+
+class StorageError(NoisewiseError):
+    """The disk is full, read-only or broken. What was written before is intact."""
+
+    exit_code = 4
+
+
+class WorkerLostError(NoisewiseError, RuntimeError):
+    """A process that took part in a run died or stopped answering. The run can be resumed."""
+
+    exit_code = 5
+
+
+class NoisewiseWarning(UserWarning):
+    """The base class of all warnings that noisewise gives."""
+
+
+def is_storage(error: OSError) -> bool:
+    """Whether the disk is the cause: it is full, read-only or broken."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+
+
+def cannot_write(path: object, error: OSError, advice: str) -> NoisewiseError:
+    """Build the error for a file or folder that cannot be written: a `StorageError` if the disk is the cause.
+
+    Example:
+        >>> cannot_write("runs", OSError(errno.ENOSPC, "No space left on device"), "Free some space.")
+        StorageError("'runs' cannot be written (No space left on device). Free some space.")
+    """
+    kind = StorageError if is_storage(error) else InputError
+    return kind(f"{str(path)!r} cannot be written ({error.strerror or error}). {advice}")
 
 
 def invalid_parameter(parameter: str, owner: str, requirement: str, got: Any) -> InputError:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from noisewise.errors import InputError, invalid_parameter
+from noisewise.errors import InputError, cannot_write, invalid_parameter
 
 PART = ".part"
 _NOBODY_WRITES_SO_LONG = 24 * 60 * 60
@@ -91,7 +91,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"{str(path)!r} cannot be written ({error.strerror or error}). Give another output.") from None
+        raise cannot_write(path, error, "Give another output.") from None
 
 
 def _try(file: Path) -> None:

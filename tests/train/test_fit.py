@@ -418,7 +418,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path):
 
 
 def test_scores_that_blow_up_stop_the_run(tmp_path):
-    with pytest.raises(InputError, match=r"The loss ce was not finite at step \d+; the largest score in training was"):
+    with pytest.raises(noisewise.DivergedError, match=r"The loss ce was not finite at step \d+; the largest score in training was"):
         fit("mlp", clusters(), folder=tmp_path / "run", **{**QUICK, "epochs": 30, "optimiser": "sgd(lr=1e18)"})
     run = Run(tmp_path / "run")
     assert run.state == "failed" and all(math.isfinite(line["train_loss"]) for line in run.metrics)
@@ -459,7 +459,7 @@ def test_a_full_disk_is_one_clear_sentence_and_keeps_the_checkpoints(tmp_path, m
             yield Path("/dev/full") if file.parent.parent.name == "record" and "00002" in file.name else part
 
     monkeypatch.setattr(noisewise.runs._folder, "written_whole", fills_up)
-    with pytest.raises(InputError, match="No space left on device"):
+    with pytest.raises(noisewise.StorageError):
         fit("mlp", clusters(), folder=folder, **QUICK)
     monkeypatch.undo()
     assert (folder / "checkpoints/epoch-00001.safetensors").exists() and Run(folder).state == "failed"

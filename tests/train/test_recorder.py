@@ -254,7 +254,7 @@ def test_what_was_logged_after_the_last_epoch_is_an_epoch_too(tmp_path, block):
 
 
 def test_a_block_whose_last_epoch_cannot_be_written_has_failed(tmp_path):
-    with pytest.raises(InputError, match="was not finite"), Recorder(tmp_path / "run", [0, 1], loss="ce") as recorder:
+    with pytest.raises(noisewise.DivergedError), Recorder(tmp_path / "run", [0, 1], loss="ce") as recorder:
         recorder.log([0, 1], torch.full((2, 2), torch.nan))
     assert noisewise.Run(tmp_path / "run").state == "failed"
     with noisewise.runs._folder.RunFolder(tmp_path / "run").held():  # it has let go
@@ -501,7 +501,7 @@ def test_labels_that_are_no_list_are_one_sentence_before_a_folder_is_made(tmp_pa
 def test_what_is_not_finite_is_one_sentence_and_is_not_written(tmp_path):
     recorder = Recorder(tmp_path / "run", [0, 1], loss="ce")
     recorder.log([0, 1], torch.tensor([[torch.nan, 0.0], [0.0, 0.0]]))
-    with pytest.raises(InputError, match=r"The loss ce was not finite in epoch 1\. Try a smaller learning rate"):
+    with pytest.raises(noisewise.DivergedError, match="epoch 1"):
         recorder.end_epoch()
     with pytest.raises(InputError, match=r"'perplexity' parameter of Recorder.end_epoch must be finite\. Got inf"):
         recorder.end_epoch(perplexity=float("inf"))

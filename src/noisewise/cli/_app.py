@@ -1,15 +1,15 @@
-"""The app the commands belong to, and what they all share: the one sentence when something is wrong, JSON, warnings."""
+"""The app, its table of commands, and what the commands share: error sentences, warnings, escaped and JSON output."""
 
 from __future__ import annotations
 
 import errno
 import io
 import json
-import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Annotated, Any
 
 import rich.console
@@ -18,33 +18,43 @@ import typer
 from rich.console import ConsoleOptions
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import noisewise
 from noisewise import _startup, signals
-from noisewise.errors import UNPRINTABLE, InputError, printable, unknown
+from noisewise.errors import UNPRINTABLE, InputError, NoisewiseError, NoisewiseWarning, StorageError, is_storage, printable, unknown
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has carried it under several names
 
-_FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label", "id", "image", "size", "unreadable", "data", "clip")}
-_FLAGS["features"] = "--feature"
-"""What the parameters that sentences advise are called here; one that is not listed, like ``classes=[…]``, has no flag."""
+COMMANDS = {
+    "audit": ("_audit", "Find labels that look wrong, in a run or in your own data."),
+    "compare": ("_compare", "Train several losses on several noises with several seeds."),
+    "correct": ("_audit", "Correct wrong labels; every change is listed and can be undone."),
+    "data": ("_data", "List and download official data sets."),
+    "demo": ("_demo", "Train on digits with 40 % wrong labels, under several losses; takes less than a minute."),
+    "figure": ("_figure", "Draw losses and runs, for papers and slides."),
+    "losses": ("_losses", "List all losses, or show one in full."),
+    "report": ("_report", "Write a page that shows what happened in your runs."),
+    "reproduce": ("_reproduce", "Run a table or figure of the papers again and compare the numbers."),
+    "train": ("_train", "Train one run."),
+}
+"""The module of every command, and what ``noisewise --help`` says about it."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print plain data for machines.")]
 
 
-_NOT_OURS = (errno.ENAMETOOLONG, errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS)
-"""What a file system refuses wherever it is asked, and no check can know beforehand."""
+_REFUSED = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM)
+"""What a file system may refuse at any time, so that no check can find it beforehand."""
 
 
 def _file(name: Any) -> str:
-    """A file in a sentence, in short if its name is long; while one is written to, its name is not known."""
+    """A file in a sentence, shortened if its name is long. The name is not known while a file is being written."""
     text = str(name)
     return "A file" if name is None else f"The file {text if len(text) <= 100 else f'{text[:50]}…{text[-50:]}'!r}"
 
 
 class OneSentence(TyperGroup):
-    """Ends every wrong input with exit code 2 and one sentence on stderr."""
+    """A group of commands that ends with one sentence on stderr, and the exit code of its kind, when something is wrong."""
 
     def main(
         self,
@@ -56,23 +66,25 @@ class OneSentence(TyperGroup):
         **extra: Any,
     ) -> Any:
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a sign the terminal or a pipe has not must not end a command
+            sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: the terminal may not have every character
+        code = InputError.exit_code
         try:
             with _startup.loaded(), signals.raised():
                 sys.exit(super().main(args, prog_name, complete_var, False, windows_expand_args, **extra))
-        except InputError as error:
-            sentence = in_flags(str(error))
+        except NoisewiseError as error:
+            sentence, code = str(error), error.exit_code
         except _UsageError as error:
             sentence = " ".join(error.format_message().split())  # type: ignore[attr-defined]
         except OSError as error:
-            if error.errno not in _NOT_OURS:
+            if error.errno not in _REFUSED and not is_storage(error):
                 raise
+            code = StorageError.exit_code if is_storage(error) else code
             sentence = f"{_file(error.filename)} cannot be used ({error.strerror})."
         except (typer.Abort, KeyboardInterrupt) as error:
             sys.exit(signals.exit_code(error))
         if sentence:  # a group without a command has printed its help
             say(sentence)
-        sys.exit(2)
+        sys.exit(code)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -82,11 +94,32 @@ class OneSentence(TyperGroup):
             raise _ended(error, ".") from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] not in self.commands and not args[0].startswith("-"):
-            raise unknown("command", args[0], self.commands)
+        names = self.list_commands(ctx)
+        if args[0] not in names and not args[0].startswith("-"):
+            raise unknown("command", args[0], names)
         name, command, rest = super().resolve_command(ctx, args)
         _check_once(ctx, command, rest)
         return name, command, rest
+
+
+class Commands(OneSentence):
+    """The top-level group: it loads a command when the command runs."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command if it is loaded; otherwise its summary, for the help."""
+        known = TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+        return self.commands.get(cmd_name, known)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in COMMANDS:
+            with _startup.loading():
+                import_module("torch")  # every command needs it, most of them later
+                import_module(f"noisewise.cli.{COMMANDS[args[0]][0]}")  # registers its commands
+            self.commands = typer.main.get_group(app).commands
+        return super().resolve_command(ctx, args)
 
 
 def _check_once(parent: Any, command: Any, args: list[str]) -> None:
@@ -100,20 +133,11 @@ def _check_once(parent: Any, command: Any, args: list[str]) -> None:
 
 def flag(name: str) -> str:
     """What a parameter is called on the command line."""
-    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
-
-
-def in_flags(sentence: str) -> str:
-    """A sentence for Python as one for the command line: ``features=[…]`` is ``--feature`` here."""
-    known = "|".join(_FLAGS)
-    sentence = re.sub(rf"\b({known})=(…|\[…\])", lambda found: flag(found[1]), sentence)
-    sentence = re.sub(rf"\b({known})='(\w+)'", lambda found: f"{flag(found[1])} {found[2]}", sentence)
-    sentence = re.sub(rf"The '({known})' parameter of from_\w+ must", lambda found: f"The option {flag(found[1])} must", sentence)
-    return re.sub(r" The options it takes: [\w, ]+\.", "", sentence)  # by their names in Python; some have no flag
+    return "--feature" if name == "features" else f"--{name.replace('_', '-')}"  # given once per column
 
 
 app = typer.Typer(
-    cls=OneSentence,
+    cls=Commands,
     add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -176,11 +200,9 @@ def percent(share: float | None) -> str:
 
 @contextmanager
 def _spoken_warnings() -> Iterator[None]:
-    """Say warnings as the one line they are, without the file and line of the code that gave them."""
+    """Print warnings as one line, without the file and line of the code."""
     with warnings.catch_warnings():
-        data, train = noisewise.data, noisewise.train
-        for category in (train.Underfitting, train.Unlearned, data.SimilarLabels, data.Unreadable):
-            warnings.filterwarnings("always", category=category)
+        warnings.filterwarnings("always", category=NoisewiseWarning)
         warnings.showwarning = lambda message, *_, **__: say(str(message))
         yield
 

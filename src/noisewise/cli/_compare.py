@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from noisewise.cli._app import AsJson, Console, Text, app, in_flags, print_json, resumable, say, show
+from noisewise.cli._app import AsJson, Console, Text, app, print_json, resumable, say, show
 from noisewise.cli._options import Asked, Config, as_list, with_settings
 from noisewise.cli._report import write as write_report
 from noisewise.dynamics import Spread, over_seeds, unlearned_sentence, worth_telling
@@ -108,7 +108,7 @@ class Board:
 
     def take(self, news: Progress) -> bool:
         """Note how far a run is; return whether its state changed."""
-        before, self.states[news.place] = self.states[news.place], in_flags(news.state)
+        before, self.states[news.place] = self.states[news.place], news.state
         self.shares[news.place] = 1.0 if news.state == "finished" else news.step / max(1, news.steps)
         return self.states[news.place] != before
 

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from noisewise.arrays import NO_CLASS
-from noisewise.errors import FEW, InputError, invalid_parameter
+from noisewise.errors import FEW, InputError, NoisewiseWarning, invalid_parameter
 
 _YES_AND_NO = {"true": 1.0, "false": 0.0}
 
 
-class SimilarLabels(UserWarning):
+class SimilarLabels(NoisewiseWarning):
     """Some labels differ only in case, blanks or accents that look the same, and may be meant to be one class."""
 
 
@@ -123,8 +123,8 @@ class Column:
     def _first_without_number(self) -> InputError:
         found = self.objects()
         words = [number for number, value in enumerate(found) if not is_number(value) and str(value).strip().lower() not in _YES_AND_NO]
-        naming = "give it as id=… if it names the examples, or " if len(words) == len(found) == len(set(map(str, found))) else ""
-        advice = f"{naming}name the columns of numbers with features=[…] and leave this one out, or put numbers in it"
+        naming = "set 'id' to it if it names the examples, or " if len(words) == len(found) == len(set(map(str, found))) else ""
+        advice = f"{naming}set 'features' to the columns of numbers without this one, or put numbers in it"
         return self.wrong(words[0], f"is {found[words[0]]!r}, not a number", advice)
 
     def ids(self) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | 
     if len(names) < 2 and classes is None:
         raise InputError(
             f"A classifier needs at least two classes, and {labels.name} holds only {names[0]!r}; add examples of another. "
-            "In Python, classes=[…] names those that just do not occur here."
+            "If they are right, list all classes with 'classes' (in Python)."
         )
     if len(set(names)) < max(2, len(names)):
         raise invalid_parameter("classes", "a data set", "at least two names, none of them twice", given_names(names))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from noisewise.data._dataset import Dataset, check_examples, positions_of
 from noisewise.data._decoder import LARGE, open_image, to_rgb
-from noisewise.errors import InputError, listed, reason
+from noisewise.errors import InputError, NoisewiseWarning, listed, reason
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -30,7 +30,7 @@ _MEMORY = 32 << 30
 _ONE_AT_A_TIME = Lock()
 
 
-class Unreadable(UserWarning):
+class Unreadable(NoisewiseWarning):
     """Some images cannot be read, and were left out as was asked."""
 
 
@@ -42,8 +42,8 @@ def opened(path: str | Path) -> Iterator[Image.Image]:
             yield image
     except Exception as error:  # a damaged image can fail in any way its decoder can
         raise InputError(
-            f"The image {str(path)!r} cannot be read: {reason(error)}. Replace the file or leave it out; unreadable='skip' "
-            "leaves out all that cannot be read."
+            f"The image {str(path)!r} cannot be read: {reason(error)}. Replace the file or leave it out; "
+            "set 'unreadable' to 'skip' to leave out all such images."
         ) from error
 
 

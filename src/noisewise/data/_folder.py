@@ -116,12 +116,12 @@ def _common_size(files: ImageFiles) -> tuple[int, int]:
             if size != first:
                 raise InputError(
                     f"The images of {files.name} must have one size where none is asked for. Got {first} for {files.paths[0]!r} "
-                    f"and {size} for {path!r}; give size=… to resize them."
+                    f"and {size} for {path!r}; set 'size' to resize them."
                 )
     if first[0] * first[1] > LARGE:
         raise InputError(
             f"The images of {files.name} have {first[0]:,} × {first[1]:,} pixels, more than the {LARGE:,} that are kept of an image; "
-            "give size=… to resize them."
+            "set 'size' to resize them."
         )
     return first
 

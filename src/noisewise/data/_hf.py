@@ -94,7 +94,7 @@ def _images(source: Any, name: str, size: int | tuple[int, int] | None) -> Tenso
         if pixels.shape != inputs.shape[1:]:
             raise InputError(
                 f"The images of {column.name} must have one size where none is asked for. Got {tuple(inputs.shape[2:])} for row 0 "
-                f"and {tuple(pixels.shape[1:])} for row {row}; give size=… to resize them."
+                f"and {tuple(pixels.shape[1:])} for row {row}; set 'size' to resize them."
             )
         inputs[row] = pixels
     assert inputs is not None

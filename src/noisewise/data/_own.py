@@ -83,8 +83,8 @@ def _in_plain_data(given: Any) -> Any:
 
 def _call(what: str, reader: Callable[..., Dataset], *args: Any, **options: Any) -> Dataset:
     taken = _options(reader)
-    if others := [f"{name}=…" for name in options if name not in taken]:
-        raise InputError(f"{what} is read without {', '.join(others)}; leave that out. The options it takes: {', '.join(taken) or 'none'}.")
+    if others := [repr(name) for name in options if name not in taken]:
+        raise InputError(f"{what} is read without {', '.join(others)}; leave that out.")
     return reader(*args, **options)
 
 

@@ -123,7 +123,7 @@ def from_table(
         for part, name in parts.items():
             if list(parts.values()).count(name) > 1:
                 raise invalid_parameter(part, "from_table", "a column that has no other part", name)
-            _check_known(known, name, called, f"Say with {part}=… which it is.")
+            _check_known(known, name, called, f"Set {part!r} to the right one.")
         if image is not None and features is not None:
             raise invalid_parameter("features", "from_table", "left out where there is a column of images", features)
         if image is None and size is not None:
@@ -172,9 +172,9 @@ def _chosen(known: Collection[str], called: str, features: Sequence[str] | None,
     named = (name for name in known if name not in taken and not _NAMELESS.fullmatch(name))
     chosen = tuple(named if features is None else map(str, features))
     if not chosen:
-        raise InputError(f"There is no column of {called} to learn from; name columns of numbers with features=[…] or one of images.")
+        raise InputError(f"There is no column of {called} to learn from; set 'features' to columns of numbers, or 'image' to one of paths.")
     for name, times in Counter(chosen).items():
-        _check_known(known, name, called, "Say with features=[…] which it is.")
+        _check_known(known, name, called, "Set 'features' to the right ones.")
         if name in taken or times > 1:
             raise invalid_parameter("features", "from_table", "columns that are named once and have no other part", name)
     return chosen

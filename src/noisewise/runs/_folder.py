@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from noisewise.data import Dataset
-from noisewise.errors import InputError, reason
+from noisewise.errors import InputError, NoisewiseError, cannot_write, reason
 from noisewise.output import PART, sync_folders, written_whole
 from noisewise.runs._files import CannotOpenError, exists, inside, list_numbered, open_array, read_tensors
 from noisewise.runs._format import EVALUATED, FORMAT, KINDS, RECORDS, check_checkpoint, read_metrics, read_provenance, read_status
@@ -70,13 +70,13 @@ def ending(error: BaseException) -> tuple[str, str]:
     """How a run ended that did not finish, and why."""
     if not isinstance(error, Exception):
         return "interrupted", f"stopped by {error}" if isinstance(error, Stopped) else "stopped by the user"
-    return "failed", str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+    return "failed", str(error) if isinstance(error, NoisewiseError) else f"{type(error).__name__}: {error}"
 
 
 def mark_ended(folder: RunFolder, state: str, reason: str) -> None:
     """Say of a run that was under way, and cannot say so itself, how it ended; one that another call trains is left alone."""
     if folder.exists():
-        with suppress(InputError), folder.held():
+        with suppress(NoisewiseError), folder.held():
             if folder.status()["state"] == "running":
                 folder.write_status(state, reason)
 
@@ -103,7 +103,7 @@ class RunFolder:
                     f"The run folder {str(self.path)!r} is in use: another call trains in it. Wait until it ends, or give another folder."
                 ) from None
             except OSError as error:
-                raise InputError(f"The run folder {str(self.path)!r} cannot be written ({error.strerror}). Give another folder.") from None
+                raise cannot_write(self.path, error, "Give another folder.") from None
             if alone:
                 for left in self.path.rglob(f".*{PART}"):  # by one that was killed; links to folders are not followed
                     with suppress(OSError):
@@ -284,10 +284,8 @@ class RunFolder:
             if name in _LAST or name.startswith("checkpoints/"):
                 sync_folders(self._unsynced)
         except OSError as error:
-            raise InputError(
-                f"The run folder {str(self.path)!r} cannot be written ({error.strerror or error}). "
-                "Make room and run the same again: it goes on from the last checkpoint."
-            ) from error
+            advice = "Free some space and run the same command again: it resumes from the last checkpoint."
+            raise cannot_write(self.path, error, advice) from error
 
 
 @contextmanager

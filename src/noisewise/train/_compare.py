@@ -23,7 +23,7 @@ import torch
 import torch.multiprocessing as multiprocessing
 
 from noisewise import signals
-from noisewise.errors import InputError, invalid_parameter
+from noisewise.errors import InputError, NoisewiseError, invalid_parameter
 from noisewise.extensions import extension
 from noisewise.losses import Loss
 from noisewise.noise import Noise
@@ -73,7 +73,7 @@ class Runs(list[Run]):
         return Path(extension("report")(self, output, **options))
 
 
-class RunsFailedError(InputError):
+class RunsFailedError(NoisewiseError):
     """Some runs of a comparison failed.
 
     Args:
@@ -318,4 +318,4 @@ def _worker(tasks: Sequence[Task], shared: list[Any], line: Any) -> None:
 
 def why_failed(error: Exception) -> str:
     """What is told of a run that ended in an error."""
-    return f"{error}" if isinstance(error, InputError) else repr(error)
+    return f"{error}" if isinstance(error, NoisewiseError) else repr(error)

@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from noisewise import curriculum, losses, models, signals
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, cut, number_of_batches, order, smallest_part
 from noisewise.dynamics import class_accuracies, underfitting, unlearned_sentence
-from noisewise.errors import InputError, invalid_parameter
+from noisewise.errors import DivergedError, InputError, NoisewiseError, NoisewiseWarning, invalid_parameter
 from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, ending, in_a_name, load_settings
 from noisewise.spec import in_short, name_of
 from noisewise.train._dry_run import check_scores, check_training, lay_channels_last, scored
@@ -51,11 +51,11 @@ Watch = Callable[[int, int], None]
 """Told the number of steps done and of all steps, after every step."""
 
 
-class Underfitting(UserWarning):
+class Underfitting(NoisewiseWarning):
     """The loss hardly pulls at the margins training starts from."""
 
 
-class Unlearned(UserWarning):
+class Unlearned(NoisewiseWarning):
     """The trained model hardly ever predicts some of the classes."""
 
 
@@ -355,7 +355,7 @@ class _Training:
                     state = "finished"
                 except BaseException as error:
                     state, reason = ending(error)
-                    with suppress(InputError):  # a disk that is full has no room for this either
+                    with suppress(NoisewiseError):  # a full disk has no room for this either
                         self._status(state, reason)
                     raise
             finally:
@@ -464,14 +464,15 @@ class _Training:
         """Stop a run that blew up, before anything of this epoch is written."""
         bad = int(self.step.tally.bad_step)
         if bad >= 0:
-            raise self._blown_up(f"The loss {self.loss!r} was not finite at step {bad + 1}")
+            raise self._diverged(f"The loss {self.loss!r} was not finite at step {bad + 1}")
         if not self._weights_are_finite():
-            raise self._blown_up(f"The weights were not finite after step {step}")
+            raise self._diverged(f"The weights were not finite after step {step}")
 
-    def _blown_up(self, what: str) -> InputError:
+    def _diverged(self, what: str) -> DivergedError:
         worst = float(self.step.tally.worst)
-        return InputError(
-            f"{what}; the largest score in training was {worst:.4g}. Try a smaller learning rate, clip=…, or a loss with saturation."
+        return DivergedError(
+            f"{what}; the largest score in training was {worst:.4g}. "
+            "Try a smaller learning rate, gradient clipping ('clip'), or a loss with saturation."
         )
 
     def _weights_are_finite(self) -> bool:
@@ -497,7 +498,7 @@ class _Training:
             for start in range(0, len(data), EVALUATION_BATCH):
                 score(everything[start : start + EVALUATION_BATCH])
         if not scoring.margins.isfinite().all():
-            raise self._blown_up(f"The scores of the {name} set were not finite after step {int(self.step.number)}")
+            raise self._diverged(f"The scores of the {name} set were not finite after step {int(self.step.number)}")
         return scoring.margins, scoring.predictions
 
     def _evaluate(self, epoch: int) -> dict[str, Any]:
@@ -551,7 +552,7 @@ class _Training:
 
     def _finish(self, stopped_early: bool, **kept: int) -> None:
         if not scored(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
-            raise self._blown_up(f"The scores were not finite after step {int(self.step.number)}")
+            raise self._diverged(f"The scores were not finite after step {int(self.step.number)}")
         notes = {"model": repr(self.model) if is_ours(self.model) else type(self.model).__name__}
         self.folder.write_tensors("model.safetensors", self.model.state_dict(), notes)
         if self.data.validation is not None:

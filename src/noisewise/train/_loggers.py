@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from noisewise.errors import InputError, invalid_parameter
+from noisewise.errors import InputError, NoisewiseError, invalid_parameter
 from noisewise.spec import Named, Registry, setting
 
 registry: Registry[Logger] = Registry("logger")
@@ -104,7 +104,7 @@ class Logger(Named, registry=registry):
     def _try(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except InputError:
+        except NoisewiseError:
             self._running = False
             raise
         except Exception as error:  # whatever a tracking library raises, it is not worth a training run

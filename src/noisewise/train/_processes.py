@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from noisewise.errors import InputError, invalid_parameter, reason
+from noisewise.errors import WorkerLostError, invalid_parameter, reason
 from noisewise.spec import real
 
 TIMEOUT = "NOISEWISE_TIMEOUT"
@@ -47,7 +47,7 @@ def joined(device: torch.device) -> Iterator[None]:
         _store, rank, world = next(iter(rendezvous("env://", timeout=limit)))
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=_store, rank=rank, world_size=world, timeout=limit)
     except dist.DistError as error:
-        raise InputError(f"The processes of the run did not find each other ({reason(error)}). Start all of them at once.") from error
+        raise WorkerLostError(f"The processes of the run did not find each other ({reason(error)}). Start all of them at once.") from error
     try:
         yield
     finally:
@@ -73,9 +73,9 @@ def answered() -> Iterator[None]:
         if _store is None or not _WAITED_IN_VAIN.search(str(error)):
             raise
         silent = ", ".join(map(str, _silent(_store))) or "unknown"
-        raise InputError(
+        raise WorkerLostError(
             f"Some of the {dist.get_world_size()} processes of the run did not answer for {_timeout().total_seconds():g} s: rank {silent}. "
-            f"See why they stand still, then run the same again: it goes on from the last checkpoint. {TIMEOUT} sets how long to wait."
+            f"Find out why, then run the same command again: it resumes from the last checkpoint. {TIMEOUT} sets how long to wait."
         ) from error
 
 

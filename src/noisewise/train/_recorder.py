@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from noisewise import losses
 from noisewise.data import from_arrays
-from noisewise.errors import InputError, invalid_parameter
+from noisewise.errors import DivergedError, InputError, NoisewiseError, invalid_parameter
 from noisewise.kernels import Pass, loss_and_gradient
 from noisewise.losses import Loss, as_whole_batch
 from noisewise.runs import RunFolder, Settings, ending, make_provenance, read_settings
@@ -256,7 +256,7 @@ class Recorder:
                 raise invalid_parameter(name, "Recorder.end_epoch", "finite", value)
         total = float(tally.loss)
         if not math.isfinite(total):
-            raise InputError(f"The loss {self._loss!r} was not finite in epoch {self._epoch + 1}. Try a smaller learning rate.")
+            raise DivergedError(f"The loss {self._loss!r} was not finite in epoch {self._epoch + 1}. Try a smaller learning rate.")
         line = {"epoch": self._epoch + 1, "step": self._step, "train_loss": total / float(tally.number.sum())}
         line |= tally.shown(self._data.true_labels is not None)
         for name in line.keys() & metrics.keys():
@@ -306,7 +306,7 @@ class Recorder:
             return
         try:
             self.finish()
-        except InputError as unfinished:
+        except NoisewiseError as unfinished:
             self._end(*ending(unfinished))
             raise
 

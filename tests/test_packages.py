@@ -1,0 +1,104 @@
+"""Packages build on each other in one order, and use each other through public names only.
+
+Imports are read from the source, including those inside functions. Imports under ``if TYPE_CHECKING`` never run, and are left out.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import noisewise
+
+LAYERS = [
+    "_startup errors signals extensions spec arrays output",
+    "exact checks margin potential curve",
+    "transition noise losses curriculum describe",
+    "models data tables kernels",
+    "runs dynamics train",
+    "audit correct retrieval",
+    "draw papers report reproduce",
+    "integrations demo cli",
+]
+"""All modules and packages, from the ground up: each imports only what comes before it."""
+
+ORDER = [package for layer in LAYERS for package in layer.split()]
+
+EXCEPTIONS: set[tuple[str, str]] = set()
+"""Imports that break the order all the same; at most three."""
+
+
+def imports(root: Path) -> Iterator[tuple[str, str]]:
+    """Every import of one module of the package by another, as dotted names without the package's own."""
+    modules = {_name(file, root) for file in root.rglob("*.py")}
+    for file in sorted(root.rglob("*.py")):
+        here = _name(file, root)
+        for node in _running(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                targets = [alias.name for alias in node.names]
+            else:
+                base = node.module or ""
+                targets = [f"{base}.{alias.name}" if f"{base}.{alias.name}".partition(".")[2] in modules else base for alias in node.names]
+            for target in targets:
+                package, _, module = target.partition(".")
+                if package == "noisewise" and module:
+                    yield here, module
+
+
+def _name(file: Path, root: Path) -> str:
+    parts = file.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _running(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            yield from _running(node)
+
+
+def violations(root: Path) -> list[str]:
+    """What is wrong with the imports, one sentence each."""
+    rank = {package: place for place, package in enumerate(ORDER)}
+    sentences = []
+    for here, there in imports(root):
+        (user, *_), (used, *inner) = here.split("."), there.split(".")
+        if user in ("", "__main__") or user == used:
+            continue
+        if any(part.startswith("_") for part in inner):
+            sentences.append(f"{here} imports {there}, which is private to {used}")
+        if (here, there) not in EXCEPTIONS and rank[used] > rank[user]:
+            sentences.append(f"{here} imports {there}, but {used} comes after {user}")
+    return sentences
+
+
+ROOT = Path(noisewise.__file__).parent
+
+
+def test_packages_import_only_public_names_of_packages_before_them() -> None:
+    assert violations(ROOT) == []
+    assert len(EXCEPTIONS) <= 3
+
+
+def test_every_package_has_its_place_in_the_order() -> None:
+    present = {file.stem for file in ROOT.iterdir() if file.suffix == ".py" or (file / "__init__.py").exists()}
+    assert present - {"__init__", "__main__"} == set(ORDER)
+
+
+def test_planted_violations_are_found(tmp_path: Path) -> None:
+    for package in ("losses", "train"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    (tmp_path / "train" / "_step.py").write_text("from noisewise.losses import get\n")
+    (tmp_path / "losses" / "_base.py").touch()
+    assert violations(tmp_path) == []
+    (tmp_path / "losses" / "ce.py").write_text("def fused():\n    from noisewise.train import fit\n")
+    (tmp_path / "train" / "_loop.py").write_text("from noisewise.losses._base import Loss\n")
+    (tmp_path / "train" / "_run.py").write_text("from noisewise.losses import _base\n")
+    assert [sentence.split(",")[0] for sentence in violations(tmp_path)] == [
+        "losses.ce imports train",
+        "train._loop imports losses._base",
+        "train._run imports losses._base",
+    ]
