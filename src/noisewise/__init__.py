@@ -20,6 +20,7 @@ from noisewise import (
     noise,
     papers,
     report,
+    reproduce,
     retrieval,
     train,
     transition,
@@ -34,7 +35,15 @@ from noisewise.train import Recorder, Run, compare, fit
 
 __version__ = "0.1.0"
 
-provide({"audit": "noisewise.audit:audit", "report": "noisewise.report:report"})
+provide(
+    {
+        "audit": "noisewise.audit:audit",
+        "optimisers": "noisewise.train:optimisers",
+        "report": "noisewise.report:report",
+        "schedules": "noisewise.train:schedules",
+        "settings": "noisewise.train:Settings",
+    }
+)
 
 __all__ = [
     "InputError",
@@ -60,6 +69,7 @@ __all__ = [
     "noise",
     "papers",
     "report",
+    "reproduce",
     "retrieval",
     "train",
     "transition",

@@ -13,7 +13,8 @@ from noisewise.data._files import ImageFiles, Unreadable
 from noisewise.data._folder import from_folder
 from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
-from noisewise.data._own import read
+from noisewise.data._official import registry as data_sets
+from noisewise.data._own import is_official, read
 from noisewise.data._progress import progress_bars
 from noisewise.data._split import split
 from noisewise.data._stream import Batch, Stream, batches, order
@@ -32,6 +33,7 @@ __all__ = [
     "augmentations",
     "available",
     "batches",
+    "data_sets",
     "describe",
     "fetch",
     "files",
@@ -40,6 +42,7 @@ __all__ = [
     "from_hf",
     "from_loader",
     "from_table",
+    "is_official",
     "load",
     "order",
     "progress_bars",

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from noisewise.correct._origin import as_compared
 from noisewise.draw._dataset_identity import told_apart
 from noisewise.draw._film import film
-from noisewise.draw._history import by_label, counted, histories, task_of
+from noisewise.draw._history import CURVES, RunCurves, alike, by_label, by_task, counted, histories, history_of_curves, task_of
 from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, find_runs
 from noisewise.errors import InputError, invalid_parameter, listed
@@ -25,7 +25,7 @@ from noisewise.losses import Loss
 from noisewise.output import check_output, check_replacing, is_page
 from noisewise.train import Run
 
-__all__ = ["check_figure", "curves", "dynamics", "margins"]
+__all__ = ["CURVES", "RunCurves", "check_figure", "curves", "curves_of_runs", "dynamics", "margins"]
 
 Runs: TypeAlias = str | PathLike[str] | Run | Dynamics
 
@@ -91,6 +91,24 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
         out = listed(map(repr, left_out))
         warnings.warn(f"{len(left_out)} of {len(given)} runs {are}, because other seeds are finished: {out}.", stacklevel=2)
     write_dynamics(task_of([run.record.settings for run in given]), drawn, file)
+    return file
+
+
+def curves_of_runs(runs: Sequence[RunCurves], output: str | PathLike[str]) -> Path:
+    """Draw what `dynamics` draws from curves that were read before, without run folders.
+
+    Args:
+        runs: the settings and curves of every run.
+        output: a file that ends in .svg, .pdf or .png.
+
+    Returns:
+        The file that was written.
+    """
+    from noisewise.draw._figure import write_dynamics
+
+    file = check_figure(output)
+    parts = alike({words: history_of_curves(part) for words, part in by_task(runs, lambda run: run.settings).items()})
+    write_dynamics(task_of([run.settings for run in runs]), list(parts.items()), file)
     return file
 
 

@@ -14,7 +14,7 @@ from noisewise import curve
 from noisewise.arrays import Floats
 from noisewise.curriculum import expected_margin, simulated_margins
 from noisewise.draw._look import look
-from noisewise.dynamics._slope import emphasis_among
+from noisewise.dynamics import emphasis_among
 from noisewise.errors import InputError
 from noisewise.losses import MarginLoss, get
 from noisewise.spec import in_short

@@ -6,25 +6,33 @@
 Nothing here knows the engine: a run from another machine is read the same way.
 """
 
-from noisewise.dynamics._classes import class_accuracies, unlearned_classes
+from noisewise.dynamics._classes import class_accuracies, unlearned_classes, unlearned_sentence
 from noisewise.dynamics._dynamics import Dynamics, Histograms
 from noisewise.dynamics._estimate import Estimate, split_estimate
 from noisewise.dynamics._find_runs import find_runs
+from noisewise.dynamics._measures import MEASURES, Measure
 from noisewise.dynamics._record import Epoch, Record
-from noisewise.dynamics._seeds import Spread, over_seeds
+from noisewise.dynamics._seeds import Spread, finished_or_all, over_seeds, worth_telling
+from noisewise.dynamics._slope import emphasis_among
 from noisewise.dynamics._underfitting import underfitting
 
 __all__ = [
+    "MEASURES",
     "Dynamics",
     "Epoch",
     "Estimate",
     "Histograms",
+    "Measure",
     "Record",
     "Spread",
     "class_accuracies",
+    "emphasis_among",
     "find_runs",
+    "finished_or_all",
     "over_seeds",
     "split_estimate",
     "underfitting",
     "unlearned_classes",
+    "unlearned_sentence",
+    "worth_telling",
 ]

@@ -6,6 +6,7 @@ in as floating point, already normalised: that is the data package's work.
 
 from noisewise.models._base import Classifier, FeatureClassifier, ImageClassifier, available, get, registry
 from noisewise.models._inception import BNInception, GoogLeNet
+from noisewise.models._meta import unfilled
 from noisewise.models._mlp import MLP, Linear
 from noisewise.models._plain import CNN4, CNN8
 from noisewise.models._resnet import ResNet18, ResNet20, ResNet32, ResNet34, ResNet44, ResNet50, ResNet56, ResNet110
@@ -33,4 +34,5 @@ __all__ = [
     "get",
     "load_weights",
     "registry",
+    "unfilled",
 ]

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from noisewise.errors import invalid_parameter
-from noisewise.papers._identity import DEFAULTS, canonical, decisive
+from noisewise.papers._identity import canonical, decisive, defaults
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._recipes import Cell, Recipe, available, get
 
@@ -27,8 +27,6 @@ _MULTIPLE = re.compile(r"^[\d.e-]+\*(?!.* \+ )")
 """A factor before a loss that stands alone."""
 
 _NO_TRAINING = ("data", "model", "loss", "noise", "keep", "evaluate_every", "clean_pass")
-_TRAINING = tuple(name for name in decisive({}) if name not in _NO_TRAINING)
-"""All that decides what is trained; a setting that is new is one of them."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def _index() -> dict[tuple[str, ...], list[tuple[Recipe, Cell]]]:
 
 def _key(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """What must match."""
-    return (*(canonical(name, settings.get(name, DEFAULTS.get(name))) for name in ("data", "model", "noise")), core(_loss(settings)))
+    return (*(canonical(name, settings.get(name, defaults().get(name))) for name in ("data", "model", "noise")), core(_loss(settings)))
 
 
 def core(loss: str) -> str:
@@ -96,13 +94,13 @@ def core(loss: str) -> str:
 
 
 def _loss(settings: Mapping[str, Any]) -> str:
-    return str(canonical("loss", settings.get("loss", DEFAULTS["loss"])))
+    return str(canonical("loss", settings.get("loss", defaults()["loss"])))
 
 
 def _differences(recipe: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of what may differ and does."""
     unused = "epochs" if recipe.get("epochs") is None else "steps"
-    names = [name for name in _TRAINING if name != unused and _value(name, recipe) != _value(name, run)]
+    names = [name for name in decisive({}) if name not in (*_NO_TRAINING, unused) and _value(name, recipe) != _value(name, run)]
     mine, theirs = _loss(run), _loss(recipe)
     if _SATURATION.findall(mine) != _SATURATION.findall(theirs):
         names.append("saturation")
@@ -112,4 +110,4 @@ def _differences(recipe: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str
 
 
 def _value(name: str, settings: Mapping[str, Any]) -> Any:
-    return canonical(name, settings.get(name, DEFAULTS[name]))
+    return canonical(name, settings.get(name, defaults()[name]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from noisewise.draw._history import MEASURES, Course, History, Trained
+from noisewise.draw._history import CURVES, Course, History, Trained
 from noisewise.draw._plotly import Figure, as_text
 
 _ROW = 260  # pixels
@@ -38,7 +38,7 @@ def dynamics_figure(history: History) -> Figure | None:
         _add_panel(layout, panel, *divmod(place, 2), rows, name)
         for line in history.lines:
             if name in line.courses:
-                traces += _lines(line, line.courses[name], panel, MEASURES[name].is_share, line.label not in named)
+                traces += _lines(line, line.courses[name], panel, CURVES[name].is_share, line.label not in named)
                 named.add(line.label)
     return {"data": traces, "layout": layout}
 
@@ -46,7 +46,7 @@ def dynamics_figure(history: History) -> Figure | None:
 def _add_panel(layout: dict[str, Any], panel: str, row: int, column: int, rows: int, name: str) -> None:
     high = (1 - _GAP * (rows - 1)) / rows
     top = 1 - row * (high + _GAP)
-    measure = MEASURES[name]
+    measure = CURVES[name]
     layout[f"xaxis{panel}"] = {
         "domain": [0, 0.46] if column == 0 else [0.54, 1],
         "anchor": f"y{panel}",

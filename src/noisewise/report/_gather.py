@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import noisewise
-from noisewise.data._own import is_official
+from noisewise.data import is_official
 from noisewise.draw._dataset_identity import namesakes
 from noisewise.draw._film import Film
 from noisewise.draw._history import History, by_label, lines
 from noisewise.draw._page import figure as curves_figure
 from noisewise.draw._plotly import Figure
 from noisewise.draw._sample import sample
-from noisewise.dynamics import Dynamics, over_seeds
-from noisewise.dynamics._seeds import worth_telling
+from noisewise.dynamics import MEASURES, Dynamics, over_seeds, worth_telling
 from noisewise.errors import InputError
 from noisewise.losses import MarginLoss
 from noisewise.papers import reported
@@ -30,7 +29,7 @@ from noisewise.report._classes import class_table
 from noisewise.report._corrected import average, before_and_after, has_gained
 from noisewise.report._doubtful import doubt, summary
 from noisewise.report._facts import Broken, Facts, FilmFacts, Group, Measure, Reported, RunFacts, Sentence, TaskFacts
-from noisewise.report._read import MEASURES, Reading, counted
+from noisewise.report._read import Reading, counted
 from noisewise.report._repeat import repeat
 from noisewise.report._verdict import Standing, is_tie, ranked, verdict, winner
 from noisewise.spec import readable
@@ -106,8 +105,8 @@ def _read(folder: Path) -> Reading:
 
 def _shown(runs: Sequence[Reading]) -> list[Measure]:
     """The columns of the page."""
-    kept = worth_telling([key for key, *_ in MEASURES], [run.measures for run in runs])
-    return [{"key": key, "title": name, "help": meaning, "unit": unit} for key, name, meaning, unit in MEASURES if key in kept]
+    kept = worth_telling(MEASURES, [run.measures for run in runs])
+    return [{"key": key, "title": title, "help": meaning, "unit": unit} for key, (title, meaning, unit) in MEASURES.items() if key in kept]
 
 
 def _names(tasks: Mapping[tuple[str, str, str], Sequence[Reading]]) -> list[str]:
@@ -149,7 +148,7 @@ def _by_label(runs: Sequence[Reading]) -> dict[str, list[Reading]]:
 
 def _standing(label: str, runs: Sequence[Reading]) -> Standing:
     averaged = counted(runs)
-    measures = {name: over_seeds(run.measures[name] for run in averaged) for name, *_ in MEASURES}
+    measures = {name: over_seeds(run.measures[name] for run in averaged) for name in MEASURES}
     measures["accuracy"] = over_seeds(run.accuracy for run in averaged)
     failed = tuple(run.notes[0] for run in runs if run.state == "failed")
     ended = all(run.state == "finished" for run in averaged)
@@ -165,7 +164,7 @@ def _groups(number: int, by_loss: Mapping[str, Sequence[Reading]], standings: Se
             "task": number,
             "loss": standing.loss,
             "seeds": [_known_seed(run) for run in counted(same)],
-            "measures": {name: average(standing.measures[name]) for name, *_ in MEASURES},
+            "measures": {name: average(standing.measures[name]) for name in MEASURES},
             "reported": _reported(same[0]),
             "winner": standing is best,
         }

@@ -17,28 +17,12 @@ import numpy as np
 from noisewise.audit import Audit, audit
 from noisewise.correct._origin import Origin, as_compared, digest, read_origin
 from noisewise.draw._film import Film, film
-from noisewise.dynamics import Dynamics, underfitting
-from noisewise.dynamics._seeds import finished_or_all
+from noisewise.dynamics import MEASURES, Dynamics, finished_or_all, underfitting
 from noisewise.errors import InputError
 from noisewise.losses import Loss, get
 from noisewise.spec import in_short
 
 Value = TypeVar("Value")
-
-# The titles of the columns, what they mean, and how they are shown. Each is a number of `Dynamics`.
-MEASURES = (
-    ("final", "Test, final", "Test accuracy at the end of training.", "%"),
-    ("balanced", "Test, balanced", "The mean of the test accuracies on every class, so that rare classes count as much as others.", "%"),
-    ("kept", "Test, kept", "Test accuracy of the model that the run keeps: the best on its held-out share.", "%"),
-    ("best", "Test, best", "The best test accuracy of any epoch: what an oracle would have stopped at.", "%"),
-    ("held_out", "Held out", "Accuracy on the examples kept out of training, by their given labels.", "%"),
-    ("fitting", "Labels learned", "Training accuracy by the given labels, right or wrong.", "%"),
-    ("clean_subset", "Right labels learned", "Training accuracy on the examples whose labels are right.", "%"),
-    ("noisy_subset", "Wrong labels learned", "Wrongly labelled training examples predicted as labelled: memorised.", "%"),
-    ("hybrid", "Hybrid", "Accuracy on the test set and the training set together, against true labels.", "%"),
-    ("snr", "snr", "Mean emphasis of rightly over that of wrongly labelled examples, over all of training.", ""),
-    ("alpha", "α", "Mean of ‖∂L/∂s‖₁ over all of training: how hard the loss pulled.", ""),
-)
 
 _STOPPED = {
     "running": "Not finished: it is still training, or was stopped without a word, after {epochs}.",
@@ -130,7 +114,7 @@ class Reading:
 
     @cached_property
     def measures(self) -> dict[str, float | None]:
-        return {name: self._measure(name) for name, *_ in MEASURES}
+        return {name: self._measure(name) for name in MEASURES}
 
     @cached_property
     def accuracy(self) -> float | None:

@@ -10,9 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from noisewise.dynamics import Spread
-from noisewise.dynamics._classes import unlearned_sentence
-from noisewise.dynamics._seeds import finished_or_all
+from noisewise.dynamics import Spread, finished_or_all, unlearned_sentence
 from noisewise.report._facts import Sentence
 
 _UNDERFITS = 0.9  # a loss that learns less than this share of the right labels another loss learned underfits

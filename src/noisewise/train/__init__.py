@@ -3,10 +3,42 @@
 The engine knows losses, noise, data and models. It must not know reports, audits or the command line.
 """
 
-from noisewise.train._compare import RunsFailedError, compare
+from noisewise.train._compare import (
+    Progress,
+    Runs,
+    RunsFailedError,
+    Task,
+    check_jobs,
+    compare,
+    plan,
+    told_of,
+    train_each,
+    why_failed,
+)
 from noisewise.train._fit import Underfitting, Unlearned, fit
+from noisewise.train._optimisers import registry as optimisers
 from noisewise.train._recorder import Recorder
 from noisewise.train._run import Run
+from noisewise.train._schedules import registry as schedules
 from noisewise.train._settings import Settings
 
-__all__ = ["Recorder", "Run", "RunsFailedError", "Settings", "Underfitting", "Unlearned", "compare", "fit"]
+__all__ = [
+    "Progress",
+    "Recorder",
+    "Run",
+    "Runs",
+    "RunsFailedError",
+    "Settings",
+    "Task",
+    "Underfitting",
+    "Unlearned",
+    "check_jobs",
+    "compare",
+    "fit",
+    "optimisers",
+    "plan",
+    "schedules",
+    "told_of",
+    "train_each",
+    "why_failed",
+]
