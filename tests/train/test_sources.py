@@ -25,7 +25,7 @@ from noisewise.audit._examples import examples_as_given
 from noisewise.cli import app
 from noisewise.correct._origin import examples_of
 from noisewise.data import Dataset, read
-from noisewise.report._repeat import repeat
+from noisewise.report.sections.runs import repeat
 from noisewise.train import Run, Settings
 from noisewise.train._git import head_commit
 from noisewise.train._sources import digest, gather, read_both

@@ -4,7 +4,7 @@
 Nothing here trains, and the data of a run are not needed.
 """
 
-from noisewise.audit._audit import Audit, audit
+from noisewise.audit._audit import Audit, audit, pair_counts
 from noisewise.audit._probabilities import LabelIssues, find_label_issues
 
-__all__ = ["Audit", "LabelIssues", "audit", "find_label_issues"]
+__all__ = ["Audit", "LabelIssues", "audit", "find_label_issues", "pair_counts"]

@@ -1,8 +1,8 @@
 """Pictures of losses and of runs.
 
 ``draw.curves(["ce", "imae(T=8)"], "curves.html")`` writes a page that opens offline; everything else is a figure for a paper, by
-matplotlib. What is drawn is worked out in `_sample`, `_history` and `_film`; `_page` and `_figure`
-only draw it. Nothing here knows any particular loss.
+matplotlib. `_sample`, `_history` and `_film` compute what is drawn; `_plotly` and `_figure` draw it. Nothing here knows any
+particular loss.
 """
 
 from __future__ import annotations
@@ -16,8 +16,22 @@ from typing import TypeAlias
 
 from noisewise.correct._origin import as_compared
 from noisewise.draw._dataset_identity import told_apart
-from noisewise.draw._film import film
-from noisewise.draw._history import CURVES, RunCurves, alike, by_label, by_task, counted, histories, history_of_curves, task_of
+from noisewise.draw._film import Film, film
+from noisewise.draw._history import (
+    CURVES,
+    History,
+    RunCurves,
+    alike,
+    by_label,
+    by_task,
+    counted,
+    histories,
+    history_of_curves,
+    lines,
+    task_of,
+)
+from noisewise.draw._plotly import Figure, as_json, as_text, bundle, dynamics_figure, write_page
+from noisewise.draw._plotly import curves_figure as figure_of_picture
 from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, find_runs
 from noisewise.errors import InputError, invalid_parameter, listed
@@ -25,7 +39,26 @@ from noisewise.losses import Loss
 from noisewise.output import check_output, check_replacing, is_page
 from noisewise.train import Run
 
-__all__ = ["CURVES", "RunCurves", "check_figure", "curves", "curves_of_runs", "dynamics", "margins"]
+__all__ = [
+    "CURVES",
+    "Figure",
+    "Film",
+    "History",
+    "RunCurves",
+    "as_json",
+    "as_text",
+    "bundle",
+    "by_label",
+    "check_figure",
+    "curves",
+    "curves_figure",
+    "curves_of_runs",
+    "dynamics",
+    "dynamics_figure",
+    "film",
+    "lines",
+    "margins",
+]
 
 Runs: TypeAlias = str | PathLike[str] | Run | Dynamics
 
@@ -55,11 +88,23 @@ def curves(specs: Iterable[str | Loss], output: str | PathLike[str], *, classes:
     file = check_figure(output, (".html", *_FIGURES))
     picture = sample([spec if isinstance(spec, str) else repr(spec) for spec in specs], classes)
     if file.suffix.lower() == ".html":
-        from noisewise.draw._page import write
+        write_page(picture, file)
     else:
         from noisewise.draw._figure import write
-    write(picture, file)
+
+        write(picture, file)
     return file
+
+
+def curves_figure(specs: Sequence[str], classes: int, places: Sequence[int]) -> Figure:
+    """The curves of losses as a plotly figure.
+
+    Args:
+        specs: of the losses.
+        classes: the number of classes.
+        places: the positions of the losses among the lines of a page, which decide their colours.
+    """
+    return figure_of_picture(sample(specs, classes, places))
 
 
 def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:

@@ -1,6 +1,6 @@
-"""What happened in some runs, as lines over iterations: one per loss of a task, the mean over its seeds.
+"""What happened in runs, as lines over iterations: one for every loss of a task, the mean over its seeds; and the colours of lines.
 
-It must not know how they are drawn.
+This module must not know how lines are drawn.
 """
 
 from __future__ import annotations
@@ -14,18 +14,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.arrays import Floats, subsample
-from noisewise.draw._look import look
 from noisewise.dynamics import MEASURES, Dynamics, finished_or_all
 from noisewise.errors import InputError
 from noisewise.spec import in_short
 
 Value = TypeVar("Value")
 
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4B4B4B", "#7B3294")  # distinct for colour-blind readers
+DASHED_WIDTH = 2.5  # the width of a line, in px, that the dashes suit
+_DASHES = (
+    "solid",
+    "10px,4px",
+    "2.75px,3.25px",
+    "12px,4px,2.75px,4px",
+    "20px,5px",
+    "20px,4px,2.75px,4px,2.75px,4px",
+    "5.5px,2.75px",
+    "16px,4px,5.5px,4px",
+)
 _MOST_POINTS = 200
 _TASK = ("data", "model", "noise")
 # What a line is the mean over, and what says how a run was done rather than what was done.
 _HOW = ("accumulate", "clean_pass", "checkpoint_every", "compile", "device", "evaluate_every", "keep", "precision")
 _NOT_TOLD = ("format", "loss", "seed", *_HOW)
+
+
+class Look(NamedTuple):
+    """A colour, and a dash as plotly and SVG write it: "solid", or the lengths of strokes and gaps."""
+
+    colour: str
+    dash: str
+
+
+def look(place: int) -> Look:
+    """The look of a line by its place among the others; the first 64 places all look different.
+
+    Example:
+        >>> look(0), look(8)
+        (Look(colour='#0072B2', dash='solid'), Look(colour='#0072B2', dash='10px,4px'))
+    """
+    lap, seat = divmod(place, len(_COLOURS))
+    return Look(_COLOURS[seat], _DASHES[(seat + lap) % len(_DASHES)])
 
 
 class Curve(NamedTuple):

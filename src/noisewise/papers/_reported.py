@@ -1,10 +1,9 @@
-"""What the papers report for a run like this one.
+"""Find the numbers that the papers report for a run.
 
-The data, the model, the noise and the loss must be the paper's: the same names with the same hyper-parameters, however they are
-spelt. What may differ is named in `Reported.differs`: how the run was trained, what brings a loss to size (`normalised`, the
-`normalise` of IMAE and GR, a factor before a loss that stands alone) and the `saturation` of IMAE and GR. The seed does not
-count, nor how a run is watched, stored and computed (evaluations, checkpoints, device, precision). This module must not know
-how runs are trained or shown.
+The data, the model, the noise and the loss must be the same as in the paper, including hyper-parameters. What may differ is named in
+`Reported.differs`: the training settings, the scale of the loss (`normalised`, the `normalise` of IMAE and GR, a factor) and the
+`saturation` of IMAE and GR. The seed is ignored, and so are evaluations, checkpoints, device and precision. This module must not know how
+runs are trained or shown.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from noisewise.errors import invalid_parameter
 from noisewise.papers._identity import canonical, decisive, defaults
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._recipes import Cell, Recipe, available, get
+from noisewise.spec import name_of
 
 _SATURATION = re.compile(r", saturation=([^,)]+)")
 _NORMALISE = re.compile(r", normalise=([^,)]+)")
@@ -63,26 +63,31 @@ def reported(settings: Mapping[str, Any]) -> list[Reported]:
     """
     if not isinstance(settings, Mapping):
         raise invalid_parameter("settings", "reported", "the settings of a run by their names", settings)
+    index = _index(_data(settings))
     return [
         Reported(recipe.id, recipe.words, cell.metric, cell.value, cell.deviation, _differences(cell.settings, settings))
-        for recipe, cell in _index().get(_key(settings), ())
+        for recipe, cell in (index.get(_key(settings), ()) if index else ())
         if cell.value is not None and cell.settings is not None
     ]
 
 
+def _data(settings: Mapping[str, Any]) -> str:
+    return name_of(str(settings.get("data")))
+
+
 @cache
-def _index() -> dict[tuple[str, ...], list[tuple[Recipe, Cell]]]:
-    """The printed numbers of runs, by what must match."""
-    found: dict[tuple[str, ...], list[tuple[Recipe, Cell]]] = {}
+def _index(data: str) -> dict[tuple[str, ...], list[tuple[Recipe, Cell]]]:
+    """The printed numbers of runs on a data set, by what must match."""
+    index: dict[tuple[str, ...], list[tuple[Recipe, Cell]]] = {}
     for recipe in map(get, available()):
         for cell in recipe.cells if recipe.same_as is None else ():
-            if cell.settings is not None and cell.metric in METRICS and not recipe.computed:
-                found.setdefault(_key(cell.settings), []).append((recipe, cell))
-    return found
+            if cell.settings is not None and _data(cell.settings) == data and cell.metric in METRICS and not recipe.computed:
+                index.setdefault(_key(cell.settings), []).append((recipe, cell))
+    return index
 
 
 def _key(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """What must match."""
+    """What must be equal: data, model, noise and loss."""
     return (*(canonical(name, settings.get(name, defaults().get(name))) for name in ("data", "model", "noise")), core(_loss(settings)))
 
 
