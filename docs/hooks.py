@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import noisewise
-from noisewise import data, describe, integrations, models, noise, papers
+from noisewise import data, describe, integrations, models, noise, papers, reproduce
 
 HERE = Path(__file__).parent
 _WITHOUT_REFERENCE = ("cli", "demo", "describe", "output", "spec")  # the command line's own, and what losses are made with
@@ -52,7 +52,7 @@ def pictures() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         for recipe in map(papers.get, papers.available()):
             if papers.can_draw(recipe, found):
-                made[papers.picture_file(recipe)] = papers.picture(recipe, found, Path(folder, "drawn.svg")).read_text(encoding="utf-8")
+                made[papers.picture_file(recipe)] = reproduce.picture(recipe, found, Path(folder, "drawn.svg")).read_text(encoding="utf-8")
     return made
 
 

@@ -27,7 +27,7 @@ from noisewise.cli import app
 from noisewise.correct import correct, retrain
 from noisewise.draw import _telling
 from noisewise.draw._film import _edges, film
-from noisewise.draw._history import MEASURES, histories, history, labels
+from noisewise.draw._history import CURVES, histories, history, labels
 from noisewise.dynamics import Dynamics, _dynamics, find_runs
 from noisewise.runs import namesakes
 from noisewise.train import Settings
@@ -122,7 +122,7 @@ def test_without_true_labels_fitting_and_all_examples_take_the_place_of_the_subs
     found = {name: course.mean.tolist() for name, course in history([run]).lines[0].courses.items()}
     assert found == {"fitting": [0.5], "alpha": pytest.approx([0.6]), "emphasis": pytest.approx([0.3])}
     known = _run(tmp_path / "known", {5: 0.5}, loss="ce")
-    assert history([known, run]).measures == tuple(MEASURES), "known and unknown truth stand side by side"
+    assert history([known, run]).measures == tuple(CURVES), "known and unknown truth stand side by side"
 
 
 def test_a_run_without_an_epoch_is_absent_and_others_keep_their_colours(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_the_figure_of_dynamics_names_what_it_shows(trained: Path, tmp_path: Pat
     words = _words(draw.dynamics(trained, tmp_path / "x.svg"))
     assert "digits, mlp, symmetric(0.4); mean ± s.d. over 2 seeds" in words
     for measure in ("test", "clean_subset", "noisy_subset", "alpha", "clean_emphasis", "noisy_emphasis"):
-        assert MEASURES[measure].title in words
+        assert CURVES[measure].title in words
     assert all(loss in words for loss in ("ce", "imae(T=8)", "iterations"))
 
 
@@ -426,7 +426,7 @@ def test_measures_that_only_some_runs_have_get_panels_of_their_own(tmp_path: Pat
     metrics = [{"epoch": 1, "step": 5, "emphasis": {"all": {"pull": 0.9, "eta": 3.0}}}]
     unknown = Dynamics(write_run(tmp_path / "unknown", [0, 1], training=[(1, [1, -1], [0, 0])], metrics=metrics, loss="nce"))
     words = _words(draw.dynamics([_run(tmp_path / "known", {5: 0.5, 10: 0.6}), unknown], tmp_path / "x.svg"))
-    assert all(measure.title in words for measure in MEASURES.values())
+    assert all(measure.title in words for measure in CURVES.values())
     words = _words(draw.margins(unknown, tmp_path / "y.svg"))
     assert "all examples" in words and "noisy labels" not in words and "emphasis" not in words
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         noise,
         papers,
         report,
+        reproduce,
         retrieval,
         runs,
         train,
@@ -90,6 +91,7 @@ __all__ = [
     "noise",
     "papers",
     "report",
+    "reproduce",
     "retrieval",
     "runs",
     "train",
@@ -102,8 +104,10 @@ provide(
         "fit": "noisewise.train:fit",
         "fused loss": "noisewise.kernels:fused",
         "fused residual network": "noisewise.kernels:residual",
+        "optimisers": "noisewise.train:optimisers",
         "report": "noisewise.report:report",
         "run": "noisewise.train:Run",
+        "schedules": "noisewise.train:schedules",
     }
 )
 

@@ -1,11 +1,14 @@
-"""Array types for signatures, the label that means "no class", and a lookup of names."""
+"""Array types for signatures, the label that means "no class", and small functions on sequences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+Item = TypeVar("Item")
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -26,3 +29,21 @@ def places_of(names: Iterable[str]) -> dict[str, int]:
     for place, name in enumerate(names):
         places.setdefault(name, place)
     return places
+
+
+def subsample(items: Sequence[Item], most: int) -> tuple[Item, ...]:
+    """Evenly subsample a sequence, keeping the first and the last item.
+
+    Args:
+        items: any sequence.
+        most: the largest number of items to keep; at least 2.
+
+    Example:
+        >>> subsample(range(1, 101), 4)
+        (1, 34, 67, 100)
+        >>> subsample("abc", 60)
+        ('a', 'b', 'c')
+    """
+    if len(items) <= most:
+        return tuple(items)
+    return tuple(items[round(place * (len(items) - 1) / (most - 1))] for place in range(most))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from noisewise.papers import METRICS, Cell, Outcome, Portion, Results, get, results
-from noisewise.papers._identity import key
+from noisewise.papers import METRICS, Cell, Outcome, Portion, Results, get, key, results
 
 CLEAN = 90.0
 NAMES = ("best", "final", "clean_subset", "noisy_subset", "fitting", "validation", "hybrid", "snr", "alpha")
@@ -22,10 +21,10 @@ def the_cell(recipe: str, **where: str) -> Cell:
 def outcome(settings: dict[str, object], *, seed: int = 0, finished: str = "2031-01-02T03:04:05+00:00", **numbers: float) -> Outcome:
     """A run that came to some numbers."""
     known = {**dict.fromkeys(NAMES), **numbers}
-    return Outcome(settings, seed, known, {"epoch": []}, 1, 1, 1.0, finished, {**MADE_WITH, "compile": False})
+    return Outcome(settings, seed, known, {"epoch": []}, 1, finished, {**MADE_WITH, "compile": False})
 
 
-def made(folder: Path, wanted: Iterable[tuple[Cell, float]], *, recipe: str = "imae/table6", seconds: float = 90.0) -> Results:
+def made(folder: Path, wanted: Iterable[tuple[Cell, float]], *, recipe: str = "imae/table6") -> Results:
     """Results in which cells have numbers of one's choice: a portion, written to a folder and read back."""
     runs: dict[str, Outcome] = {}
 
@@ -41,5 +40,5 @@ def made(folder: Path, wanted: Iterable[tuple[Cell, float]], *, recipe: str = "i
         else:
             enter(settings, one.metric, value / 100 if METRICS[one.metric].unit == "%" else value)
     folder.mkdir(exist_ok=True)
-    Portion(recipe, "2031-01-02T03:04:00+00:00", seconds, int(1000 * seconds), tuple(runs.values())).write(folder)
+    Portion(recipe, "2031-01-02T03:04:00+00:00", tuple(runs.values())).write(folder)
     return results(folder)

@@ -107,13 +107,6 @@ def test_the_committed_results_show_it(words: str) -> None:
     assert claim.verdict(results()) == "held"
 
 
-def test_all_of_imaes_table_6_took_at_most_45_minutes() -> None:
-    recipe = get("imae/table6")
-    portions = [portion for portion in results().portions if portion.recipe == recipe.id]
-    complete = next(number for number in range(len(portions) + 1) if all(Results(portions[:number]).of(run) for run in recipe.runs))
-    assert sum(portion.seconds for portion in portions[:complete]) <= 45 * 60  # later portions add seeds
-
-
 def test_snr_need_not_order_every_pair() -> None:
     part = _claim("Snr orders robustness").parts[0]
     snr = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]

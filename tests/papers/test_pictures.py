@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 from made import made, the_cell
 
-from noisewise import papers
-from noisewise.draw._history import history
-from noisewise.papers import Results, available, can_draw, get, page, picture, picture_file, results
-from noisewise.papers._pictures import _history
+from noisewise import reproduce
+from noisewise.draw._history import history, history_of_curves
+from noisewise.papers import Results, available, can_draw, get, page, picture_file, results
+from noisewise.reproduce import picture
+from noisewise.reproduce._pictures import as_curves
 
 
 def test_results_draw_the_lines_that_the_folders_do(small_data: None, tmp_path: Path) -> None:
     recipe = get("imae/figure4")
-    plan = papers.plan(recipe, only="model=resnet20", quick=True, output=tmp_path)
-    done = papers.reproduce(plan, jobs=1)
+    plan = reproduce.plan(recipe, only="model=resnet20", quick=True, output=tmp_path)
+    done = reproduce.reproduce(plan, jobs=1)
     kept = results(done.files["results"])
-    from_results = _history([kept.of(run.settings.as_json()) for run in done.runs])
+    from_results = history_of_curves([as_curves(kept.of(run.settings.as_json())) for run in done.runs])
     from_folders = history([run.dynamics for run in done.runs])
     assert from_results.task == from_folders.task and [one.label for one in from_results.lines] == [one.label for one in from_folders.lines]
     for ours, theirs in zip(from_results.lines, from_folders.lines, strict=True):
@@ -33,11 +34,11 @@ def test_results_draw_the_lines_that_the_folders_do(small_data: None, tmp_path: 
 
 def test_a_quick_try_is_drawn_from_quick_runs_alone(small_data: None, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"only": "model=resnet20,loss=ce", "quick": True}
-    done = papers.reproduce(papers.plan(get("imae/figure4"), held=results(), output=tmp_path / "here", **asked))
+    done = reproduce.reproduce(reproduce.plan(get("imae/figure4"), held=results(), output=tmp_path / "here", **asked))
     drawn = done.files["picture"].read_text()
     assert "cifar10, resnet20" in drawn and "resnet56" not in drawn, "and not from results of full size"
     held = results(done.files["results"])
-    elsewhere = papers.reproduce(papers.plan(get("imae/figure4"), held=held, output=tmp_path / "elsewhere", **asked))
+    elsewhere = reproduce.reproduce(reproduce.plan(get("imae/figure4"), held=held, output=tmp_path / "elsewhere", **asked))
     assert not elsewhere.runs and "cifar10, resnet20" in elsewhere.files["picture"].read_text()
 
 
@@ -45,7 +46,7 @@ def test_seeds_are_a_mean_with_its_spread() -> None:
     recipe = get("imae/figure4")
     (run, *_) = (outcome for settings in recipe.runs for outcome in results().of(settings))
     shifted = type(run)(**{**vars(run), "seed": 7, "curves": {**run.curves, "test": [(value or 0) + 0.02 for value in run.curves["test"]]}})
-    (line,) = _history([[run, shifted]]).lines
+    (line,) = history_of_curves([as_curves([run, shifted])]).lines
     np.testing.assert_allclose(line.courses["test"].mean, np.array(run.curves["test"], float) + 0.01)
     assert line.courses["test"].high is not None and line.courses["test"].low is not None
     np.testing.assert_allclose(line.courses["test"].high - line.courses["test"].low, 2 * 0.02 / np.sqrt(2))
@@ -54,9 +55,9 @@ def test_seeds_are_a_mean_with_its_spread() -> None:
 
 def test_the_committed_figure_is_drawn_without_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path / "no data"))
-    plan = papers.plan(get("imae/figure4"), held=results(), output=tmp_path)
+    plan = reproduce.plan(get("imae/figure4"), held=results(), output=tmp_path)
     assert not plan.tasks
-    drawn = papers.reproduce(plan).files["picture"].read_text()
+    drawn = reproduce.reproduce(plan).files["picture"].read_text()
     assert all(f">{words}</text>" in drawn for words in ("ce", "0.5*mae", "resnet20", "resnet56"))
 
 

@@ -13,20 +13,18 @@ import pytest
 import torch
 from made import outcome
 
-from noisewise import fit, papers
-from noisewise.cli._reproduce import _as_json
+from noisewise import fit, reproduce
 from noisewise.errors import InputError
-from noisewise.papers import Outcome, Portion, Results, available, compared, get, results
-from noisewise.papers._identity import key
-from noisewise.papers._layout import spent, took, trained_for
-from noisewise.papers._plan import QUICK
+from noisewise.papers import Outcome, Portion, Results, available, compared, get, key, results
+from noisewise.reproduce import outcome as outcome_of
+from noisewise.reproduce import quick_size
 from noisewise.train import Settings
 
 RUN = {"data": "digits", "model": "mlp", "loss": "ce", "epochs": 3}
 
 
-def _portion(started: str, *runs: Outcome, seconds: float = 1.0) -> Portion:
-    return Portion("imae/table6", started, seconds, 100, runs)
+def _portion(started: str, *runs: Outcome) -> Portion:
+    return Portion("imae/table6", started, runs)
 
 
 def test_of_the_same_run_the_newest_counts(tmp_path: Path) -> None:
@@ -40,10 +38,9 @@ def test_of_the_same_run_the_newest_counts(tmp_path: Path) -> None:
     assert found.of({**RUN, "epochs": 4}) == []
 
 
-def test_a_portion_that_is_found_twice_takes_its_time_once(tmp_path: Path) -> None:
-    first, then = (_portion("2031-01-05T00:00:00+00:00", outcome(RUN, final=0.5), seconds=seconds) for seconds in (60.0, 90.0))
-    assert Results([then, first]).portions == (then,)
-    begun = replace(then, runs=())  # a copy from the same tenth of a second, before the run was entered
+def test_a_portion_that_is_found_twice_counts_once(tmp_path: Path) -> None:
+    then = _portion("2031-01-05T00:00:00+00:00", outcome(RUN, final=0.5))
+    begun = replace(then, runs=())  # a copy that was made before the run was added
     assert Results([then, begun]).portions == Results([begun, then]).portions == (then,)
     then.write(tmp_path)
     assert results(tmp_path, tmp_path / then.name).portions == (then,)
@@ -76,7 +73,7 @@ def test_an_outcome_is_small_and_says_what_the_run_folder_says(tmp_path: Path) -
     inputs, labels = torch.randn(12, 4, generator=generator), torch.arange(12) % 3
     asked = {"loss": "imae(T=8)", "noise": "symmetric(0.4)", "epochs": 130, "batch_size": 5, "device": "cpu", "seed": 7}
     run = fit("mlp", (inputs, labels), test=(inputs, labels), folder=tmp_path / "run", **asked)
-    came = Outcome.of(run)
+    came = outcome_of(run)
     assert len(json.dumps(asdict(came))) < 10_000
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     tested = [line["test_accuracy"] for line in lines]
@@ -89,26 +86,21 @@ def test_an_outcome_is_small_and_says_what_the_run_folder_says(tmp_path: Path) -
     assert came.curves["noisy_subset"] == pytest.approx([(one == given)[given != true].mean() for one in predicted], abs=1e-4)
     assert came.curves.keys() == {"epoch", "test", "clean_subset", "noisy_subset", "fitting", "validation", "snr", "alpha"}
     assert came.settings["model"] == "mlp" and came.settings["loss"] == "imae(T=8)" and "compile" not in came.settings
-    assert (came.steps, came.images, came.seed) == (130 * 3, 130 * 12, 7)
+    assert (came.steps, came.seed) == (130 * 3, 7)
     assert came.made_with["precision"] == "float32" and came.made_with["compile"] is False and came.made_with["device"] == "cpu"
-    cut = fit("mlp", (inputs, labels), folder=tmp_path / "cut", **{**asked, "epochs": None, "steps": 7})
-    assert (Outcome.of(cut).steps, Outcome.of(cut).images) == (7, 5 + 5 + 2 + 5 + 5 + 2 + 5), "the last epoch is begun, and not ended"
-    part = Portion("imae/table6", "2031-01-05T00:00:00+00:00", 1.5, 3, (came,))
+    part = Portion("imae/table6", "2031-01-05T00:00:00+00:00", (came,))
     assert Portion.read(part.write(tmp_path)) == part
 
 
 _HELD = asdict(outcome(RUN))
-_HEAD = {"recipe": "imae/table1", "started": "2031-01-05T00:00:00+00:00", "seconds": 1.0, "images": 1, "runs": [_HELD]}
+_HEAD = {"recipe": "imae/table1", "started": "2031-01-05T00:00:00+00:00", "runs": [_HELD]}
 
 
 @pytest.mark.parametrize(
     "content",
     [
         *("", "[]", "{}", '{"recipe": "x", "started": "y", "runs": [{"folder": "z"}]}'),
-        *(
-            json.dumps({**_HEAD, **wrong})
-            for wrong in ({"started": "x"}, {"started": 5}, {"recipe": 5}, {"seconds": None}, {"images": "a"})
-        ),
+        *(json.dumps({**_HEAD, **wrong}) for wrong in ({"started": "x"}, {"started": 5}, {"recipe": 5})),
         *(json.dumps({**_HEAD, "runs": wrong}) for wrong in (5, [5], [{**_HELD, "settings": []}], [{**_HELD, "seed": "a"}])),
         json.dumps({**_HEAD, "runs": [{**_HELD, "settings": {"data": "digits"}}]}),
     ],
@@ -122,7 +114,7 @@ def test_a_file_that_holds_no_results_is_refused(content: str, tmp_path: Path) -
 def test_a_file_of_another_name_in_the_folder_is_nobodys_results(tmp_path: Path) -> None:
     for name in ("imae-table1-2031-01-02.json", "._imae-table1-20310102-030405-000000.json", "mine.json"):
         (tmp_path / name).write_text("{}")
-    assert len(papers.plan(get("imae/table1"), output=tmp_path).tasks) == 3
+    assert len(reproduce.plan(get("imae/table1"), output=tmp_path).tasks) == 3
 
 
 def test_a_place_without_results_is_refused(tmp_path: Path) -> None:
@@ -135,14 +127,16 @@ def test_a_place_without_results_is_refused(tmp_path: Path) -> None:
 def test_committed_results_are_of_full_size_and_belong_to_recipes() -> None:
     wanted = {key(run) for recipe in map(get, available()) for run in recipe.runs}
     for portion in results().portions:
-        assert portion.recipe in available() and portion.images > 0
+        assert portion.recipe in available()
         for run in portion.runs:
             assert key(run.settings) in wanted, (portion.name, run.settings)
             assert len(json.dumps(asdict(run))) < 10_000
 
 
-def _trained(only: str, output: Path, recipe: str = "imae/table6", **more: Any) -> papers.Reproduction:
-    return papers.reproduce(papers.plan(get(recipe), only=f"model=resnet56,noise=symmetric(0.4),{only}", quick=True, output=output, **more))
+def _trained(only: str, output: Path, recipe: str = "imae/table6", **more: Any) -> reproduce.Reproduction:
+    return reproduce.reproduce(
+        reproduce.plan(get(recipe), only=f"model=resnet56,noise=symmetric(0.4),{only}", quick=True, output=output, **more)
+    )
 
 
 @pytest.mark.usefixtures("small_data")
@@ -154,7 +148,7 @@ def test_two_portions_are_one_table(tmp_path: Path) -> None:
     for portion in (first, second):
         shutil.copy(portion.files["results"], both)
     shutil.move(second.files["results"], both / "any name.json")
-    together = compared(get("imae/table6"), results(both), quick=True)
+    together = compared(quick_size(get("imae/table6")), results(both))
     assert {one.cell.words for one in together if one.ours is not None} == {"CCE", "MAE"}
     for part in (first, second):
         assert all(now.ours == then.ours for now, then in zip(together, part.cells, strict=True) if then.ours is not None)
@@ -170,13 +164,13 @@ def test_folders_that_were_copied_and_gone_on_with_add_up_in_any_order(tmp_path:
     _trained("loss=imae", monday)
     for places in ((monday, tuesday), (tuesday, monday)):
         together = results(*places)
-        assert {one.cell.words for one in compared(get("imae/table6"), together, quick=True) if one.ours is not None} == {
+        assert {one.cell.words for one in compared(quick_size(get("imae/table6")), together) if one.ours is not None} == {
             "CCE",
             "MAE",
             "IMAE",
         }
         assert len(together.portions) == 3
-    assert not papers.plan(get("imae/table1"), only="loss=ce", quick=True, output=tuesday).tasks, "its results lie there"
+    assert not reproduce.plan(get("imae/table1"), only="loss=ce", quick=True, output=tuesday).tasks, "its results lie there"
 
 
 @pytest.mark.usefixtures("small_data")
@@ -187,55 +181,23 @@ def test_two_calls_in_one_folder_at_once_lose_nothing_of_each_other(tmp_path: Pa
         if not meanwhile and progress.step:
             meanwhile.append(_trained("loss=mae", tmp_path))
 
-    plan = papers.plan(get("imae/table1"), only="loss=ce", quick=True, output=tmp_path)
-    done = papers.reproduce(plan, watch=watch)
+    plan = reproduce.plan(get("imae/table1"), only="loss=ce", quick=True, output=tmp_path)
+    done = reproduce.reproduce(plan, watch=watch)
     held = [run.settings["loss"] for portion in results(tmp_path).portions for run in portion.runs]
     assert sorted(held) == ["0.5*mae", "ce"] and {one.cell.words for one in done.cells if one.ours is not None} == {"CCE", "MAE"}
-
-
-def test_commands_that_ran_at_once_take_their_time_once() -> None:
-    run = outcome(dict(get("imae/table1").runs[0]))
-    one = Portion("imae/table1", "2031-01-05T00:00:00+00:00", 600.0, 600_000, (run,))
-    two, later = replace(one, recipe="gr/table3", started="2031-01-05T00:05:00+00:00"), replace(one, started="2031-01-06T00:00:00+00:00")
-    found = Results([one, two, later])
-    assert spent(found.portions) == "25.0 minutes in 3 portions, 1,200 images/s"
-    assert took(get("imae/table1"), found).startswith("20.0 minutes in 2 portions, 1,000 images/s, at the same time as gr/table3")
-    assert took(get("imae/table1"), Results([one, later])) == "20.0 minutes in 2 portions, 1,000 images/s"
-
-
-def test_the_time_of_a_command_that_was_cut_short_before_any_run_was_finished_counts() -> None:
-    recipe = get("imae/table1")
-    cut = Portion(recipe.id, "2031-01-05T00:00:00+00:00", 1200.0, 1_200_000)
-    rest = Portion(recipe.id, "2031-01-06T00:00:00+00:00", 600.0, 600_000, (outcome(dict(recipe.runs[0])),))
-    found = Results([cut, rest, replace(cut, recipe="imae/table3")])
-    assert took(recipe, found).startswith("30.0 minutes in 2 portions, 1,000 images/s")
-    assert trained_for(recipe, found) == [cut, rest]
-
-
-def test_times_are_of_full_size_or_of_a_quick_try_for_machines_too() -> None:
-    recipe, started = get("imae/table1"), "2031-01-05T00:00:00+00:00"
-    full, quick = (
-        Portion(recipe.id, started.replace("05", day), seconds, 1000, (outcome({**recipe.runs[0], **change}),))
-        for day, seconds, change in (("05", 600.0, {}), ("06", 6.0, QUICK))
-    )
-    done = papers.Reproduction(recipe, (), (), Results([full, quick]), {})
-    assert (_as_json(done, quick=False)["seconds"], _as_json(done, quick=True)["seconds"]) == (600.0, 6.0)
-    assert took(recipe, done.found, quick=True) == "6 seconds, 167 images/s"
 
 
 @pytest.mark.usefixtures("small_data")
 def test_runs_held_elsewhere_count_and_are_not_trained_again(tmp_path: Path) -> None:
     _trained("loss=ce", tmp_path / "one")
     held = results(tmp_path / "one")
-    plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path / "two", held=held)
+    plan = reproduce.plan(get("imae/table1"), quick=True, output=tmp_path / "two", held=held)
     assert [loss for loss, _, _ in plan.rows] == ["0.5*mae", "0.00390625*imae(T=8, normalise='batch')"], "table 1 has a run of table 6"
-    second = papers.reproduce(replace(plan, tasks=plan.tasks[:1]))
+    second = reproduce.reproduce(replace(plan, tasks=plan.tasks[:1]))
     assert {one.cell.words for one in second.cells if one.ours is not None} == {"CCE", "MAE"}
     (written,) = results(tmp_path / "two").portions
     assert [run.settings["loss"] for run in written.runs] == ["0.5*mae"], "what is held elsewhere stays there"
     assert second.found.portions == (*held.portions, written)
-    assert took(get("imae/table1"), second.found, quick=True) == f"{spent([written])}; runs shared with imae/table6, {spent(held.portions)}"
-    assert took(get("imae/table3"), second.found, quick=True) == ""
     later = _trained("loss=imae", tmp_path / "three", held=results(tmp_path / "one", tmp_path / "two"))
     assert len(later.found.portions) == 3 and sum(one.ours is not None for one in later.cells) == 15
 
@@ -246,14 +208,14 @@ def test_what_is_cut_short_is_written_down(tmp_path: Path) -> None:
         if progress.place == 1 and progress.step:
             raise KeyboardInterrupt
 
-    plan = papers.plan(get("imae/table1"), quick=True, output=tmp_path)
+    plan = reproduce.plan(get("imae/table1"), quick=True, output=tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        papers.reproduce(plan, watch=stop)
+        reproduce.reproduce(plan, watch=stop)
     (portion,) = results(tmp_path).portions
-    assert [run.settings["loss"] for run in portion.runs] == ["ce"] and portion.seconds > 0
-    again = papers.plan(get("imae/table1"), quick=True, output=tmp_path)
+    assert [run.settings["loss"] for run in portion.runs] == ["ce"]
+    again = reproduce.plan(get("imae/table1"), quick=True, output=tmp_path)
     assert [loss for loss, _, _ in again.rows] == ["0.5*mae", "0.00390625*imae(T=8, normalise='batch')"]
-    done = papers.reproduce(again)
+    done = reproduce.reproduce(again)
     first, then = done.found.portions
     assert first == portion and [run.settings["loss"] for run in then.runs] == [loss for loss, _, _ in again.rows]
     assert sum(one.ours is not None for one in done.cells) == 9
@@ -270,14 +232,14 @@ def test_a_finished_run_counts_however_it_was_computed(tmp_path: Path) -> None:
 
 def test_wide_networks_are_compiled_on_a_gpu_at_full_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled(recipe: str, **options: Any) -> set[bool]:
-        return {task.settings.compile for task in papers.plan(get(recipe), seeds=[0], **options).tasks}
+        return {task.settings.compile for task in reproduce.plan(get(recipe), seeds=[0], **options).tasks}
 
     assert compiled("curriculum/table5") == {False}, "there is no GPU here"
-    folders = [task.folder for task in papers.plan(get("curriculum/table3")).tasks]
+    folders = [task.folder for task in reproduce.plan(get("curriculum/table3")).tasks]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert compiled("curriculum/table5") == compiled("curriculum/table3") == compiled("gr/table6") == {True}
     assert compiled("imae/table6") == compiled("curriculum/table5", quick=True) == compiled("curriculum/table5", compile=False) == {False}
-    assert [task.folder for task in papers.plan(get("curriculum/table3")).tasks] == folders
+    assert [task.folder for task in reproduce.plan(get("curriculum/table3")).tasks] == folders
 
 
 _ROWS = {  # of the README's table: the recipe, the network and the noise

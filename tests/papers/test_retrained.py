@@ -14,12 +14,13 @@ import torch
 from made import outcome, the_cell
 from typer.testing import CliRunner
 
-from noisewise import fit, papers
+from noisewise import fit, reproduce
 from noisewise.audit import audit
 from noisewise.cli import app
 from noisewise.data import load
-from noisewise.papers import Outcome, Portion, Recipe, Reproduction, Results, get, page, results
+from noisewise.papers import Outcome, Portion, Recipe, Results, get, page, results
 from noisewise.papers._recipes import read
+from noisewise.reproduce import Reproduction
 
 ABOUT = dict.fromkeys(("name", "short", "title", "authors", "reference"), "x")
 EPOCHS = 40  # enough, at a constant rate, to learn wrong labels by heart: the numbers of both trainings are far apart
@@ -38,7 +39,7 @@ def _digits() -> Recipe:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
-    return papers.reproduce(papers.plan(_digits(), output=tmp_path_factory.mktemp("reproduced")), jobs=1)
+    return reproduce.reproduce(reproduce.plan(_digits(), output=tmp_path_factory.mktemp("reproduced")), jobs=1)
 
 
 def _outcomes(done: Reproduction) -> list[Outcome]:
@@ -84,25 +85,9 @@ def test_an_outcome_says_what_the_correction_did(done: Reproduction) -> None:
     assert len(json.dumps(asdict(once))) < 10_000 and once.steps == EPOCHS * 12
 
 
-def test_a_portion_counts_the_time_and_the_images_of_both_trainings(done: Reproduction) -> None:
+def test_the_file_of_results_has_both_trainings(done: Reproduction) -> None:
     (portion,) = done.found.portions
-    assert portion.images == 3 * EPOCHS * 1437, "two runs and one of them again"
-    assert portion.seconds > sum(run.seconds for run in portion.runs)
     assert Portion.read(done.files["results"]) == portion
-
-
-def test_of_a_run_that_goes_on_a_portion_counts_the_images_from_there(tmp_path: Path) -> None:
-    table = {"caption": "", **SETTINGS, "epochs": 3, "checkpoint_every": 1, "columns": ["final"], "block": [{"rows": [["CE", "ce", 50.0]]}]}
-    (recipe,) = read({**ABOUT, "settings": {}, "chosen": {}, "table1": table})
-
-    def stop(progress: Any) -> None:
-        if progress.step > 12:  # the first of the second epoch
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        papers.reproduce(papers.plan(recipe, output=tmp_path), jobs=1, watch=stop)
-    papers.reproduce(papers.plan(recipe, output=tmp_path), jobs=1)
-    assert [portion.images for portion in results(tmp_path).portions] == [1437 + 128, 2 * 1437]
 
 
 def test_the_report_has_both_trainings_side_by_side(done: Reproduction) -> None:
@@ -111,11 +96,11 @@ def test_the_report_has_both_trainings_side_by_side(done: Reproduction) -> None:
 
 
 def _reproduced(recipe: str, output: Path, **more: Any) -> Reproduction:
-    return papers.reproduce(papers.plan(get(recipe), only=GR, quick=True, output=output, **more))
+    return reproduce.reproduce(reproduce.plan(get(recipe), only=GR, quick=True, output=output, **more))
 
 
 def _rows(output: Path, **more: Any) -> list[str]:
-    return [noise for _, noise, _ in papers.plan(get("gr/table11"), only=GR, quick=True, output=output, **more).rows]
+    return [noise for _, noise, _ in reproduce.plan(get("gr/table11"), only=GR, quick=True, output=output, **more).rows]
 
 
 def _models(output: Path) -> dict[Path, int]:
@@ -160,15 +145,15 @@ def test_a_second_training_that_is_cut_short_costs_nothing_that_is_finished(tmp_
         if progress.place == 1 and progress.step:
             raise KeyboardInterrupt
 
-    plan = papers.plan(get("gr/table11"), only=GR, quick=True, output=tmp_path)
+    plan = reproduce.plan(get("gr/table11"), only=GR, quick=True, output=tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        papers.reproduce(plan, watch=stop)
+        reproduce.reproduce(plan, watch=stop)
     assert list(tmp_path.glob("runs/**/*-corrected/settings.json")), "it was begun"
     ((run,),) = (portion.runs for portion in results(tmp_path).portions)
     assert "retrained" not in run.numbers and run.numbers["final"] is not None
     assert _rows(tmp_path) == BOTH[1:]
-    again = papers.plan(get("gr/table11"), only=GR, quick=True, output=tmp_path)
-    (once,), (whole,) = (portion.runs for portion in papers.reproduce(again, jobs=jobs).found.portions)
+    again = reproduce.plan(get("gr/table11"), only=GR, quick=True, output=tmp_path)
+    (once,), (whole,) = (portion.runs for portion in reproduce.reproduce(again, jobs=jobs).found.portions)
     assert once == run and "retrained" in whole.numbers and whole.finished >= run.finished
 
 
@@ -191,7 +176,7 @@ def _settings() -> dict[str, Any]:
 
 
 def _found(*runs: Outcome) -> Results:
-    return Results([Portion("gr/table11", f"2031-01-0{day}", 1.0, 1, (run,)) for day, run in enumerate(runs, 1)])
+    return Results([Portion("gr/table11", f"2031-01-0{day}", (run,)) for day, run in enumerate(runs, 1)])
 
 
 def test_the_run_that_finished_last_counts_with_its_number_or_without() -> None:
@@ -230,7 +215,7 @@ def test_the_command_trains_again_and_says_so(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.slow
 def test_second_trainings_in_worker_processes_give_the_same(done: Reproduction, tmp_path: Path) -> None:
     table = replace(_digits(), cells=tuple(replace(one, value=1.0) for one in _digits().cells))
-    pooled = papers.reproduce(papers.plan(table, output=tmp_path), jobs=2)
+    pooled = reproduce.reproduce(reproduce.plan(table, output=tmp_path), jobs=2)
     assert all("retrained" in run.numbers for run in _outcomes(pooled)) and len(pooled.runs) == 2
     (mine,) = (run.numbers for run in _outcomes(pooled) if run.settings["loss"] == "ce")
     assert mine == pytest.approx(_outcomes(done)[0].numbers, abs=1e-3)

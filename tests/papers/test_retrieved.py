@@ -11,7 +11,8 @@ from layouts import write_all
 
 from noisewise.data import files
 from noisewise.errors import InputError
-from noisewise.papers import get, plan, reproduce
+from noisewise.papers import get
+from noisewise.reproduce import plan, reproduce
 from noisewise.retrieval import retrieve
 
 CHOICE = {"only": "loss=ce", "quick": True}

@@ -12,14 +12,16 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from noisewise.draw._history import Course, History, Trained
-from noisewise.draw._look import look
-from noisewise.draw._page import figure
-from noisewise.draw._plotly import as_text
+from noisewise.draw import as_text, dynamics_figure
+from noisewise.draw._history import Course, History, Trained, look
+from noisewise.draw._plotly import curves_figure as figure
 from noisewise.draw._sample import sample as curves
 from noisewise.losses import get
-from noisewise.report._charts import dynamics_figure
-from noisewise.report._facts import ClassTable, CorrectionFacts, Doubt, Facts, FilmFacts, TaskFacts
+from noisewise.report._facts import Facts, TaskFacts
+from noisewise.report.sections.classes import ClassTable
+from noisewise.report.sections.correction import CorrectionFacts
+from noisewise.report.sections.doubt import Doubt
+from noisewise.report.sections.film import FilmFacts
 
 LOSSES = ("ce", "imae(T=8.0)", "gce(q=0.7)", "mae", "0.3*nce + 0.7*mae")
 NOISES = ("symmetric(0.4)", "pair(0.2)", "symmetric(0.8)", "symmetric(0.2)", "none", "pair(0.45)")

@@ -29,9 +29,9 @@ from noisewise.correct import correct, retrain
 from noisewise.data import Dataset, features, load, read
 from noisewise.errors import InputError
 from noisewise.report import _gather, report
-from noisewise.report._doubtful import _matrices
 from noisewise.report._gather import gather
 from noisewise.report._render import _unfinished
+from noisewise.report.sections.doubt import _matrices
 from noisewise.spec import in_short
 from noisewise.train import Run
 

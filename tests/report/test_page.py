@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from facts import HOSTILE, hostile, sample, without_images
 
-from noisewise.draw._history import Course, History, Trained
-from noisewise.draw._look import look
-from noisewise.report._charts import dynamics_figure
+from noisewise.draw import dynamics_figure
+from noisewise.draw._history import Course, History, Trained, look
 from noisewise.report._render import render
 from waiting import wait_until
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from PIL import Image
 
-from noisewise.draw._plotly import as_text
+from noisewise.draw import as_text
 from noisewise.report._render import _has_few_pixels, _sparkline, _spelled, render
 
 VOID = {"meta", "link", "img", "input", "line", "polyline", "circle", "br"}

@@ -23,7 +23,7 @@ from costs import Compared
 from noisewise import InputError, fit
 from noisewise.cli import app
 from noisewise.data import Dataset, read
-from noisewise.report._repeat import repeat
+from noisewise.report.sections.runs import repeat
 from noisewise.runs import digest, examples_as_given, examples_of, head_commit
 from noisewise.train import Run, make_settings
 from noisewise.train._request import gather, read_both

@@ -18,24 +18,13 @@ from rich.table import Table
 from noisewise.cli._app import AsJson, Console, Text, app, print_json, resumable, say, show
 from noisewise.cli._options import Asked, Config, as_list, with_settings
 from noisewise.cli._report import write as write_report
-from noisewise.dynamics import Spread, over_seeds, unlearned_sentence, worth_telling
+from noisewise.dynamics import MEASURES, Spread, over_seeds, unlearned_sentence, worth_telling
 from noisewise.spec import in_short
 
 if TYPE_CHECKING:
     from noisewise.train import Progress, Runs
 
-_MEASURES = {
-    "final": ("test\naccuracy", "Test accuracy: at the end of training."),
-    "balanced": ("balanced", "Balanced: the mean of the test accuracies on every class."),
-    "kept": ("kept", "Kept: test accuracy of the model that was best on the held-out examples; held out and what was learned are of it."),
-    "best": ("best", "Best: of any epoch."),
-    "held_out": ("held\nout", "Held out: accuracy on the examples kept out of training, by their given labels."),
-    "fitting": ("labels\nlearned", "Labels learned: training examples predicted as labelled."),
-    "clean_subset": ("right\nlabels", "Right labels: how many training examples with right labels are predicted as labelled."),
-    "noisy_subset": ("wrong\nlabels", "Wrong labels: how many with wrong labels are predicted as labelled, that is, memorised."),
-    "snr": ("snr", "Snr: mean emphasis of right over wrong labels."),
-}
-"""What is told of runs: the head of its column, and what that means."""
+_MEASURES = [name for name in MEASURES if name not in ("hybrid", "alpha")]
 _ABREAST = 5  # so many columns of a mean ± a deviation leave room for the loss at eighty letters
 
 
@@ -198,11 +187,14 @@ def _show(results: list[dict[str, Any]]) -> None:
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         table.add_column("loss", overflow="fold", vertical="bottom")
         for name in columns:
-            table.add_column(_MEASURES[name][0], justify="right", no_wrap=True, vertical="bottom")
+            table.add_column(MEASURES[name].title.replace(" ", "\n"), justify="right", no_wrap=True, vertical="bottom")
         for row in rows:
             table.add_row(Text(in_short(row["loss"])), *(_cell(row[name], 1 if name == "snr" else 100, between) for name in columns))
         console.print(table, highlight=False)
-    told = ("Accuracies in %, ± the standard deviation over seeds.", *(_MEASURES[name][1] for name in all_columns))
+    told = (
+        "Accuracies in %, ± the standard deviation over seeds.",
+        *(f"{MEASURES[name].title}: {MEASURES[name].meaning}" for name in all_columns),
+    )
     console.print(Text(" ".join(told), style="dim italic"))
 
 

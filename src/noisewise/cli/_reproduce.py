@@ -17,7 +17,8 @@ from noisewise.cli._options import integers
 from noisewise.errors import InputError, invalid_parameter
 
 if TYPE_CHECKING:
-    from noisewise.papers import Compared, Recipe, Reproduction, Results
+    from noisewise.papers import Compared, Recipe, Results
+    from noisewise.reproduce import Reproduction
 
 _LEGEND = (
     "Ours (± over seeds), then the paper's (± as it prints it), then the difference. ! marks an accuracy that is off by more than twice "
@@ -62,8 +63,9 @@ def reproduce(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Run a table or figure of the papers again: ours beside theirs. The same command again redoes nothing that is finished."""
+    """Train a table or figure of the papers again, and compare. The same command again does not repeat what is finished."""
     from noisewise import papers
+    from noisewise import reproduce as again
 
     if recipe is None:
         _check_alone(
@@ -76,13 +78,13 @@ def reproduce(
         drawn = asked.picture is not None
         _check_alone("show", "given without options for training", only=only, seeds=seeds, quick=quick, jobs=jobs)
         _check_alone("output", f"left out with {asked.id} --show, which writes nothing", output=None if drawn else output)
-        done = papers.show(asked, papers.results(*held or ()), output or "shown")
+        done = again.show(asked, papers.results(*held or ()), output or "shown")
         if not done.cells and not done.files:
             why = asked.nothing or "Results have not what it is drawn from. Train it without --show."
             raise InputError(f"The option --show shows what was run, and of {asked.id} there is nothing. {why}")
         _tell(done, quick, as_json)
         return
-    plan = papers.plan(
+    plan = again.plan(
         asked,
         only=only,
         seeds=None if seeds is None else integers(seeds, "seeds", "reproduce"),
@@ -95,14 +97,14 @@ def reproduce(
         say(sentence)
     if asked.nothing:
         if as_json:
-            _tell(papers.Reproduction(asked, (), (), papers.Results(), {}), quick, as_json)
+            _tell(again.Reproduction(asked, (), (), papers.Results(), {}), quick, as_json)
         return
     if asked.runs and not plan.tasks:
         say(f"nothing is left to train: results or runs are in {plan.folder}" + (" or were given by --with." if held else "."))
     try:
         with resumable(), shown(plan.rows) as watch:
-            done = papers.reproduce(plan, jobs=jobs, watch=watch)
-    except papers.RecipeFailedError as failed:
+            done = again.reproduce(plan, jobs=jobs, watch=watch)
+    except again.RecipeFailedError as failed:
         _tell(failed.done, quick, as_json)
         raise
     _tell(done, quick, as_json)
@@ -119,7 +121,7 @@ def _tell(done: Reproduction, quick: bool, as_json: bool) -> None:
     if as_json:
         print_json(_as_json(done, quick))
         return
-    _show(done, quick)
+    _show(done)
     if quick and done.recipe.runs:
         say("this was a quick try: a few examples and steps. Its numbers say nothing about the paper's.")
 
@@ -142,11 +144,10 @@ def _list(as_json: bool) -> None:
 
 def _status(recipe: Recipe, found: Results) -> str:
     from noisewise import papers
-    from noisewise.papers._layout import how_many
 
-    runs = [outcomes for settings in recipe.runs if (outcomes := found.of(settings))]
+    runs = papers.runs_of(recipe, found)
     if runs and recipe.same_as is None:
-        run, printed = how_many(papers.compared(recipe, found))
+        run, printed = papers.how_many(papers.compared(recipe, found))
         done = f"{run} of {printed} numbers" if printed else f"{len(runs)} of {len(recipe.runs)} runs"
         return f"results of {max(one.finished for outcomes in runs for one in outcomes)[:10]}: {done}"
     if recipe.nothing:
@@ -159,15 +160,9 @@ def _status(recipe: Recipe, found: Results) -> str:
 
 
 def _as_json(done: Reproduction, quick: bool) -> dict[str, Any]:
-    from noisewise.papers._layout import elapsed, trained_for
-
-    own = trained_for(done.recipe, done.found, quick=quick)
-    seconds, images = elapsed(own), sum(portion.images for portion in own)
     return {
         "recipe": done.recipe.id,
         "quick": quick,
-        "seconds": seconds,
-        "images_per_second": round(images / seconds) if seconds else None,
         "cells": [_cell_as_json(one) for one in done.cells],
         "runs": [str(run.path) for run in done.runs],
         "files": {what: str(file) for what, file in done.files.items()},
@@ -181,8 +176,8 @@ def _cell_as_json(one: Compared) -> dict[str, Any]:
     return {"row": one.cell.words, "metric": one.cell.metric, **settings, **theirs, **ours}
 
 
-def _show(done: Reproduction, quick: bool) -> None:
-    from noisewise.papers._layout import corrections, how_many, took
+def _show(done: Reproduction) -> None:
+    from noisewise.papers import corrections, how_many
 
     console = Console()
     if done.cells:
@@ -193,14 +188,11 @@ def _show(done: Reproduction, quick: bool) -> None:
         if left:
             beside = "has none of ours beside it" if left == 1 else "have none of ours beside them"
             console.print(f"{left} of the paper's numbers {beside} yet.", highlight=False)
-        for line in corrections(done.cells, done.found, quick=quick):
+        for line in corrections(done.cells, done.found):
             console.print(Text(line))
     if done.runs:
         runs = f"{len(done.runs)} run{'s' if len(done.runs) > 1 else ''}"
         console.print(f"{runs} in {done.runs[0].path.parents[2]}", highlight=False, soft_wrap=True)
-    time = took(done.recipe, done.found, quick=quick)
-    if time:
-        console.print(f"time: {time}", highlight=False)
     if done.recipe.picture == "margins" and "picture" not in done.files:
         say("its picture needs the folders of the runs: results do not keep all that it shows.")
     for what, file in done.files.items():
@@ -209,7 +201,7 @@ def _show(done: Reproduction, quick: bool) -> None:
 
 def _table(done: Reproduction, console: Console) -> Table:
     """A column for every metric as in the paper; a line for every number where the console is too narrow for that."""
-    from noisewise.papers._layout import laid_out
+    from noisewise.papers import laid_out
 
     layout = laid_out(done.cells)
     run = {place: cells for place, cells in layout.rows.items() if any(one.ours is not None for one in cells.values())}
@@ -247,7 +239,7 @@ def _cell(one: Compared) -> Text:
 
 def _parts(one: Compared) -> tuple[str, str, str]:
     """Ours, theirs, and the difference with its mark."""
-    from noisewise.papers._layout import number, ours, theirs
+    from noisewise.papers import number, ours, theirs
 
     difference = "" if one.difference is None else f"{number(one.difference, one.cell.metric, '+')}{' !' if one.beyond else ''}"
     return ours(one), theirs(one), difference

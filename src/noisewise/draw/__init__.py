@@ -1,8 +1,8 @@
 """Pictures of losses and of runs.
 
 ``draw.curves(["ce", "imae(T=8)"], "curves.html")`` writes a page that opens offline; everything else is a figure for a paper, by
-matplotlib. What is drawn is worked out in `_sample`, `_history` and `_film`; `_page` and `_figure`
-only draw it. Nothing here knows any particular loss.
+matplotlib. `_sample`, `_history` and `_film` compute what is drawn; `_plotly` and `_figure` draw it. Nothing here knows any
+particular loss.
 """
 
 from __future__ import annotations
@@ -14,8 +14,22 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
-from noisewise.draw._film import film
-from noisewise.draw._history import by_label, counted, histories, task_of
+from noisewise.draw._film import Film, film
+from noisewise.draw._history import (
+    CURVES,
+    History,
+    RunCurves,
+    alike,
+    by_label,
+    by_task,
+    counted,
+    histories,
+    history_of_curves,
+    lines,
+    task_of,
+)
+from noisewise.draw._plotly import Figure, as_json, as_text, bundle, dynamics_figure, write_page
+from noisewise.draw._plotly import curves_figure as figure_of_picture
 from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, as_compared, number_data_sets
 from noisewise.errors import InputError, invalid_parameter, listed
@@ -23,7 +37,26 @@ from noisewise.losses import Loss
 from noisewise.output import check_output, check_replacing, is_page
 from noisewise.runs import find_runs
 
-__all__ = ["check_figure", "curves", "dynamics", "margins"]
+__all__ = [
+    "CURVES",
+    "Figure",
+    "Film",
+    "History",
+    "RunCurves",
+    "as_json",
+    "as_text",
+    "bundle",
+    "by_label",
+    "check_figure",
+    "curves",
+    "curves_figure",
+    "curves_of_runs",
+    "dynamics",
+    "dynamics_figure",
+    "film",
+    "lines",
+    "margins",
+]
 
 Runs: TypeAlias = str | PathLike[str] | Dynamics
 
@@ -53,11 +86,23 @@ def curves(specs: Iterable[str | Loss], output: str | PathLike[str], *, classes:
     file = check_figure(output, (".html", *_FIGURES))
     picture = sample([spec if isinstance(spec, str) else repr(spec) for spec in specs], classes)
     if file.suffix.lower() == ".html":
-        from noisewise.draw._page import write
+        write_page(picture, file)
     else:
         from noisewise.draw._figure import write
-    write(picture, file)
+
+        write(picture, file)
     return file
+
+
+def curves_figure(specs: Sequence[str], classes: int, places: Sequence[int]) -> Figure:
+    """The curves of losses as a plotly figure.
+
+    Args:
+        specs: of the losses.
+        classes: the number of classes.
+        places: the positions of the losses among the lines of a page, which decide their colours.
+    """
+    return figure_of_picture(sample(specs, classes, places))
 
 
 def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
@@ -89,6 +134,24 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
         out = listed(map(repr, left_out))
         warnings.warn(f"{len(left_out)} of {len(given)} runs {are}, because other seeds are finished: {out}.", stacklevel=2)
     write_dynamics(task_of([run.record.settings for run in given]), drawn, file)
+    return file
+
+
+def curves_of_runs(runs: Sequence[RunCurves], output: str | PathLike[str]) -> Path:
+    """Draw what `dynamics` draws from curves that were read before, without run folders.
+
+    Args:
+        runs: the settings and curves of every run.
+        output: a file that ends in .svg, .pdf or .png.
+
+    Returns:
+        The file that was written.
+    """
+    from noisewise.draw._figure import write_dynamics
+
+    file = check_figure(output)
+    parts = alike({words: history_of_curves(part) for words, part in by_task(runs, lambda run: run.settings).items()})
+    write_dynamics(task_of([run.settings for run in runs]), list(parts.items()), file)
     return file
 
 

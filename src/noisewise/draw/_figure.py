@@ -10,7 +10,7 @@ import numpy as np
 
 from noisewise.arrays import Floats
 from noisewise.draw._film import Film
-from noisewise.draw._history import MEASURES, Course, History, Trained
+from noisewise.draw._history import CURVES, Course, History, Trained
 from noisewise.draw._paper import INK, add_legend, dashes, figure_in, wrapped
 from noisewise.draw._sample import Line, Picture, Shape
 
@@ -84,7 +84,7 @@ def write_dynamics(task: str, histories: Sequence[tuple[str, History]], output: 
     standard deviation shaded."""
     from matplotlib.lines import Line2D
 
-    measures = [name for name in MEASURES if any(name in history.measures for _, history in histories)]
+    measures = [name for name in CURVES if any(name in history.measures for _, history in histories)]
     across = 2 if len(measures) in (2, 4) else min(3, len(measures))
     down = -(-len(measures) // across)
     trained = [line for _, history in histories for line in history.lines]
@@ -128,7 +128,7 @@ def _head(row: Sequence[Any], label: str, titles: str = "left") -> None:
 def _measure(axes: Any, history: History, name: str, letter: str) -> None:
     from matplotlib.ticker import EngFormatter
 
-    measure = MEASURES[name]
+    measure = CURVES[name]
     scale = 100 if measure.is_share else 1
     for line in history.lines:
         if name in line.courses:

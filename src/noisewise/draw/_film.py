@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.arrays import Floats
-from noisewise.draw._subsample import thinned
+from noisewise.arrays import Floats, subsample
 from noisewise.dynamics import Dynamics
 from noisewise.errors import invalid_parameter
 
@@ -57,7 +56,7 @@ def film(run: Dynamics, bins: int = 60, frames: int | Sequence[int] = 60) -> Fil
     """
     if bins < 4:
         raise invalid_parameter("bins", "film", "at least 4", bins)
-    epochs = thinned(run.record.epochs(), frames) if isinstance(frames, int) else tuple(frames)
+    epochs = subsample(run.record.epochs(), frames) if isinstance(frames, int) else tuple(frames)
     for epoch in epochs:
         _ = run.record.margins(epoch)  # an epoch that is not there is refused before any counting
     low, high = np.nan_to_num(run.margin_quantiles(_SEEN))  # a run without an epoch has none

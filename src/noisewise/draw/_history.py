@@ -1,6 +1,6 @@
-"""What happened in some runs, as lines over iterations: one per loss of a task, the mean over its seeds.
+"""What happened in runs, as lines over iterations: one for every loss of a task, the mean over its seeds; and the colours of lines.
 
-It must not know how they are drawn.
+This module must not know how lines are drawn.
 """
 
 from __future__ import annotations
@@ -13,15 +13,25 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.arrays import Floats
-from noisewise.draw._look import look
-from noisewise.draw._subsample import thinned
-from noisewise.dynamics import Dynamics, finished_or_all
+from noisewise.arrays import Floats, subsample
+from noisewise.dynamics import MEASURES, Dynamics, finished_or_all
 from noisewise.errors import InputError
 from noisewise.spec import in_short
 
 Value = TypeVar("Value")
 
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4B4B4B", "#7B3294")  # distinct for colour-blind readers
+DASHED_WIDTH = 2.5  # the width of a line, in px, that the dashes suit
+_DASHES = (
+    "solid",
+    "10px,4px",
+    "2.75px,3.25px",
+    "12px,4px,2.75px,4px",
+    "20px,5px",
+    "20px,4px,2.75px,4px,2.75px,4px",
+    "5.5px,2.75px",
+    "16px,4px,5.5px,4px",
+)
 _MOST_POINTS = 200
 _TASK = ("data", "model", "noise")
 # What a line is the mean over, and what says how a run was done rather than what was done.
@@ -29,12 +39,37 @@ _HOW = ("accumulate", "clean_pass", "checkpoint_every", "compile", "device", "ev
 _NOT_TOLD = ("format", "loss", "seed", *_HOW)
 
 
-class Measure(NamedTuple):
-    """A number that every epoch has: what it is called, whether it is a share, and how it is read off a run, by epoch."""
+class Look(NamedTuple):
+    """A colour, and a dash as plotly and SVG write it: "solid", or the lengths of strokes and gaps."""
+
+    colour: str
+    dash: str
+
+
+def look(place: int) -> Look:
+    """The look of a line by its place among the others; the first 64 places all look different.
+
+    Example:
+        >>> look(0), look(8)
+        (Look(colour='#0072B2', dash='solid'), Look(colour='#0072B2', dash='10px,4px'))
+    """
+    lap, seat = divmod(place, len(_COLOURS))
+    return Look(_COLOURS[seat], _DASHES[(seat + lap) % len(_DASHES)])
+
+
+class Curve(NamedTuple):
+    """A measure over the epochs of a run: its title, whether it is a share, and how it is read from a run, by epoch."""
 
     title: str
     is_share: bool
     read: Callable[[Dynamics], Mapping[int, float]]
+
+
+class RunCurves(NamedTuple):
+    """The settings of a run, and for every seed its curves: by name, the values by iteration."""
+
+    settings: Mapping[str, Any]
+    seeds: Sequence[Mapping[str, Mapping[int, float]]]
 
 
 def _emphasis_of(group: str) -> Callable[[Dynamics], Mapping[int, float]]:
@@ -47,15 +82,15 @@ def _emphasis_of(group: str) -> Callable[[Dynamics], Mapping[int, float]]:
     return read
 
 
-MEASURES: dict[str, Measure] = {
-    "test": Measure("test accuracy", True, lambda run: run.test),
-    "clean_subset": Measure("clean subset learned", True, lambda run: run.clean_subset),
-    "noisy_subset": Measure("noisy subset memorised", True, lambda run: run.noisy_subset),
-    "fitting": Measure("training set as labelled", True, lambda run: {} if run.record.true is not None else run.fitting),
-    "alpha": Measure("αₜ, mean of ‖∂L/∂s‖₁ so far", False, lambda run: run.alpha),
-    "clean_emphasis": Measure("mean emphasis, clean labels", False, _emphasis_of("clean")),
-    "noisy_emphasis": Measure("mean emphasis, noisy labels", False, _emphasis_of("noisy")),
-    "emphasis": Measure("mean emphasis", False, _emphasis_of("all")),
+CURVES: dict[str, Curve] = {
+    "test": Curve("test accuracy", True, lambda run: run.test),
+    "clean_subset": Curve(MEASURES["clean_subset"].title.lower(), True, lambda run: run.clean_subset),
+    "noisy_subset": Curve(MEASURES["noisy_subset"].title.lower(), True, lambda run: run.noisy_subset),
+    "fitting": Curve(MEASURES["fitting"].title.lower(), True, lambda run: {} if run.record.true is not None else run.fitting),
+    "alpha": Curve("αₜ, mean of ‖∂L/∂s‖₁ so far", False, lambda run: run.alpha),
+    "clean_emphasis": Curve("mean emphasis, clean labels", False, _emphasis_of("clean")),
+    "noisy_emphasis": Curve("mean emphasis, noisy labels", False, _emphasis_of("noisy")),
+    "emphasis": Curve("mean emphasis", False, _emphasis_of("all")),
 }
 
 
@@ -71,7 +106,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Trained:
-    """One loss: how its lines look, over how many runs they are means, and its courses by the names of `MEASURES`."""
+    """One loss: how its lines look, over how many runs they are means, and its courses by the names of `CURVES`."""
 
     label: str
     colour: str
@@ -96,8 +131,8 @@ class History:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The names of `MEASURES` that any line has."""
-        return tuple(name for name in MEASURES if any(name in line.courses for line in self.lines))
+        """The names of `CURVES` that any line has."""
+        return tuple(name for name in CURVES if any(name in line.courses for line in self.lines))
 
 
 def histories(runs: Sequence[Dynamics]) -> dict[str, History]:
@@ -132,7 +167,7 @@ def lines(labelled: Mapping[str, Sequence[Dynamics]]) -> tuple[Trained, ...]:
     """
     found = []
     for place, (label, seeds) in enumerate(labelled.items()):
-        curves = {name: [_over_steps(run, measure.read(run)) for run in seeds] for name, measure in MEASURES.items()}
+        curves = {name: [_over_steps(run, curve.read(run)) for run in seeds] for name, curve in CURVES.items()}
         found.append(line(place, label, len(seeds), curves))
     return tuple(one for one in found if one.courses)
 
@@ -141,6 +176,14 @@ def line(place: int, label: str, runs: int, curves: Mapping[str, Sequence[Mappin
     """The line at a place among others, of so many runs, from what each of them measured by iteration."""
     courses = {name: joined for name, seeds in curves.items() if (joined := course(seeds)) is not None}
     return Trained(label, *look(place), runs, courses)
+
+
+def history_of_curves(runs: Sequence[RunCurves]) -> History:
+    """A line for every run, the mean over its seeds."""
+    settings = [run.settings for run in runs]
+    curves = [{name: [seed[name] for seed in run.seeds if name in seed] for name in run.seeds[0]} for run in runs]
+    found = (line(place, label, len(runs[place].seeds), curves[place]) for place, label in enumerate(labels(settings)))
+    return History(task_of(settings), tuple(found))
 
 
 def by_label(runs: Sequence[Dynamics]) -> dict[str, list[Dynamics]]:
@@ -207,7 +250,7 @@ def course(seeds: Sequence[Mapping[int, float]]) -> Course | None:
     shared = sorted(set.intersection(*map(set, curves))) if curves else []
     if not shared:
         return None
-    steps = np.array(thinned(shared, _MOST_POINTS))
+    steps = np.array(subsample(shared, _MOST_POINTS))
     values = np.array([[curve[step] for step in steps] for curve in curves])
     mean = values.mean(0)
     if len(values) == 1:

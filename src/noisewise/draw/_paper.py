@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from noisewise.draw._look import DASHED_WIDTH
+from noisewise.draw._history import DASHED_WIDTH
 from noisewise.output import written_output
 
 WIDTH = 6.75  # inches: both columns of a page

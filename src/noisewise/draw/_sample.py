@@ -13,7 +13,7 @@ from torch import Tensor
 from noisewise import curve
 from noisewise.arrays import Floats
 from noisewise.curriculum import expected_margin, simulated_margins
-from noisewise.draw._look import look
+from noisewise.draw._history import look
 from noisewise.dynamics import emphasis_among
 from noisewise.errors import InputError
 from noisewise.losses import MarginLoss, get

@@ -9,6 +9,7 @@ Nothing here knows the engine: a run from another machine is read the same way.
 from noisewise.dynamics._compared import as_compared, number_data_sets
 from noisewise.dynamics._dynamics import Dynamics, Histograms
 from noisewise.dynamics._estimate import Estimate, split_estimate
+from noisewise.dynamics._measures import MEASURES, Measure
 from noisewise.dynamics._seeds import Spread, finished_or_all, over_seeds, worth_telling
 from noisewise.dynamics._unlearned import (
     balance_matters,
@@ -21,10 +22,12 @@ from noisewise.dynamics._unlearned import (
 from noisewise.runs import Epoch, Record, find_runs
 
 __all__ = [
+    "MEASURES",
     "Dynamics",
     "Epoch",
     "Estimate",
     "Histograms",
+    "Measure",
     "Record",
     "Spread",
     "as_compared",

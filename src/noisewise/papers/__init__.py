@@ -1,24 +1,25 @@
-"""The papers' tables and figures: recipes, the numbers they report, and running them again.
+"""The papers' tables and figures as data: recipes, the numbers they report, and our results.
 
-`available` and `get` give the recipes; `reported` finds what the papers print for a run like yours; `plan` and `reproduce` run a
-recipe again; `results` reads what was run, here or elsewhere, `compared` puts it beside the papers' numbers, `picture` draws a
-figure of it, and `show` does both; `page` and `claims_page` show it all. Recipes and numbers are data, in the TOML files of this package.
+`available` and `get` give the recipes; `reported` finds the numbers the papers print for a run like yours; `results` reads our results,
+`compared` puts them next to the papers' numbers; `page` and `claims_page` are the pages of the documentation about them. Recipes are TOML
+files of this package. To train a recipe, see `noisewise.reproduce`.
 """
 
 from noisewise.papers._claims import CLAIMS, Claim, Part, claims_page
 from noisewise.papers._compared import Compared, compared
-from noisewise.papers._metrics import METRICS, Metric
-from noisewise.papers._page import page
-from noisewise.papers._pictures import can_draw, picture, picture_file
-from noisewise.papers._plan import Plan, plan
-from noisewise.papers._recipes import Cell, Paper, Recipe, available, get
-from noisewise.papers._reported import Reported, reported
-from noisewise.papers._reproduce import RecipeFailedError, Reproduction, reproduce, show
+from noisewise.papers._identity import canonical, decisive, defaults, key
+from noisewise.papers._layout import corrections, how_many, laid_out, number, ours, theirs
+from noisewise.papers._metrics import METRICS, RETRAINED, RETRIEVAL, Metric
+from noisewise.papers._page import can_draw, page, picture_file, runs_of
+from noisewise.papers._recipes import Cell, Paper, Recipe, available, check_recipe, get
+from noisewise.papers._reported import Reported, core, reported
 from noisewise.papers._results import Outcome, Portion, Results, results
 
 __all__ = [
     "CLAIMS",
     "METRICS",
+    "RETRAINED",
+    "RETRIEVAL",
     "Cell",
     "Claim",
     "Compared",
@@ -26,24 +27,30 @@ __all__ = [
     "Outcome",
     "Paper",
     "Part",
-    "Plan",
     "Portion",
     "Recipe",
-    "RecipeFailedError",
     "Reported",
-    "Reproduction",
     "Results",
     "available",
     "can_draw",
+    "canonical",
+    "check_recipe",
     "claims_page",
     "compared",
+    "core",
+    "corrections",
+    "decisive",
+    "defaults",
     "get",
+    "how_many",
+    "key",
+    "laid_out",
+    "number",
+    "ours",
     "page",
-    "picture",
     "picture_file",
-    "plan",
     "reported",
-    "reproduce",
     "results",
-    "show",
+    "runs_of",
+    "theirs",
 ]

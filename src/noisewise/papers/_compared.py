@@ -1,4 +1,4 @@
-"""Ours beside theirs, cell by cell: what results say of the numbers of a recipe. It must not train, nor know how results are shown."""
+"""Compare results with the numbers of a recipe, cell by cell. It must not train, nor know how results are shown."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from typing import Any
 from noisewise import curriculum
 from noisewise.dynamics import Spread, over_seeds
 from noisewise.papers._metrics import METRICS
-from noisewise.papers._plan import as_trained
 from noisewise.papers._recipes import Cell, Recipe, check_recipe
 from noisewise.papers._results import Outcome, Results
 
 _POINTS = 2.0
-"""A difference in % that wants an explanation, where the paper gives no spread."""
+"""A difference in % that needs an explanation, where the paper gives no spread."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A number of ours beside the paper's.
+    """One of our numbers next to the paper's.
 
     Args:
-        cell: the paper's.
-        ours: over the seeds that were run; None where it was not run, or is not measured.
+        cell: the paper's number.
+        ours: our number over all seeds; None where it was not run or not measured.
         spread: our standard deviation over seeds; None with one seed.
-        seeds: how many were run.
+        seeds: the number of seeds.
     """
 
     cell: Cell
@@ -35,12 +34,12 @@ class Compared:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Of the runs."""
+        """The settings of the runs."""
         return self.cell.settings or {}
 
     @property
     def difference(self) -> float | None:
-        """Ours less theirs."""
+        """Our number minus the paper's."""
         return None if self.ours is None or self.cell.value is None else self.ours - self.cell.value
 
     @property
@@ -51,13 +50,12 @@ class Compared:
         return abs(self.difference) > (_POINTS if self.cell.deviation is None else 2 * self.cell.deviation)
 
 
-def compared(recipe: Recipe, found: Results, *, quick: bool = False) -> list[Compared]:
-    """Every cell of a recipe that is trained or computed, with our number where there is one.
+def compared(recipe: Recipe, found: Results) -> list[Compared]:
+    """Compare every cell of a recipe that is trained or computed with our number, where there is one.
 
     Args:
-        recipe: of the table.
+        recipe: the table.
         found: our results.
-        quick: whether to compare runs of the size that only shows that all works.
 
     Example:
         >>> from noisewise.papers import get
@@ -67,7 +65,7 @@ def compared(recipe: Recipe, found: Results, *, quick: bool = False) -> list[Com
     """
     check_recipe(recipe, "compared")
     return [
-        _computed(cell, cell.settings) if recipe.computed else _measured(recipe, cell, cell.settings, found, quick)
+        _computed(cell, cell.settings) if recipe.computed else _measured(recipe, cell, cell.settings, found)
         for cell in recipe.cells
         if cell.settings is not None
     ]
@@ -77,11 +75,11 @@ def _computed(cell: Cell, settings: Mapping[str, Any]) -> Compared:
     return Compared(cell, curriculum.spread(settings["loss"], norm="l1"), None, 0)
 
 
-def _measured(recipe: Recipe, cell: Cell, settings: Mapping[str, Any], found: Results, quick: bool) -> Compared:
-    runs = found.of(as_trained(settings, quick))
+def _measured(recipe: Recipe, cell: Cell, settings: Mapping[str, Any], found: Results) -> Compared:
+    runs = found.of(settings)
     counted = _numbers("final" if cell.metric == "diff" else cell.metric, _counted(recipe, runs))
     if cell.metric == "diff":
-        clean = _counted(recipe, found.of(as_trained({**settings, "noise": "none"}, quick)))
+        clean = _counted(recipe, found.of({**settings, "noise": "none"}))
         counted = _less(counted, over_seeds(_numbers("final", clean)))
     ours, spread = over_seeds(counted) or (None, None)
     return Compared(cell, ours, spread, len(runs))
@@ -96,7 +94,7 @@ def _less(values: list[float | None], reference: Spread | None) -> list[float | 
 
 
 def _counted(recipe: Recipe, runs: list[Outcome]) -> list[Outcome]:
-    """The runs that make the number: all seeds, or the one that tested best."""
+    """The runs that the number is over: all seeds, or the one with the best test accuracy."""
     if recipe.over == "best" and runs:
         return [max(runs, key=lambda run: run.numbers["final"] or 0.0)]
     return runs

@@ -1,7 +1,7 @@
-"""When two settings ask for the same run: what decides it, as the registries spell it.
+"""When two settings ask for the same run.
 
-The seed is told apart by whoever compares; how a run is stored and computed is no part of it. This module must not know recipes
-or results.
+Two runs are the same if every setting that decides the outcome is the same, however it is spelled. The seed does not count, nor how a run
+is stored and computed. This module must not know recipes or results, nor import the engine.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any
 
 from noisewise import losses
 from noisewise.data import augmentations
-from noisewise.data._official import registry as data_sets
+from noisewise.data import registry as data_sets
 from noisewise.errors import InputError
+from noisewise.extensions import extension
 from noisewise.models import without_weights
 from noisewise.noise import registry as noises
-from noisewise.train import Settings, optimisers, schedules
+from noisewise.runs import Settings
 
 _REGISTRIES: dict[str, Callable[[str], Any]] = {
     "data": data_sets.get,
@@ -26,22 +27,30 @@ _REGISTRIES: dict[str, Callable[[str], Any]] = {
     "loss": losses.get,
     "noise": noises.get,
     "augment": augmentations.get,
-    "optimiser": optimisers.get,
-    "schedule": schedules.get,
+    "optimiser": lambda spec: extension("optimisers").get(spec),
+    "schedule": lambda spec: extension("schedules").get(spec),
 }
 _NO_PART = ("seed", "checkpoint_every", "precision", "compile", "device")
 
-_FRACTIONS = tuple(field.name for field in fields(Settings) if "float" in str(field.type))
 
-DEFAULTS = {field.name: field.default for field in fields(Settings)}
+@cache
+def defaults() -> dict[str, Any]:
+    """The default of every setting of a run, by name."""
+    return {field.name: field.default for field in fields(Settings)}
+
+
+@cache
+def _fractions() -> tuple[str, ...]:
+    """The settings that are floating-point numbers."""
+    return tuple(field.name for field in fields(Settings) if "float" in str(field.type))
 
 
 def canonical(name: str, value: Any) -> Any:
-    """A setting as its registry spells it, so that two spellings of the same thing are equal; any other value as it is.
+    """Spell a setting as its registry does, so that two spellings of the same value are equal.
 
     Args:
-        name: of the setting.
-        value: such as "gce(0.7)".
+        name: the setting.
+        value: its value, such as "gce(0.7)".
 
     Example:
         >>> canonical("loss", "gce(0.7)"), canonical("noise", "symmetric( .4 )"), canonical("clip", 5)
@@ -49,26 +58,26 @@ def canonical(name: str, value: Any) -> Any:
     """
     if name in _REGISTRIES and isinstance(value, str):
         return _spelled(name, value)
-    if name in _FRACTIONS and type(value) is int:
+    if name in _fractions() and type(value) is int:
         return float(value)
     return value
 
 
-@cache  # of texts alone: to a cache, 0, 0.0 and False are the same
+@cache  # strings only: a cache treats 0, 0.0 and False as equal
 def _spelled(name: str, text: str) -> str:
     try:
         return repr(_REGISTRIES[name](text))
     except InputError:
-        return text  # a path, a module of the user's own: nothing of the papers'
+        return text  # a path or a custom model, which no paper uses
 
 
 def decisive(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that make a run the run it is, whatever its seed; those that are not given have their defaults."""
-    return {name: settings.get(name, default) for name, default in DEFAULTS.items() if name not in _NO_PART}
+    """The settings that decide the outcome of a run, apart from its seed, with defaults filled in."""
+    return {name: settings.get(name, default) for name, default in defaults().items() if name not in _NO_PART}
 
 
 def key(settings: Mapping[str, Any]) -> str:
-    """What settings that ask for the same run have in common, and others have not.
+    """A string that is equal for settings that ask for the same run, and different for others.
 
     Example:
         >>> run = {"data": "cifar10", "model": "resnet20", "loss": "gce(0.7)", "epochs": 30}

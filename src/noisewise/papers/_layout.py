@@ -1,18 +1,14 @@
-"""Cells as the rows and columns of a table, numbers, times and addresses in words, for whoever shows them."""
+"""Lay cells out as a table, and write numbers as text, for the pages and the command line."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from noisewise.papers._again import RETRAINED
 from noisewise.papers._compared import Compared
-from noisewise.papers._identity import key
-from noisewise.papers._metrics import METRICS
-from noisewise.papers._plan import as_trained
+from noisewise.papers._metrics import METRICS, RETRAINED
 from noisewise.papers._recipes import Recipe
-from noisewise.papers._results import Portion, Results
+from noisewise.papers._results import Results
 
 _SHOWN = ("data", "model", "noise", "optimiser", "weight_decay")
 
@@ -33,7 +29,7 @@ class Layout:
 
 
 def laid_out(cells: Sequence[Compared]) -> Layout:
-    """A row for everything that is trained, a column for every metric; settings that never change are left out."""
+    """A row for every trained network, a column for every metric; settings that are the same everywhere are left out."""
     differing = tuple(name for name in _SHOWN if len({cell.settings.get(name) for cell in cells}) > 1)
     rows: dict[tuple[str, ...], dict[str, Compared]] = {}
     for cell in cells:
@@ -42,13 +38,13 @@ def laid_out(cells: Sequence[Compared]) -> Layout:
 
 
 def how_many(cells: Sequence[Compared]) -> tuple[int, int]:
-    """How many of the paper's numbers have one of ours beside them, and how many there are."""
+    """How many of the paper's numbers we have, and how many there are."""
     printed = [one for one in cells if one.cell.value is not None]
     return sum(one.ours is not None for one in printed), len(printed)
 
 
 def reasons(recipe: Recipe, cells: Sequence[Compared]) -> dict[str | None, list[str]]:
-    """The cells whose numbers are off, in words, by why they are; under None those of which that is not known."""
+    """The cells whose numbers differ too much, as text, by the reason; under None those without a known reason."""
     differing, found = laid_out(cells).differing, dict[str | None, list[str]]()
     for one in (one for one in cells if one.beyond):
         told = f"{in_words(one, differing)} ({number(one.difference, one.cell.metric, '+')})"
@@ -56,11 +52,11 @@ def reasons(recipe: Recipe, cells: Sequence[Compared]) -> dict[str | None, list[
     return found
 
 
-def corrections(cells: Sequence[Compared], found: Results, *, quick: bool = False) -> list[str]:
-    """What became of the labels of every run that was trained again, in words."""
+def corrections(cells: Sequence[Compared], found: Results) -> list[str]:
+    """For every run that was trained again, how many labels were changed and how many are wrong."""
     differing, said = laid_out(cells).differing, []
     for one in (one for one in cells if one.cell.metric == RETRAINED):
-        for run in found.of(as_trained(one.settings, quick)):
+        for run in found.of(one.settings):
             if RETRAINED in run.numbers:
                 place = ", ".join((*_row(one, differing), f"seed {run.seed}"))
                 before, after = (_share(run.numbers[name]) for name in ("wrong_before", "wrong_after"))
@@ -74,7 +70,7 @@ def _share(value: float | None) -> str:
 
 
 def in_words(cell: Compared, differing: Sequence[str]) -> str:
-    """Which cell it is: the settings that tell it from others, what the paper calls its row, and what its number is."""
+    """Name a cell: the settings that differ between rows, the paper's name of the row, and the metric."""
     return ", ".join((*_row(cell, differing), cell.cell.metric.replace("_", " ")))
 
 
@@ -83,7 +79,7 @@ def _row(cell: Compared, differing: Sequence[str]) -> tuple[str, ...]:
 
 
 def number(value: float | None, metric: str, sign: str = "") -> str:
-    """A number of ours as it is shown: accuracies with one decimal, others with three, none as a dash.
+    """Format one of our numbers: accuracies with one decimal, others with three, None as a dash.
 
     Example:
         >>> number(84.04, "final"), number(0.5321, "snr"), number(1.25, "final", "+"), number(None, "final")
@@ -97,7 +93,7 @@ def number(value: float | None, metric: str, sign: str = "") -> str:
 
 
 def as_printed(value: float | None) -> str:
-    """A number of a paper, with as many decimals as it has digits for, and one at least.
+    """Format a paper's number with the decimals it has, at least one.
 
     Example:
         >>> as_printed(84.0), as_printed(71.33), as_printed(354.113), as_printed(None)
@@ -110,17 +106,17 @@ def as_printed(value: float | None) -> str:
 
 
 def theirs(one: Compared) -> str:
-    """The paper's number, and the spread it prints."""
+    """The paper's number with the spread it prints."""
     return as_printed(one.cell.value) + ("" if one.cell.deviation is None else f" ± {as_printed(one.cell.deviation)}")
 
 
 def ours(one: Compared) -> str:
-    """Our number, and its spread over seeds."""
+    """Our number with its spread over seeds."""
     return number(one.ours, one.cell.metric) + ("" if one.spread is None else f" ± {number(one.spread, one.cell.metric)}")
 
 
 def anchor(heading: str) -> str:
-    """The address of a heading on a page, as Markdown makes it.
+    """The anchor of a heading on a page, as Markdown builds it.
 
     Example:
         >>> anchor("imae/supplement-table4"), anchor("The best λ rises")
@@ -128,61 +124,3 @@ def anchor(heading: str) -> str:
     """
     plain = "".join(sign for sign in heading.lower() if sign.isascii() and (sign.isalnum() or sign in " -_"))
     return "-".join(plain.split())
-
-
-def took(recipe: Recipe, found: Results, *, quick: bool = False) -> str:
-    """How long the runs of a recipe took, and which of them were trained for other recipes; nothing where there are none."""
-    own, others = trained_for(recipe, found, quick=quick), dict[str, list[Portion]]()
-    for portion in _with_runs_of(recipe, found, quick):
-        if portion.recipe != recipe.id:
-            others.setdefault(portion.recipe, []).append(portion)
-    said = [spent(own) + _beside(own, found)] if own else []
-    return "; ".join([*said, *(f"runs shared with {name}, {spent(portions)}" for name, portions in others.items())])
-
-
-def trained_for(recipe: Recipe, found: Results, *, quick: bool = False) -> list[Portion]:
-    """The portions that were trained for a recipe, at full size or to try it; one in which no run was finished took its time too."""
-    own, with_runs = [one for one in found.portions if one.recipe == recipe.id], _with_runs_of(recipe, found, quick)
-    return [portion for portion in own if portion in with_runs or (portion.seconds and not portion.runs)]
-
-
-def _with_runs_of(recipe: Recipe, found: Results, quick: bool) -> list[Portion]:
-    """The portions that took time for runs of a recipe, whichever they were trained for."""
-    keys = {key(as_trained(run, quick)) for run in recipe.runs}
-    return [portion for portion in found.portions if portion.seconds and any(key(run.settings) in keys for run in portion.runs)]
-
-
-def _beside(own: Sequence[Portion], found: Results) -> str:
-    """For which other recipes there were runs at the same time, perhaps on the same machine."""
-    at_once = {other.recipe for other in found.portions if any(_overlap(other, portion) for portion in own)} - {one.recipe for one in own}
-    return f", at the same time as {', '.join(sorted(at_once))}" if at_once else ""
-
-
-def _overlap(one: Portion, other: Portion) -> bool:
-    return max(one.interval[0], other.interval[0]) < min(one.interval[1], other.interval[1])
-
-
-def spent(portions: Sequence[Portion]) -> str:
-    """How long some portions took together, and how fast they were.
-
-    Example:
-        >>> spent([Portion("imae/table6", "2031-01-02", 600.0, 6_000_000), Portion("imae/table6", "2031-01-03", 30.0, 300_000)])
-        '10.5 minutes in 2 portions, 10,000 images/s'
-        >>> spent([Portion("imae/table6", "2031-01-02", 1.4, 1400)])
-        '1 second, 1,000 images/s'
-        >>> spent([Portion("imae/table6", "2031-01-02T00:00", 600.0, 600_000), Portion("gr/table3", "2031-01-02T00:05", 600.0, 300_000)])
-        '15.0 minutes in 2 portions, 1,000 images/s'
-    """
-    seconds, images = elapsed(portions), sum(portion.images for portion in portions)
-    time = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{round(seconds)} second{'' if round(seconds) == 1 else 's'}"
-    parts = f" in {len(portions)} portions" if len(portions) > 1 else ""
-    return f"{time}{parts}" + (f", {images / seconds:,.0f} images/s" if seconds else "")
-
-
-def elapsed(portions: Iterable[Portion]) -> float:
-    """The seconds in which any of some portions was under way."""
-    total, until = 0.0, -math.inf
-    for began, ended in sorted(portion.interval for portion in portions):
-        total += max(0.0, ended - max(began, until))
-        until = max(until, ended)
-    return round(total, 1)

@@ -1,4 +1,4 @@
-"""The numbers the papers print: what each is called, in what unit, and how it is read off a run of ours.
+"""The numbers the papers print: what each means, its unit, and how it is read from the numbers of a run.
 
 It must not know which recipe asks for a number.
 """
@@ -8,8 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from noisewise.dynamics import MEASURES
+
 Numbers = Mapping[str, float | None]
 """The numbers of an `Outcome`, by name."""
+
+RETRAINED = "retrained"
+"""The number of a run that was trained again: the test accuracy at the end of the second training."""
+
+RETRIEVAL = ("mAP", "CMC-1")
+"""The numbers of networks that are tested by retrieval."""
 
 
 def _times(factor: float, name: str) -> Callable[[Numbers], float | None]:
@@ -25,9 +33,9 @@ class Metric:
     """A number of the papers' tables.
 
     Args:
-        words: what it is.
+        words: what it means.
         unit: "%", "points", or "" for a plain number.
-        read: gives it, in that unit, from the numbers of a run; None where no run of ours has it (yet).
+        read: computes it, in that unit, from the numbers of a run; None where a run alone does not give it.
     """
 
     words: str
@@ -39,19 +47,20 @@ class Metric:
         return None if self.read is None else self.read(numbers)
 
 
+def _measure(name: str) -> Metric:
+    """A number that reports show too."""
+    _, meaning, unit = MEASURES[name]
+    return Metric(meaning.removesuffix("."), unit, _times(100 if unit == "%" else 1, name))
+
+
 METRICS: dict[str, Metric] = {
-    "final": Metric("test accuracy at the end", "%", _times(100, "final")),
-    "best": Metric("best test accuracy of the run", "%", _times(100, "best")),
-    "clean_subset": Metric("training accuracy where labels are right", "%", _times(100, "clean_subset")),
-    "noisy_subset": Metric("training accuracy, against the given labels, where they are wrong", "%", _times(100, "noisy_subset")),
-    "fitting": Metric("training accuracy against the given labels", "%", _times(100, "fitting")),
-    "validation": Metric("training accuracy against the true labels", "%", _times(100, "validation")),
-    "hybrid": Metric("accuracy on test and training set together, against true labels", "%", _times(100, "hybrid")),
-    "snr": Metric("mean emphasis of right over that of wrong labels", "", _times(1, "snr")),
-    "alpha": Metric("mean ‖∂L/∂s‖₁ over training, times 10⁴", "", _times(1e4, "alpha")),
-    "diff": Metric("test accuracy less that of the same loss without noise", "points", None),
-    "spread": Metric("variance of ‖∂L/∂s‖₁ over uniform p", "", None),
-    "retrained": Metric("test accuracy when trained again on corrected labels", "%", _times(100, "retrained")),
-    "mAP": Metric("mean average precision of retrieval, as the makers of MARS compute it", "%", _times(100, "map_trapezoid")),
-    "CMC-1": Metric("share of queries whose nearest answer is right", "%", _times(100, "cmc1")),
+    **{name: _measure(name) for name in ("final", "best", "clean_subset", "noisy_subset", "fitting")},
+    "validation": Metric("Training accuracy against the true labels", "%", _times(100, "validation")),
+    **{name: _measure(name) for name in ("hybrid", "snr")},
+    "alpha": Metric("Mean of ‖∂L/∂s‖₁ over all of training, times 10⁴", "", _times(1e4, "alpha")),
+    "diff": Metric("Test accuracy minus that of the same loss without noise", "points", None),
+    "spread": Metric("Variance of ‖∂L/∂s‖₁ over uniform p", "", None),
+    RETRAINED: Metric("Test accuracy when trained again on corrected labels", "%", _times(100, RETRAINED)),
+    "mAP": Metric("Mean average precision of retrieval, as the authors of MARS compute it", "%", _times(100, "map_trapezoid")),
+    "CMC-1": Metric("Share of queries whose nearest answer is right", "%", _times(100, "cmc1")),
 }

@@ -1,7 +1,6 @@
-"""The recipes as a page of the documentation: what each needs, what was chosen, what was misprinted, and ours beside theirs.
+"""The documentation page of all recipes: what each needs, what we chose, what is misprinted, and our numbers next to the papers'.
 
-Everything on it comes from the recipes and the committed results, so that it cannot drift. This module must not train or read
-run folders.
+It is generated from the recipes and the committed results. This module must not train or read run folders.
 """
 
 from __future__ import annotations
@@ -9,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noisewise.papers._compared import Compared, compared
-from noisewise.papers._layout import anchor, corrections, how_many, laid_out, ours, reasons, spent, theirs, took
+from noisewise.papers._layout import anchor, corrections, how_many, laid_out, ours, reasons, theirs
 from noisewise.papers._metrics import METRICS
-from noisewise.papers._pictures import can_draw, picture_file
 from noisewise.papers._recipes import Paper, Recipe, available, get
-from noisewise.papers._results import Results, results
+from noisewise.papers._results import Outcome, Results, results
 
 _SAID = ("data", "model", "noise", "augment", "batch_size", "optimiser", "weight_decay", "schedule", "steps", "epochs")
 _VERSIONS = ("noisewise", "torch", "device", "precision")
@@ -29,11 +27,9 @@ def page(found: Results | None = None) -> str:
     lines = [
         "# The papers' recipes",
         "",
-        "Made from the recipes themselves. In tables of results the first number is ours, the second the paper's; a number alone is",
-        "the paper's. **Bold** is off by more than twice the spread the paper prints, or by more than two points where it prints none;",
-        "below the table stands why. What the numbers say together is on the page of [what held here](claims.md).",
-        "",
-        f"All results together: {spent(found.portions)}." if found.portions else "There are no results yet.",
+        "This page is generated from the recipes. In tables of results the first number is ours, the second the paper's; a single",
+        "number is the paper's. **Bold** numbers differ by more than twice the spread the paper prints, or by more than two points",
+        "where it prints none; the reason is below the table. The page [What held here](claims.md) compares the papers' claims.",
         "",
         "| number | what it is |",
         "|---|---|",
@@ -51,8 +47,23 @@ def page(found: Results | None = None) -> str:
     return "\n".join(lines)
 
 
+def can_draw(recipe: Recipe, found: Results) -> bool:
+    """Whether results are enough for the picture of a recipe."""
+    return recipe.losses is not None or (recipe.picture == "dynamics" and any(runs_of(recipe, found)))
+
+
+def runs_of(recipe: Recipe, found: Results) -> list[list[Outcome]]:
+    """The outcomes of every run of a recipe that has results, a list over seeds each."""
+    return [outcomes for settings in recipe.runs if (outcomes := found.of(settings))]
+
+
+def picture_file(recipe: Recipe) -> str:
+    """The path of the picture, relative to the page of recipes."""
+    return f"figures/{recipe.id.replace('/', '-')}.svg"
+
+
 def _links(paper: Paper) -> str:
-    """The recipes of a paper, each leading to its place on the page."""
+    """Links to the recipes of a paper."""
     mine = [recipe.id for recipe in map(get, available()) if recipe.paper == paper]
     return " · ".join(f"[{name.partition('/')[2]}](#{anchor(name)})" for name in mine)
 
@@ -83,9 +94,9 @@ def _recipe(recipe: Recipe, found: Results) -> Iterator[str]:
     yield from _table(cells)
     run, printed = how_many(cells)
     if 0 < run < printed:
-        yield from (f"Run were {run} of the paper's {printed} numbers.", "")
+        yield from (f"{run} of the paper's {printed} numbers were run.", "")
     yield from _listed("Corrected before the second training:", corrections(cells, found))
-    yield from _listed("Where ours are off, and why:", list(_reasons(recipe, cells)))
+    yield from _listed("Where our numbers differ, and why:", list(_reasons(recipe, cells)))
 
 
 def _listed(heading: str, sentences: Sequence[str]) -> Iterator[str]:
@@ -94,16 +105,16 @@ def _listed(heading: str, sentences: Sequence[str]) -> Iterator[str]:
 
 
 def _how(recipe: Recipe, found: Results) -> Iterator[str]:
-    """How our runs were made: seeds, dates, time and versions."""
-    runs = [run for settings in recipe.runs for run in found.of(settings)]
+    """How our runs were made: seeds, dates and versions."""
+    runs = [run for outcomes in runs_of(recipe, found) for run in outcomes]
     if not runs:
         return
     dates = sorted({run.finished[:10] for run in runs})
     seeds = sorted({run.seed for run in runs})
-    said = [_counted(len(runs)), f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}", took(recipe, found)]
+    said = [_counted(len(runs)), f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"]
     said += [", ".join(f"{name} {', '.join(sorted({str(run.made_with[name]) for run in runs}))}" for name in _VERSIONS)]
     yield from (
-        f"Run {'on' if len(dates) == 1 else 'from'} {' to '.join(dict.fromkeys((dates[0], dates[-1])))}: {'; '.join(filter(None, said))}.",
+        f"Run {'on' if len(dates) == 1 else 'from'} {' to '.join(dict.fromkeys((dates[0], dates[-1])))}: {'; '.join(said)}.",
         "",
     )
 
@@ -125,7 +136,7 @@ def _table(cells: Sequence[Compared]) -> Iterator[str]:
 
 
 def _number(one: Compared) -> str:
-    """Ours and theirs: a line may end between them, where a table is too wide for its page, and nowhere else."""
+    """Our number and the paper's; a line may break only between them."""
     return _parted(one).replace(" ", "\N{NO-BREAK SPACE}").replace("/\N{NO-BREAK SPACE}", "/ ")
 
 
@@ -136,7 +147,7 @@ def _parted(one: Compared) -> str:
 
 
 def _reasons(recipe: Recipe, cells: Sequence[Compared]) -> Iterator[str]:
-    """The numbers that are off, together where they have one reason; those without any come last."""
+    """The numbers that differ too much, grouped by reason; those without a known reason come last."""
     known = reasons(recipe, cells)
     unknown = known.pop(None, [])
     yield from (f"{'; '.join(told)}: {why}" for why, told in known.items())

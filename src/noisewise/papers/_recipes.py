@@ -28,16 +28,21 @@ from importlib.resources import files
 from typing import Any
 
 from noisewise.errors import InputError, invalid_parameter, unknown
+from noisewise.papers._identity import defaults
 from noisewise.papers._metrics import METRICS
-from noisewise.train import Settings
 
-SETTINGS = {field.name for field in fields(Settings)} - {"seed"}
 _OF_A_PAPER = {"name", "short", "title", "authors", "reference", "settings", "chosen", "why"}
 _OF_A_BLOCK = {"across", "columns", "metric", "quoted", "rows", "times"}
 _OF_A_RECIPE = {"caption", "use", "chosen", "slips", "not_run", "nothing", "seeds", "over", "reading", "tested"} | {
     *("same_as", "of", "computed", "picture", "losses", "classes", "block", "differs")
 }
 PICTURES = ("curves", "dynamics", "margins")
+
+
+@cache
+def _settings() -> set[str]:
+    """The settings that a recipe may have."""
+    return set(defaults()) - {"seed"}
 
 
 @dataclass(frozen=True)
@@ -200,9 +205,9 @@ def read(written: Mapping[str, Any]) -> list[Recipe]:
 def _recipe(paper: Paper, key: str, content: Mapping[str, Any], written: Mapping[str, Any], earlier: Mapping[str, Recipe]) -> Recipe:
     name = f"{paper.name}/{key}"
     for entry in content:
-        if entry not in _OF_A_RECIPE | _OF_A_BLOCK | SETTINGS:
-            raise unknown(f"entry of {name}", entry, _OF_A_RECIPE | _OF_A_BLOCK | SETTINGS)
-    shared = {**_named("settings", written["settings"], content.get("use")), **{one: content[one] for one in content if one in SETTINGS}}
+        if entry not in _OF_A_RECIPE | _OF_A_BLOCK | _settings():
+            raise unknown(f"entry of {name}", entry, _OF_A_RECIPE | _OF_A_BLOCK | _settings())
+    shared = {**_named("settings", written["settings"], content.get("use")), **{one: content[one] for one in content if one in _settings()}}
     blocks = [{**{one: content[one] for one in content if one in _OF_A_BLOCK}, **block} for block in content.get("block", ())]
     parts = [_block(name, shared, block) for block in blocks]
     cells = tuple(cell for part, _ in parts for cell in part)
@@ -258,7 +263,7 @@ def _in_words(key: str) -> str:
 def _block(name: str, shared: Mapping[str, Any], block: Mapping[str, Any]) -> tuple[list[Cell], list[dict[str, Any]]]:
     """The cells of a part of a table, and the settings of its runs."""
     across, columns, quoted = block.get("across", "metric"), block.get("columns", []), block.get("quoted")
-    fixed = {**shared, **{one: block[one] for one in block if one in SETTINGS}}
+    fixed = {**shared, **{one: block[one] for one in block if one in _settings()}}
     cells, runs = [], []
     for row in block["rows"]:
         words, what, numbers = (row[0], None, row[1:]) if quoted else (row[0], row[1], row[2:])
@@ -282,8 +287,8 @@ def _check(name: str, metric: str, settings: Mapping[str, Any]) -> None:
     if metric not in METRICS:
         raise unknown(f"metric of {name}", metric, METRICS)
     for one in settings:
-        if one not in SETTINGS:
-            raise unknown(f"setting of {name}", one, SETTINGS)
+        if one not in _settings():
+            raise unknown(f"setting of {name}", one, _settings())
 
 
 def _number(printed: float | str, times: float) -> tuple[float | None, float | None]:

@@ -1,10 +1,9 @@
-"""What the papers report for a run like this one.
+"""Find the numbers that the papers report for a run.
 
-The data, the model, the noise and the loss must be the paper's: the same names with the same hyper-parameters, however they are
-spelt. What may differ is named in `Reported.differs`: how the run was trained, what brings a loss to size (`normalised`, the
-`normalise` of IMAE and GR, a factor before a loss that stands alone) and the `saturation` of IMAE and GR. The seed does not
-count, nor how a run is watched, stored and computed (evaluations, checkpoints, device, precision). This module must not know
-how runs are trained or shown.
+The data, the model, the noise and the loss must be the same as in the paper, including hyper-parameters. What may differ is named in
+`Reported.differs`: the training settings, the scale of the loss (`normalised`, the `normalise` of IMAE and GR, a factor) and the
+`saturation` of IMAE and GR. The seed is ignored, and so are evaluations, checkpoints, device and precision. This module must not know how
+runs are trained or shown.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from functools import cache
 from typing import Any
 
 from noisewise.errors import invalid_parameter
-from noisewise.papers._identity import DEFAULTS, canonical, decisive
+from noisewise.papers._identity import canonical, decisive, defaults
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._recipes import Cell, Recipe, available, get
+from noisewise.spec import name_of
 
 _SATURATION = re.compile(r", saturation=([^,)]+)")
 _NORMALISE = re.compile(r", normalise=([^,)]+)")
@@ -27,8 +27,6 @@ _MULTIPLE = re.compile(r"^[\d.e-]+\*(?!.* \+ )")
 """A factor before a loss that stands alone."""
 
 _NO_TRAINING = ("data", "model", "loss", "noise", "keep", "evaluate_every", "clean_pass")
-_TRAINING = tuple(name for name in decisive({}) if name not in _NO_TRAINING)
-"""All that decides what is trained; a setting that is new is one of them."""
 
 
 @dataclass(frozen=True)
@@ -65,27 +63,32 @@ def reported(settings: Mapping[str, Any]) -> list[Reported]:
     """
     if not isinstance(settings, Mapping):
         raise invalid_parameter("settings", "reported", "the settings of a run by their names", settings)
+    index = _index(_data(settings))
     return [
         Reported(recipe.id, recipe.words, cell.metric, cell.value, cell.deviation, _differences(cell.settings, settings))
-        for recipe, cell in _index().get(_key(settings), ())
+        for recipe, cell in (index.get(_key(settings), ()) if index else ())
         if cell.value is not None and cell.settings is not None
     ]
 
 
+def _data(settings: Mapping[str, Any]) -> str:
+    return name_of(str(settings.get("data")))
+
+
 @cache
-def _index() -> dict[tuple[str, ...], list[tuple[Recipe, Cell]]]:
-    """The printed numbers of runs, by what must match."""
-    found: dict[tuple[str, ...], list[tuple[Recipe, Cell]]] = {}
+def _index(data: str) -> dict[tuple[str, ...], list[tuple[Recipe, Cell]]]:
+    """The printed numbers of runs on a data set, by what must match."""
+    index: dict[tuple[str, ...], list[tuple[Recipe, Cell]]] = {}
     for recipe in map(get, available()):
         for cell in recipe.cells if recipe.same_as is None else ():
-            if cell.settings is not None and cell.metric in METRICS and not recipe.computed:
-                found.setdefault(_key(cell.settings), []).append((recipe, cell))
-    return found
+            if cell.settings is not None and _data(cell.settings) == data and cell.metric in METRICS and not recipe.computed:
+                index.setdefault(_key(cell.settings), []).append((recipe, cell))
+    return index
 
 
 def _key(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """What must match."""
-    return (*(canonical(name, settings.get(name, DEFAULTS.get(name))) for name in ("data", "model", "noise")), core(_loss(settings)))
+    """What must be equal: data, model, noise and loss."""
+    return (*(canonical(name, settings.get(name, defaults().get(name))) for name in ("data", "model", "noise")), core(_loss(settings)))
 
 
 def core(loss: str) -> str:
@@ -96,13 +99,13 @@ def core(loss: str) -> str:
 
 
 def _loss(settings: Mapping[str, Any]) -> str:
-    return str(canonical("loss", settings.get("loss", DEFAULTS["loss"])))
+    return str(canonical("loss", settings.get("loss", defaults()["loss"])))
 
 
 def _differences(recipe: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of what may differ and does."""
     unused = "epochs" if recipe.get("epochs") is None else "steps"
-    names = [name for name in _TRAINING if name != unused and _value(name, recipe) != _value(name, run)]
+    names = [name for name in decisive({}) if name not in (*_NO_TRAINING, unused) and _value(name, recipe) != _value(name, run)]
     mine, theirs = _loss(run), _loss(recipe)
     if _SATURATION.findall(mine) != _SATURATION.findall(theirs):
         names.append("saturation")
@@ -112,4 +115,4 @@ def _differences(recipe: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str
 
 
 def _value(name: str, settings: Mapping[str, Any]) -> Any:
-    return canonical(name, settings.get(name, DEFAULTS[name]))
+    return canonical(name, settings.get(name, defaults()[name]))

@@ -1,8 +1,8 @@
-"""What finished runs came to, small enough to keep without their folders, in files that add up.
+"""The numbers of finished runs, without their folders, in small JSON files.
 
-A file holds a portion: what one call trained for one recipe, and the time it took. No other call writes to it, so that a file of the same
-name is the same file, wherever it was copied. A run is known by its settings and not by the table it was trained for, so every table finds
-it, and results from many days and machines are merged by lying in one folder. This module must not train, nor know what the papers print.
+A file holds a portion: the runs that one call trained for one recipe. No other call writes to it, so two files of the same name are copies
+of each other. A run is found by its settings, not by the table it was trained for, so every table that needs it finds it. To merge results
+of several machines, put the files into one folder. This module must not train.
 """
 
 from __future__ import annotations
@@ -17,39 +17,27 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from noisewise import train
-from noisewise.data import number_of_batches
-from noisewise.draw._subsample import thinned
 from noisewise.errors import InputError, invalid_parameter, shown
 from noisewise.output import written_whole
-from noisewise.papers import _again, _retrieved
-from noisewise.papers._again import RETRAINED
-from noisewise.papers._identity import decisive, key
+from noisewise.papers._identity import key
+from noisewise.papers._metrics import RETRAINED
 
-_AT_THE_END = ("clean_subset", "noisy_subset", "fitting", "validation", "hybrid", "snr", "alpha")
-_CURVES = ("test", "clean_subset", "noisy_subset", "fitting", "validation", "snr", "alpha")
-_MOST_POINTS = 100
-_WRITTEN = re.compile(r"\w[\w-]*-\d{8}-\d{6}-\d{6}\.json")
-_VERSIONS = ("noisewise", "python", "torch", "numpy", "device")
+_FILE_NAME = re.compile(r"\w[\w-]*-\d{8}-\d{6}-\d{6}\.json")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished run came to.
+    """The numbers of a finished run.
 
     Args:
-        settings: what makes it the run it is: all but the seed, and but for how it was stored and computed.
+        settings: those that decide the outcome, without the seed.
         seed: of the run.
-        numbers: "best", "final" and the last of the other measures of `Dynamics`, as it gives them; None for what a run has not. One
-            that was trained again on corrected labels has besides "retrained", the test accuracy of that, "changed", how many labels
-            were, and "wrong_before" and "wrong_after", the shares of wrong labels.
-        curves: "epoch", and the measures at those epochs: evaluations, a hundred at most, four digits each.
-        steps: how many updates, in the first training.
-        images: how many examples it went through, counted every time.
-        seconds: it took; runs that share a GPU have each their own.
-        finished: when, in UTC; the second training, where there was one.
+        numbers: "best", "final" and the last values of the other measures of `Dynamics`; None where the run has none. A run that was
+            trained again on corrected labels also has "retrained", the test accuracy of the second training, "changed", the number of
+            changed labels, and "wrong_before" and "wrong_after", the shares of wrong labels.
+        curves: "epoch", and the measures at those epochs: at most a hundred, with four digits.
+        steps: the number of updates in the first training.
+        finished: when the (last) training ended, in UTC.
         made_with: versions, device, precision, and whether the model was compiled.
     """
 
@@ -58,85 +46,35 @@ class Outcome:
     numbers: Mapping[str, float | None]
     curves: Mapping[str, list[float | None]]
     steps: int
-    images: int
-    seconds: float
     finished: str
     made_with: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, run: train.Run) -> Outcome:
-        """Read it off the folder of a finished run."""
-        _check_whole(run)
-        seen, asked, lines, origin = run.dynamics, run.settings, run.metrics, run.provenance
-        numbers = {"best": seen.best, "final": seen.final}
-        numbers |= {name: next(reversed(getattr(seen, name).values()), None) for name in _AT_THE_END}
-        epochs = thinned(tuple(seen.fitting), _MOST_POINTS)
-        known = {name: curve for name in _CURVES if (curve := getattr(seen, name))}
-        curves = {name: [_short(curve.get(epoch)) for epoch in epochs] for name, curve in known.items()}
-        half = asked.half(torch.device("cpu" if origin["device"] == "cpu" else "cuda"))
-        computed = {"precision": "bfloat16" if half else "float32", "compile": asked.compile}
-        numbers |= _again.numbers(run.path) | _retrieved.numbers(run.path)
-        last = _again.second(run.path) if RETRAINED in numbers else run.path
-        ended = datetime.datetime.fromtimestamp((last / "model.safetensors").stat().st_mtime, datetime.UTC)
-        return cls(
-            settings=decisive(asked.as_json()),
-            seed=asked.seed,
-            numbers=numbers,
-            curves={"epoch": list(epochs), **curves},
-            steps=lines[-1]["step"],
-            images=images_until(lines[-1]["step"], asked.batch_size, origin["data"]["train"]["examples"]),
-            seconds=round(sum(line["seconds"] for line in lines), 1),
-            finished=ended.isoformat(timespec="seconds"),
-            made_with={**{name: origin[name] for name in _VERSIONS}, **computed},
-        )
-
-
-def _check_whole(run: train.Run) -> None:
-    for name in ("metrics.jsonl", "model.safetensors"):
-        if not (run.path / name).exists():
-            raise InputError(
-                f"The run in {str(run.path)!r} is finished, but its {name} is gone. Copy the folder again, or remove it to train it anew."
-            )
-
-
-def _short(number: float | None) -> float | None:
-    return None if number is None else float(f"{number:.4g}")
-
-
-def images_until(steps: int, batch_size: int, examples: int) -> int:
-    """How many examples so many steps go through: the last batch of an epoch has what is left."""
-    epochs, left = divmod(steps, number_of_batches(examples, batch_size))
-    return epochs * examples + left * batch_size
 
 
 @dataclass(frozen=True)
 class Portion:
-    """What one call trained for a recipe; in the oldest files, what all calls in a folder did.
+    """The runs that one call trained for a recipe.
 
     Args:
         recipe: its id.
-        started: when, in UTC.
-        seconds: of wall time; runs that train at the same time count once.
-        images: how many examples were trained on in that time, counted every time.
-        runs: the finished runs; also those that a folder held of the recipe and no portion had.
+        started: when the call started, in UTC.
+        runs: the finished runs, and those that were already in the folder but in no other portion.
     """
 
     recipe: str
     started: str
-    seconds: float = 0.0
-    images: int = 0
     runs: tuple[Outcome, ...] = ()
 
     @classmethod
     def begin(cls, recipe: str) -> Portion:
+        """A portion without runs that starts now."""
         return cls(recipe, datetime.datetime.now(datetime.UTC).isoformat())
 
     @classmethod
     def read(cls, file: Path) -> Portion:
-        """A portion from its file."""
+        """Read a portion from its file."""
         try:
             written = json.loads(file.read_text(encoding="utf-8"))
-            portion = cls(**{**_typed(written, cls), "runs": tuple(Outcome(**_typed(one, Outcome)) for one in written["runs"])})
+            portion = cls(**{**_typed(written, cls), "runs": tuple(Outcome(**_typed(run, Outcome)) for run in written["runs"])})
             datetime.datetime.fromisoformat(portion.started)
             for run in portion.runs:
                 key(run.settings)
@@ -146,73 +84,68 @@ class Portion:
 
     @classmethod
     def all_in(cls, folder: Path) -> list[Portion]:
-        """The portions that lie in a folder under the names they were written with."""
-        return [cls.read(file) for file in sorted(folder.glob("*.json")) if _WRITTEN.fullmatch(file.name)]
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """When it began and ended, in seconds."""
-        began = datetime.datetime.fromisoformat(self.started).timestamp()
-        return began, began + self.seconds
+        """The portions in a folder whose files have the names they were written with."""
+        return [cls.read(file) for file in sorted(folder.glob("*.json")) if _FILE_NAME.fullmatch(file.name)]
 
     @property
     def name(self) -> str:
-        """Of the file; no other portion has it, so that files can be put together even from commands that started at once."""
+        """The name of its file, which no other portion has."""
         return f"{self.recipe.replace('/', '-')}-{datetime.datetime.fromisoformat(self.started):%Y%m%d-%H%M%S-%f}.json"
 
     def write(self, folder: Path) -> Path:
-        """Write it, one run to a line; return the file."""
-        head = json.dumps({name: value for name, value in vars(self).items() if name != "runs"}, ensure_ascii=False)
+        """Write the portion, one run to a line, and return the file."""
+        head = json.dumps({"recipe": self.recipe, "started": self.started}, ensure_ascii=False)
         lines = ",\n".join(json.dumps(asdict(run), ensure_ascii=False, allow_nan=False) for run in self.runs)
         with written_whole(folder / self.name) as part:
             part.write_text(f'{head[:-1]}, "runs": [\n{lines}\n]}}\n', encoding="utf-8")
         return folder / self.name
 
 
-_TYPES = {"str": str, "int": int, "float": int | float, "Mapping": dict, "tuple": list}
-"""What JSON gives for a field, by how its type begins."""
+_TYPES = {"str": str, "int": int, "Mapping": dict, "tuple": list}
+"""The JSON type of a field, by how its annotation begins."""
 
 
 def _typed(written: Any, kind: type) -> dict[str, Any]:
-    """What a file says of a portion or a run, if its values are of the types they must have."""
+    """The fields of a portion or a run, after a check of their types; other entries are ignored."""
     if not isinstance(written, dict):
         raise TypeError(f"{shown(written)} is no {kind.__name__.lower()}")
+    values = {field.name: written[field.name] for field in fields(kind)}
     for field in fields(kind):
-        if field.name in written and not isinstance(written[field.name], _TYPES[field.type.partition("[")[0]]):
-            raise TypeError(f"{field.name} is {shown(written[field.name])}")
-    return written
+        if not isinstance(values[field.name], _TYPES[field.type.partition("[")[0]]):
+            raise TypeError(f"{field.name} is {shown(values[field.name])}")
+    return values
 
 
 class Results:
-    """The runs of some portions, each once: where several hold the same run, the one that finished last.
+    """The runs of some portions. Where several portions hold the same run, the one that finished last counts.
 
     Args:
-        portions: in any order; one that is there twice counts once, as it was last written.
+        portions: in any order. Of two copies of a portion, the one with more runs counts.
     """
 
     def __init__(self, portions: Iterable[Portion] = ()) -> None:
-        once = {portion.name: portion for portion in sorted(portions, key=lambda portion: (portion.seconds, len(portion.runs)))}
+        once = {portion.name: portion for portion in sorted(portions, key=lambda portion: len(portion.runs))}
         self.portions = tuple(sorted(once.values(), key=lambda portion: portion.started))
         self._runs: dict[str, dict[int, Outcome]] = {}
         for run in sorted((run for portion in self.portions for run in portion.runs), key=lambda run: run.finished):
             self._runs.setdefault(key(run.settings), {})[run.seed] = run
 
     def of(self, settings: Mapping[str, Any]) -> list[Outcome]:
-        """What a run came to, for every seed there is, in their order."""
-        held = self._runs.get(key(settings), {})
-        return [held[seed] for seed in sorted(held)]
+        """The outcomes of the runs with these settings, ordered by seed."""
+        by_seed = self._runs.get(key(settings), {})
+        return [by_seed[seed] for seed in sorted(by_seed)]
 
     def holds(self, settings: Mapping[str, Any], seed: int, *, retrained: bool = False) -> bool:
-        """Whether a run with a seed is among them, and if that is asked for, trained again on corrected labels."""
-        held = self._runs.get(key(settings), {}).get(seed)
-        return held is not None and (not retrained or RETRAINED in held.numbers)
+        """Whether they have a run with these settings and this seed; with `retrained`, one that was trained again."""
+        run = self._runs.get(key(settings), {}).get(seed)
+        return run is not None and (not retrained or RETRAINED in run.numbers)
 
 
 def results(*places: str | PathLike[str]) -> Results:
-    """Results that `reproduce` wrote, put together.
+    """Read results that `reproduce` wrote.
 
     Args:
-        *places: files, or folders of files; by default the committed results of this package, at full size.
+        *places: files, or folders of files; by default the results that come with the package.
 
     Example:
         >>> committed = results()
@@ -228,8 +161,8 @@ def results(*places: str | PathLike[str]) -> Results:
         return Results(map(Portion.read, folder.glob("*.json")))
 
 
-def _portions(place: Path) -> list[Portion]:
-    found = [Portion.read(file) for file in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
-    if not found:
-        raise InputError(f"There are no results in {str(place)!r}. Give a file that reproduce wrote, or a folder of such files.")
-    return found
+def _portions(path: Path) -> list[Portion]:
+    portions = [Portion.read(file) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+    if not portions:
+        raise InputError(f"There are no results in {str(path)!r}. Give a file that reproduce wrote, or a folder of such files.")
+    return portions

@@ -1,14 +1,12 @@
-"""What the page shows, as plain data: the one contract between what gathers facts and what renders them.
+"""What the page shows, as plain data: the contract between gathering and rendering.
 
-Everything is JSON: a number that does not exist is None, a share is between 0 and 1, and every word is text, never markup. This
-module must not know where facts come from or how they look.
+Everything is JSON: a missing number is None, a share is between 0 and 1, and all text is plain, never markup. Sections define the types of
+their own facts.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
-
-from noisewise.draw._plotly import Figure
+from typing import Any, TypedDict
 
 
 class Sentence(TypedDict):
@@ -79,132 +77,16 @@ class Broken(TypedDict):
     reason: str
 
 
-class EmphasisFacts(TypedDict):
-    """The emphasis at some margins: one row of values, or one for every frame of the film."""
+TaskFacts = dict[str, Any]
+"""Runs on the same data with the same model and noise: the keys "name", "data", "model" and "noise", and those that sections add.
 
-    margins: list[float]
-    values: list[list[float]]
-
-
-class FilmFacts(TypedDict):
-    """Histograms of the margins of one run, epoch by epoch: counts[group][frame][bin], groups "clean" and "noisy", or "all"."""
-
-    label: str
-    edges: list[float]
-    epochs: list[int]
-    counts: dict[str, list[list[int]]]
-    emphasis: EmphasisFacts | None
-
-
-class Example(TypedDict):
-    """A training example whose label is in doubt: an image as a data URI, or its fields as pairs of name and value."""
-
-    id: str
-    given: str
-    suggested: str
-    true: str | None
-    chance: float
-    margins: list[float | None]
-    image: str | None
-    fields: list[list[str]]
-
-
-class Matrix(TypedDict):
-    """How often which label was given (rows) to which class (columns): shares of the row, and counts."""
-
-    title: str
-    names: list[str]
-    shares: list[list[float]]
-    counts: list[list[int]]
-
-
-class Step(TypedDict):
-    """Something a reader may want to do next, and the command that does it."""
-
-    words: str
-    command: str
-
-
-class Doubt(TypedDict):
-    """The labels of a task that look wrong."""
-
-    intro: str
-    note: str | None
-    steps: list[Step]
-    examples: list[Example]
-    matrices: list[Matrix]
-
-
-class BeforeAfter(TypedDict):
-    """A share before and after the correction of the labels, averaged over seeds."""
-
-    title: str
-    before: Average | None
-    after: Average | None
-
-
-class ClassChange(TypedDict):
-    """How many labels a class had, how many left it for other classes or came from them, how many were left out, how many it has."""
-
-    name: str
-    before: int
-    away: int
-    into: int
-    left_out: int
-    after: int
-
-
-class CorrectionFacts(TypedDict):
-    """Runs before and after the correction of their labels: what they are called, whether it gained, and what was changed."""
-
-    origin: str
-    label: str
-    text: str
-    notes: list[str]
-    measures: list[BeforeAfter]
-    classes_title: str
-    classes: list[ClassChange]
-
-
-class ClassRow(TypedDict):
-    """A class: how many training examples are labelled so (None where that is not known), and the accuracy of every loss on it."""
-
-    name: str
-    labels: int | None
-    accuracies: list[float | None]
-
-
-class ClassTable(TypedDict):
-    """The accuracy of the losses of a task on every class, the worst classes first."""
-
-    title: str
-    note: str | None
-    losses: list[str]
-    rows: list[ClassRow]
-
-
-class TaskFacts(TypedDict):
-    """What can be compared: runs on the same data with the same model and noise, and those trained again after a correction.
-
-    A figure whose panels stand in two columns lists them in ``layout["meta"]["panels"]``, as pairs of axes, row by row; what is
-    written into a panel is anchored to its axes ("x2 domain"), so that panels can be moved on a narrow screen.
-    """
-
-    name: str
-    data: str
-    model: str
-    noise: str
-    corrections: list[CorrectionFacts]
-    classes: ClassTable | None
-    curves: Figure | None
-    curves_note: str | None
-    dynamics: Figure | None
-    films: list[FilmFacts]
-    doubt: Doubt | None
+A figure whose panels are in two columns lists them in ``layout["meta"]["panels"]``, as pairs of axes, row by row. Text in a panel is
+anchored to its axes ("x2 domain"), so that panels can be moved on a narrow screen.
+"""
 
 
 class Facts(TypedDict):
-    """All that a page shows."""
+    """Everything that a page shows; sections may add more keys."""
 
     title: str
     made: str

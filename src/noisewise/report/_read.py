@@ -1,6 +1,6 @@
-"""One run, read for the page with care: what cannot be read is said in a note, and the rest is shown.
+"""The runs of a page, and the tasks they are compared in.
 
-A run may be unfinished, damaged, from another version or another machine. This module must not know how runs are compared.
+A run may be unfinished, damaged, from another version or another machine: what cannot be read becomes a note, and the rest is shown.
 """
 
 from __future__ import annotations
@@ -15,29 +15,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from noisewise.audit import Audit, audit
-from noisewise.draw._film import Film, film
-from noisewise.dynamics import Dynamics, as_compared, finished_or_all, underfitting
+from noisewise.draw import Film, film
+from noisewise.dynamics import MEASURES, Dynamics, as_compared, finished_or_all, underfitting
 from noisewise.errors import InputError
 from noisewise.losses import Loss, get
+from noisewise.papers import reported
+from noisewise.report._facts import Broken, Reported
+from noisewise.report._verdict import Standing, winner
 from noisewise.runs import Origin, label_digest, read_origin
 from noisewise.spec import in_short
 
 Value = TypeVar("Value")
-
-# The titles of the columns, what they mean, and how they are shown. Each is a number of `Dynamics`.
-MEASURES = (
-    ("final", "Test, final", "Test accuracy at the end of training.", "%"),
-    ("balanced", "Test, balanced", "The mean of the test accuracies on every class, so that rare classes count as much as others.", "%"),
-    ("kept", "Test, kept", "Test accuracy of the model that the run keeps: the best on its held-out share.", "%"),
-    ("best", "Test, best", "The best test accuracy of any epoch: what an oracle would have stopped at.", "%"),
-    ("held_out", "Held out", "Accuracy on the examples kept out of training, by their given labels.", "%"),
-    ("fitting", "Labels learned", "Training accuracy by the given labels, right or wrong.", "%"),
-    ("clean_subset", "Right labels learned", "Training accuracy on the examples whose labels are right.", "%"),
-    ("noisy_subset", "Wrong labels learned", "Wrongly labelled training examples predicted as labelled: memorised.", "%"),
-    ("hybrid", "Hybrid", "Accuracy on the test set and the training set together, against true labels.", "%"),
-    ("snr", "snr", "Mean emphasis of rightly over that of wrongly labelled examples, over all of training.", ""),
-    ("alpha", "α", "Mean of ‖∂L/∂s‖₁ over all of training: how hard the loss pulled.", ""),
-)
 
 _STOPPED = {
     "running": "Not finished: it is still training, or was stopped without a word, after {epochs}.",
@@ -88,8 +76,26 @@ class Reading:
         return given if isinstance(given, int) else 0
 
     @property
-    def seed_words(self) -> str:
+    def known_seed(self) -> int | None:
         """Its seed, which a Recorder does not know."""
+        return None if self.dynamics.record.recorded else self.seed
+
+    @cached_property
+    def reported(self) -> Reported | None:
+        """What a paper reports for such a run: its final test accuracy where it gives one."""
+        if self.origin is not None or self.dynamics.record.recorded:
+            return None
+        numbers = self.attempt(lambda: reported(self.dynamics.record.settings))
+        if not numbers:
+            return None
+        number = next((number for number in numbers if number.metric == "final"), numbers[0])
+        value = f"{number.value:.1f}" if number.deviation is None else f"{number.value:.1f} ± {number.deviation:.1f}"
+        differs = f"; there with other {', '.join(number.differs)}" if number.differs else ""
+        return {"value": value, "source": f"{number.words}, {number.metric}{differs}"}
+
+    @property
+    def seed_words(self) -> str:
+        """Its seed as text; empty for a Recorder."""
         return "" if self.dynamics.record.recorded else f", seed {self.seed}"
 
     @property
@@ -129,7 +135,7 @@ class Reading:
 
     @cached_property
     def measures(self) -> dict[str, float | None]:
-        return {name: self._measure(name) for name, *_ in MEASURES}
+        return {name: self._measure(name) for name in MEASURES}
 
     @cached_property
     def accuracy(self) -> float | None:
@@ -209,6 +215,47 @@ class Reading:
     def note(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Runs that can be compared: on the same data, with the same model and noise.
+
+    Args:
+        number: its position on the page.
+        name: what it is called.
+        by_label: the runs by their loss, and by other settings that differ between them; those under one label differ in the seed only.
+        standings: how each label did, in the same order.
+        data: what the runs were trained on; None to read it from the source that each run names.
+        frames: the most frames of a film.
+    """
+
+    number: int
+    name: str
+    by_label: dict[str, list[Reading]]
+    standings: list[Standing]
+    data: Any
+    frames: int
+
+    @cached_property
+    def first(self) -> dict[str, Reading]:
+        """The first run of every label."""
+        return {label: counted(runs)[0] for label, runs in self.by_label.items()}
+
+    @cached_property
+    def judge(self) -> Reading:
+        """The run whose margins say which labels look wrong: one of the best loss on the labels as they were given."""
+        as_given = [standing for standing in self.standings if not standing.corrected] or self.standings
+        return self.first[(winner(as_given) or as_given[0]).loss]
+
+
+@dataclass(frozen=True)
+class Page:
+    """All runs, the folders that could not be read, and the tasks."""
+
+    runs: list[Reading]
+    broken: list[Broken]
+    tasks: list[Task]
 
 
 def counted(runs: Sequence[Reading]) -> list[Reading]:

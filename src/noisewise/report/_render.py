@@ -16,8 +16,10 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any, TypeGuard
 
-from noisewise.draw._plotly import as_json, as_text, bundle
-from noisewise.report._facts import Example, Facts, Group, RunFacts
+from noisewise.draw import as_json, as_text, bundle
+from noisewise.report._facts import Facts, Group, RunFacts
+from noisewise.report.sections import SECTIONS
+from noisewise.report.sections.doubt import Example
 
 _TEMPLATES = ("hovertemplate", "texttemplate")  # the strings of a figure that are markup by intent
 _WIDE, _HIGH = 120.0, 32.0  # of a sparkline
@@ -40,10 +42,12 @@ def render(facts: Facts) -> str:
         >>> "<h1>&lt;b&gt;</h1>" in page
         True
     """
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=FunctionLoader(_beside), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters |= {
         "chance": _chance,
         "classes": _classes,
@@ -57,10 +61,16 @@ def render(facts: Facts) -> str:
         "sparkline": _sparkline,
         "unfinished": _unfinished,
     }
-    page = environment.from_string(_beside("page.html")).render(
-        facts, style=Markup(_beside("page.css")), script=Markup(_beside("page.js")), plotly=Markup(bundle())
+    names = [(section.__name__.rpartition(".")[2], section.LINK) for section in SECTIONS if _is_shown(section, facts)]
+    sections = [{"name": name, "link": link, "template": f"sections/{name}.html"} for name, link in names]
+    page = environment.get_template("page.html").render(
+        facts, sections=sections, style=Markup(_beside("page.css")), script=Markup(_beside("page.js")), plotly=Markup(bundle())
     )
     return page.encode("utf-8", "replace").decode("utf-8")  # a file name may hold bytes that are no letters
+
+
+def _is_shown(section: Any, facts: Facts) -> bool:
+    return not hasattr(section, "is_shown") or bool(section.is_shown(facts))
 
 
 def _beside(name: str) -> str:

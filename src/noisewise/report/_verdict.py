@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from noisewise.dynamics import Spread, finished_or_all, unlearned_sentence
-from noisewise.report._facts import Sentence
+from noisewise.report._facts import Average, Sentence
 
 _UNDERFITS = 0.9  # a loss that learns less than this share of the right labels another loss learned underfits
 _CLEARLY = 0.05  # more of the wrong labels than the winner: worth a word
@@ -48,6 +48,11 @@ class Standing:
     def mean(self, name: str) -> float | None:
         spread = self.measures.get(name)
         return None if spread is None else spread.mean
+
+
+def average(spread: Spread | None) -> Average | None:
+    """Mean and deviation as JSON."""
+    return None if spread is None else {"mean": spread.mean, "deviation": spread.deviation}
 
 
 def judged_by(standings: Sequence[Standing]) -> str | None:

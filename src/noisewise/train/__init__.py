@@ -4,7 +4,18 @@ The engine knows losses, noise, data and models. It must not know reports, audit
 """
 
 from noisewise.runs import Settings
-from noisewise.train._compare import Progress, Runs, RunsFailedError, compare, plan
+from noisewise.train._compare import (
+    Progress,
+    Runs,
+    RunsFailedError,
+    Task,
+    check_jobs,
+    compare,
+    plan,
+    told_of,
+    train_each,
+    why_failed,
+)
 from noisewise.train._fit import Underfitting, Unlearned, fit
 from noisewise.train._optimisers import optimisers, schedules
 from noisewise.train._predictor import Predictor
@@ -20,12 +31,17 @@ __all__ = [
     "Runs",
     "RunsFailedError",
     "Settings",
+    "Task",
     "Underfitting",
     "Unlearned",
+    "check_jobs",
     "compare",
     "fit",
     "make_settings",
     "optimisers",
     "plan",
     "schedules",
+    "told_of",
+    "train_each",
+    "why_failed",
 ]

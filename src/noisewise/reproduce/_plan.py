@@ -1,7 +1,7 @@
-"""Which runs a recipe needs that are not there yet, as tasks for the engine.
+"""Plan the runs of a recipe that are missing, as tasks for the engine.
 
-Two recipes that need the same run find it in the same folder: its name follows from what makes it that run. This module checks
-and plans; it must not train anything.
+Two recipes that need the same run find it in the same folder: the name of the folder follows from the settings. This module must not
+train anything.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +17,20 @@ import torch
 
 from noisewise import train
 from noisewise.errors import InputError, invalid_parameter, unknown
-from noisewise.papers._again import RETRAINED, Again, is_done
-from noisewise.papers._identity import DEFAULTS, canonical, decisive, key
-from noisewise.papers._recipes import Recipe, check_recipe
-from noisewise.papers._reported import core
-from noisewise.papers._results import Portion, Results
-from noisewise.papers._retrieved import METRICS as RETRIEVAL
+from noisewise.papers import RETRAINED, RETRIEVAL, Portion, Recipe, Results, canonical, check_recipe, core, decisive, defaults, key
+from noisewise.reproduce._again import Again, is_done
 from noisewise.spec import name_of
-from noisewise.train._compare import Task
-from noisewise.train._compare import plan as plan_tasks
+from noisewise.train import Task
+from noisewise.train import plan as plan_tasks
 
 QUICK = {"steps": 2, "epochs": None, "batch_size": 2, "device": "cpu", "precision": "float32", "evaluate_every": 1}
-"""What a quick run changes: two steps on a handful of examples show that every part works, and nothing else."""
+"""The settings of a quick run: two steps on a few examples show that every part works."""
 
 _WIDE = ("cnn8", "resnet34", "resnet50")
-"""Networks whose compiled kernels are faster on a GPU by more than it takes to compile them at full size."""
+"""Networks for which compiling saves more time on a GPU than it takes."""
 
-_TO_CHOOSE_BY = tuple(decisive({}))
-
-_TELLING = ("data", "model", "optimiser", "weight_decay")
-"""What tells runs of a recipe apart beside loss, noise and seed."""
+_SHOWN = ("data", "model", "optimiser", "weight_decay")
+"""The settings that are shown of a run, beside loss, noise and seed, where they differ between runs."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +38,11 @@ class Plan:
     """What will be trained.
 
     Args:
-        recipe: of the table or figure.
-        tasks: its runs that are not there yet, by data set, a seed at a time, and after all of a data set those that are trained
-            again.
-        folder: where everything goes.
-        quick: whether only to try that it works.
-        held: the results there are, in the folder and elsewhere.
+        recipe: the table or figure; of a quick plan, with the settings of quick runs.
+        tasks: the missing runs, by data set and then by seed; second trainings come after all others of a data set.
+        folder: the output folder.
+        quick: whether to only try that everything works.
+        held: the existing results, in the folder and elsewhere.
     """
 
     recipe: Recipe
@@ -60,12 +53,12 @@ class Plan:
 
     @property
     def rows(self) -> list[tuple[str, str, int]]:
-        """Loss, noise and seed of every run, in the order they are trained.
+        """Loss, noise and seed of every run, in training order.
 
-        After the noise stands what else tells runs apart: settings that are not the same in all of them, and that one is trained again.
+        The noise is followed by the other settings that differ between the runs, and by "corrected" for a second training.
         """
-        differing = [name for name in _TELLING if len({getattr(task.settings, name) for task in self.tasks}) > 1]
-        return [(task.settings.loss, ", ".join(_told(task, differing)), task.settings.seed) for task in self.tasks]
+        differing = [name for name in _SHOWN if len({getattr(task.settings, name) for task in self.tasks}) > 1]
+        return [(task.settings.loss, ", ".join(_words(task, differing)), task.settings.seed) for task in self.tasks]
 
     @property
     def retrieves(self) -> bool:
@@ -73,17 +66,17 @@ class Plan:
         return any(metric in self.recipe.metrics for metric in RETRIEVAL)
 
     def finished(self) -> list[train.Run]:
-        """The finished runs of the recipe that the folder holds, whatever their seeds."""
-        found = []
-        for run in _needed(self.recipe, self.recipe.runs):
-            place = _task(as_trained(run, self.quick), 0, self.folder).folder
-            folders = place.parent.glob(f"{place.name.removesuffix('0')}*[0-9]")  # those of second trainings end otherwise
-            found += sorted(map(train.Run, filter(is_finished, folders)), key=lambda run: run.settings.seed)
-        return found
+        """The finished runs of the recipe in the folder, of all seeds."""
+        runs: list[train.Run] = []
+        for settings in _needed(self.recipe, self.recipe.runs):
+            folder = _task(settings, 0, self.folder).folder
+            folders = folder.parent.glob(f"{folder.name.removesuffix('0')}*[0-9]")  # folders of second trainings end differently
+            runs += sorted(map(train.Run, filter(is_finished, folders)), key=lambda run: run.settings.seed)
+        return runs
 
 
-def _told(task: Task, differing: Sequence[str]) -> list[str]:
-    """The noise of a run, and what else it is told by."""
+def _words(task: Task, differing: Sequence[str]) -> list[str]:
+    """The noise of a run, and the other settings that are shown."""
     values = {name: getattr(task.settings, name) for name in differing}
     more = [value if isinstance(value, str) else f"{name} {value:g}" for name, value in values.items()]
     return [task.settings.noise, *more, *(["corrected"] if isinstance(task, Again) else [])]
@@ -102,13 +95,13 @@ def plan(
     """Plan the runs of a recipe; everything is checked before any work.
 
     Args:
-        recipe: what to run.
-        only: the runs to do, as settings and their values: ``"loss=imae,noise=symmetric(0.4)"``. A name alone stands for every
-            choice of hyper-parameters.
-        seeds: in place of the recipe's.
-        quick: only try that it works.
-        output: where everything goes.
-        held: results from elsewhere, whose runs are not trained again; nor are those of results that lie in `output`.
+        recipe: the table or figure.
+        only: the runs to train, as settings and values: ``"loss=imae,noise=symmetric(0.4)"``. A name without hyper-parameters selects all
+            of them.
+        seeds: replace the recipe's seeds.
+        quick: only try that everything works, with a few examples and steps.
+        output: the output folder.
+        held: results from elsewhere. Runs in them, or in results in `output`, are not trained again.
         compile: whether to compile wide networks when they are trained on a GPU at full size.
     """
     check_recipe(recipe, "plan")
@@ -122,22 +115,29 @@ def plan(
         known = {name: dict.fromkeys(str(_setting(run, name)) for run in recipe.runs) for name in choices}
         among = "; ".join(f"{name} is {', '.join(values)}" for name, values in known.items())
         raise InputError(f"No run of {recipe.id} has {only}. Among its runs, {among}.")
-    in_the_folder = Portion.all_in(Path(output)) if recipe.picture != "margins" else []  # those are drawn from folders alone
-    there = Results((*(() if held is None else held.portions), *in_the_folder))
+    if quick:
+        recipe, chosen = quick_size(recipe), [{**run, **QUICK} for run in chosen]
+    in_folder = Portion.all_in(Path(output)) if recipe.picture != "margins" else []  # margins are drawn from run folders only
+    existing = Results((*(() if held is None else held.portions), *in_folder))
     retrained = [cell.settings for cell in recipe.cells if cell.metric == RETRAINED and cell.value is not None]
     tasks: list[Task] = []
     for seed in recipe.seeds[: 1 if quick else None] if seeds is None else _checked(seeds):
         for run in _needed(recipe, chosen):
-            asked = as_trained(run, quick)
-            task = _task({**asked, "compile": compile and not quick and _gains(asked["model"])}, seed, Path(output))
-            if not there.holds(asked, seed, retrained=run in retrained):
+            task = _task({**run, "compile": compile and not quick and _gains(run["model"])}, seed, Path(output))
+            if not existing.holds(run, seed, retrained=run in retrained):
                 tasks += _missing(task, run in retrained)
-    tasks.sort(key=lambda task: (task.settings.data, isinstance(task, Again)))  # every data set is read once
-    return Plan(recipe, tuple(tasks), Path(output), quick, there)
+    tasks.sort(key=lambda task: (task.settings.data, isinstance(task, Again)))  # so that every data set is read once
+    return Plan(recipe, tuple(tasks), Path(output), quick, existing)
+
+
+def quick_size(recipe: Recipe) -> Recipe:
+    """A recipe whose runs have the settings of quick runs."""
+    cells = [cell if cell.settings is None else replace(cell, settings={**cell.settings, **QUICK}) for cell in recipe.cells]
+    return replace(recipe, cells=tuple(cells), runs=tuple({**run, **QUICK} for run in recipe.runs))
 
 
 def _checked(seeds: Any) -> list[int]:
-    """Seeds, each of them once."""
+    """A list of seeds without repetitions."""
     listed = seeds.tolist() if hasattr(seeds, "tolist") else seeds  # an array
     if isinstance(listed, str) or not isinstance(listed, Sequence) or not listed or len(set(map(str, listed))) < len(listed):
         raise invalid_parameter("seeds", "reproduce", "one or more, each of them once", seeds)
@@ -145,29 +145,24 @@ def _checked(seeds: Any) -> list[int]:
 
 
 def _missing(task: Task, retrained: bool) -> list[Task]:
-    """What of a run its folder does not have yet; the record of a first training is needed for the second."""
+    """The trainings of a run that are not finished; the second training needs the record of the first."""
     first = [] if is_finished(task.folder) else [task]
     return [*first, Again.of(task)] if retrained and not is_done(task.folder) else first
 
 
-def as_trained(run: Mapping[str, Any], quick: bool) -> dict[str, Any]:
-    """The settings of a run of a recipe as they are trained."""
-    return {**run, **QUICK} if quick else dict(run)
-
-
 def _needed(recipe: Recipe, runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Each run once, and the clean ones that costs of noise are measured against."""
+    """Each run once, and the clean runs that the cost of noise is measured against."""
     clean = [{**run, "noise": "none"} for run in runs] if "diff" in recipe.metrics else []
     return list({key(run): run for run in (*clean, *runs)}.values())
 
 
 def _gains(model: str) -> bool:
-    """Whether compiling makes a network faster here."""
+    """Whether compiling makes a network faster on this machine."""
     return torch.cuda.is_available() and name_of(model) in _WIDE
 
 
 def _task(settings: Mapping[str, Any], seed: int, folder: Path) -> Task:
-    """The run of a seed, every setting checked."""
+    """The task of a run with a seed, after a check of every setting."""
     asked = {"noise": "none", **settings, "data": canonical("data", settings["data"])}
     several = {"loss": [asked.pop("loss")], "noise": [asked.pop("noise")], "seed": [seed]}
     (task,) = plan_tasks(asked.pop("model"), asked.pop("data"), **several, folder=folder / "runs" / _name(settings), **asked)
@@ -175,19 +170,19 @@ def _task(settings: Mapping[str, Any], seed: int, folder: Path) -> Task:
 
 
 def _name(settings: Mapping[str, Any]) -> str:
-    """A folder name that runs have together whose loss, noise and seed alone differ."""
+    """The folder name of all runs that differ only in loss, noise and seed."""
     words = "-".join(re.sub(r"\W+", "_", str(settings[name])).strip("_") for name in ("data", "model"))
     shared = key({**settings, "loss": "ce", "noise": "none"})
     return f"{words}-{hashlib.sha256(shared.encode()).hexdigest()[:8]}"
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a folder holds a run that was trained to its end."""
+    """Whether a folder holds a finished run."""
     return (folder / "settings.json").exists() and train.Run(folder).state == "finished"
 
 
 def _choices(recipe: Recipe, only: str | None) -> dict[str, str]:
-    """The settings and values of ``"loss=imae,noise=symmetric(0.4)"``; commas inside parentheses belong to a value."""
+    """Parse ``"loss=imae,noise=symmetric(0.4)"``; commas inside parentheses belong to a value."""
     choices: dict[str, str] = {}
     if only is not None and not isinstance(only, str):
         raise invalid_parameter("only", recipe.id, "a text, such as loss=imae,noise=symmetric(0.4)", only)
@@ -195,11 +190,11 @@ def _choices(recipe: Recipe, only: str | None) -> dict[str, str]:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not value:
             raise invalid_parameter("only", recipe.id, "settings and values, such as loss=imae,noise=symmetric(0.4)", only)
-        if name not in DEFAULTS:
-            raise unknown("setting", name, _TO_CHOOSE_BY)
-        if name not in _TO_CHOOSE_BY:
-            told = "without seeds, which have an option of their own" if name == "seed" else "settings that make a run another one"
-            raise invalid_parameter("only", recipe.id, told, only)
+        if name not in defaults():
+            raise unknown("setting", name, decisive({}))
+        if name not in decisive({}):
+            requirement = "without seeds, which have their own option" if name == "seed" else "settings that change the outcome of a run"
+            raise invalid_parameter("only", recipe.id, requirement, only)
         if name in choices:
             raise invalid_parameter("only", recipe.id, f"one value for {name}", only)
         choices[name] = value
@@ -207,16 +202,16 @@ def _choices(recipe: Recipe, only: str | None) -> dict[str, str]:
 
 
 def _chosen(runs: Sequence[Mapping[str, Any]], choices: Mapping[str, str]) -> list[Mapping[str, Any]]:
-    """The runs that have all of some settings. A loss in full is that very one if there is such a run, and else one of any size."""
+    """The runs with the chosen settings. A full loss spec selects exactly that loss if a run has it, else the loss at any scale."""
     for same_size in (True, False):
-        found = [run for run in runs if all(_is(name, value, _setting(run, name), same_size) for name, value in choices.items())]
-        if found:
-            return found
+        chosen = [run for run in runs if all(_is(name, value, _setting(run, name), same_size) for name, value in choices.items())]
+        if chosen:
+            return chosen
     return []
 
 
 def _setting(run: Mapping[str, Any], name: str) -> Any:
-    return run.get(name, DEFAULTS[name])
+    return run.get(name, defaults()[name])
 
 
 def _as_number(text: str) -> float | None:

@@ -1,14 +1,14 @@
-"""The most doubtful training examples of a run, and from which label to which they would go.
+"""The training examples whose labels look wrong, and which labels are confused.
 
-The examples themselves are not in a run folder: they are looked for where the run says its data came from, and shown only if
-they are the very ones it was trained on. This module must not know how doubt is measured.
+A run folder does not contain the examples. They are read again from the source that the run names, and shown only if they are the ones it
+was trained on. This module must not know how doubt is measured.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +17,77 @@ from noisewise.arrays import NO_CLASS, Whole
 from noisewise.audit import Audit, pair_counts
 from noisewise.data import Dataset, features, picture
 from noisewise.errors import InputError
-from noisewise.report._facts import Doubt, Example, Matrix, Step
-from noisewise.report._read import Reading
+from noisewise.report._facts import Sentence
+from noisewise.report._read import Reading, Task
 from noisewise.runs import examples_of
 
+LINK, ORDER = "Doubtful labels", 70
+
 SHOWN = 60
-_CLASSES = 20  # more do not fit a heat map one can read: those that are mixed up most are shown
+_CLASSES = 20  # of a heat map: those that are confused most
 _SIDE = 96  # of a thumbnail
 _MOMENTS = 60  # of a margin's history
 
 
+class Example(TypedDict):
+    """A training example whose label is in doubt: an image as a data URI, or its fields as pairs of name and value."""
+
+    id: str
+    given: str
+    suggested: str
+    true: str | None
+    chance: float
+    margins: list[float | None]
+    image: str | None
+    fields: list[list[str]]
+
+
+class Matrix(TypedDict):
+    """How often which label was given (rows) to which class (columns): shares of the row, and counts."""
+
+    title: str
+    names: list[str]
+    shares: list[list[float]]
+    counts: list[list[int]]
+
+
+class Step(TypedDict):
+    """Something a reader may want to do next, and the command that does it."""
+
+    words: str
+    command: str
+
+
+class Doubt(TypedDict):
+    """The labels of a task that look wrong."""
+
+    intro: str
+    note: str | None
+    steps: list[Step]
+    examples: list[Example]
+    matrices: list[Matrix]
+
+
+def task_facts(task: Task) -> dict[str, Any]:
+    """The doubtful labels of a task, under the key "doubt"."""
+    return {"doubt": task.judge.attempt(lambda: doubt(task.judge, task.data))}
+
+
+def sentences(task: Task) -> Iterator[Sentence]:
+    """Say how many labels look wrong."""
+    audit = task.judge.audit
+    if audit is not None:
+        yield {"tone": "plain", "text": f"{summary(task.judge, audit)}.", "task": task.number}
+        if audit.caution is not None:
+            yield {"tone": "warning", "text": audit.caution, "task": task.number}
+
+
 def doubt(run: Reading, data: Any) -> Doubt | None:
-    """The doubtful examples of a run, or None if its record cannot be read.
+    """The doubtful examples of a run; None if its record cannot be read.
 
     Args:
         run: the run.
-        data: the data it was trained on, as `noisewise.data.read` takes them; None to look where the run says they came from.
+        data: the data it was trained on, as `noisewise.data.read` takes them; None to read them from the source that the run names.
     """
     found = run.audit
     if found is None:
@@ -49,7 +104,7 @@ def doubt(run: Reading, data: Any) -> Doubt | None:
 
 
 def summary(run: Reading, found: Audit) -> str:
-    """How many labels look wrong, in words."""
+    """A clause that says how many labels look wrong."""
     share = 100 * found.count / max(1, run.number)
     words = f"{found.count:,} of {run.number:,} labels ({share:.1f} %) look wrong, judged by the margins under {run.called} ({found.basis})"
     wrong = run.dynamics.record.wrong
@@ -57,7 +112,7 @@ def summary(run: Reading, found: Audit) -> str:
 
 
 def _steps(run: Reading) -> list[Step]:
-    """What can be done about them."""
+    """The commands to run next."""
     folder = shlex.quote(str(run.folder))
     return [
         {"words": "List every label, the most doubtful first:", "command": f"noisewise audit {folder} -o issues.csv"},
@@ -69,7 +124,7 @@ def _examples(run: Reading, data: Any, worst: NDArray[Any]) -> tuple[Dataset | N
     """The examples themselves, or why they cannot be shown."""
     try:
         return examples_of(run.dynamics.record, data, places=worst), None
-    except Exception as error:  # the data may be anything by now, and must not cost the page
+    except Exception as error:  # the page is written without the examples
         why = str(error) if isinstance(error, InputError) else repr(error)
     return None, f"The examples themselves are not shown: {why}"
 
@@ -94,7 +149,7 @@ def _cards(run: Reading, found: Audit, worst: NDArray[Any], examples: Dataset | 
 
 
 def _matrices(run: Reading, found: Audit) -> list[Matrix]:
-    """From which given label (row) to which (column) examples go, of the classes that are mixed up most: no table of all is made."""
+    """How many examples go from each given label (row) to each class (column), for the classes that are confused most."""
     record, number = run.dynamics.record, len(run.classes)
     moves = {"Estimated": (found.given, found.best)}
     if record.true is not None:
@@ -106,7 +161,7 @@ def _matrices(run: Reading, found: Audit) -> list[Matrix]:
 
 
 def _mixed_up(given: Whole, best: Whole, number: int) -> Whole:
-    """How many examples leave each class, and how many come to it."""
+    """How many examples leave each class or come to it."""
     moved = given != best
     return np.bincount(given[moved], minlength=number) + np.bincount(best[moved], minlength=number)
 

@@ -1,36 +1,76 @@
-"""How to repeat a run: the command that trains it again, or the call in Python where no command can say what its data were."""
+"""How every run was made: its settings and versions, and the command that trains it again."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from noisewise.data import is_official
+from noisewise.report._facts import RunFacts
+from noisewise.report._read import Page, Reading
 from noisewise.runs import Settings, recorded_sources
 from noisewise.spec import readable
 
+LINK, ORDER = "Runs", 80
+
 _FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label", "id", "image", "size")} | {"features": "--feature"}
-"""The options of the command line for reading the user's own data."""
+"""The options of the command line for reading custom data."""
 
 _ITS_OWN = ("source", "split", "features", "classes")
 
 Source = Mapping[str, Any]
 
 
+def page_facts(page: Page) -> dict[str, Any]:
+    """Every run, under the key "runs", and the folders that could not be read, under "broken"."""
+    labels = {run.folder: (task.number, label) for task in page.tasks for label, runs in task.by_label.items() for run in runs}
+    return {"runs": [_run(run, *labels[run.folder]) for run in page.runs], "broken": page.broken}
+
+
+def _run(run: Reading, task: int, label: str) -> RunFacts:
+    record = run.dynamics.record
+    provenance: Mapping[str, Any] = run.attempt(lambda: record.provenance) or {}
+    data, model, noise = run.task
+    return {
+        "task": task,
+        "loss": label,
+        "noise": noise,
+        "model": model,
+        "data": data,
+        "seed": run.known_seed,
+        "state": run.state,
+        "measures": run.measures,
+        "reported": run.reported,
+        "folder": str(run.folder),
+        "settings": {name: readable(str(value)) for name, value in record.settings.items() if value is not None},
+        "versions": {name: readable(str(value)) for name, value in _flat({**provenance, "sources": {}}) if value is not None},
+        "command": run.attempt(lambda: repeat(record.settings, run.folder, provenance, corrected=run.origin is not None)),
+        "notes": list(run.notes),
+    }
+
+
+def _flat(nested: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", value
+
+
 def repeat(
     settings: Mapping[str, Any], folder: Path, provenance: Mapping[str, Any] = MappingProxyType({}), *, corrected: bool = False
 ) -> str:
-    """The command, or the Python call, that trains a run with these settings; one too long to read is named by the file that has it.
+    """The command that trains a run again, or the call in Python where a command cannot name its data.
 
     Args:
-        settings: what was asked, by name.
+        settings: the settings of the run.
         folder: of the run.
-        provenance: of the run, which says what its data were read from.
-        corrected: whether it was trained on corrected labels, which no name of a data set stands for.
+        provenance: of the run, which says where its data were read from.
+        corrected: whether it was trained on corrected labels, which no data set on disk has.
 
     Example:
         >>> print(repeat({"data": "digits", "model": "mlp", "loss": "imae(T=8)", "epochs": 5, "normalise": False}, Path("runs/a")))
@@ -72,7 +112,7 @@ def _repeating(settings: Mapping[str, Any], folder: Path, provenance: Mapping[st
 
 
 def _options(train: Source, test: Source | None) -> list[str] | None:
-    """The data on the command line, which reads both sets with the same options; None where that cannot be said there."""
+    """The data as options of the command line, which reads both sets with the same options; None where that is not possible."""
     reading = {name: value for name, value in train.items() if name != "source"}
     if not reading.keys() <= _FLAGS.keys() or isinstance(reading.get("size"), list):
         return None
@@ -95,7 +135,7 @@ def _spelled(source: Source) -> str:
 
 
 def _shown(source: str) -> str:
-    """A path as seen from here, like the run's folder, if it is in this folder; but not one that reads like an official data set."""
+    """A path relative to the working directory, if it is inside and does not look like an official data set."""
     path, here = Path(source), Path.cwd()
     near = str(path.relative_to(here)) if path.is_relative_to(here) else source
     return source if is_official(near) else near

@@ -1,7 +1,6 @@
-"""Before and after: what training again on corrected labels gained, and which labels were changed.
+"""What training again on corrected labels gained, and which labels were changed.
 
-All of it stands in the folder of the retrained run, so the run it came from may have moved or be gone. This module must not know
-how labels are corrected.
+All of it is in the folder of the retrained run; the run it came from may be gone. This module must not know how labels are corrected.
 """
 
 from __future__ import annotations
@@ -10,37 +9,73 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypedDict
 
 import numpy as np
 
 from noisewise.correct import CHANGED, read_changes
 from noisewise.dynamics import Spread, over_seeds
-from noisewise.report._facts import Average, BeforeAfter, ClassChange, CorrectionFacts, Sentence
-from noisewise.report._read import Reading, counted
+from noisewise.report._facts import Average, Sentence
+from noisewise.report._read import Reading, Task, counted
+from noisewise.report._verdict import average
 from noisewise.runs import Origin
 
-_CLASSES = 20  # more make no small table: those that changed most are shown
+LINK, ORDER = "Correction", 30
+
+_CLASSES = 20  # the most classes to show
 _OUTCOMES = {1: ("good", "gained"), -1: ("warning", "lost"), 0: ("plain", "neither gained nor lost")}
 
 
-def before_and_after(by_label: Mapping[str, Sequence[Reading]]) -> list[CorrectionFacts]:
-    """What is shown of the runs of a task that were trained again on corrected labels.
+class BeforeAfter(TypedDict):
+    """A share before and after the correction of the labels, averaged over seeds."""
 
-    Args:
-        by_label: all runs of the task, by what they are called.
-    """
-    return [_facts(label, runs, by_label) for label, runs in _corrected(by_label)]
+    title: str
+    before: Average | None
+    after: Average | None
 
 
-def has_gained(task: int, by_label: Mapping[str, Sequence[Reading]]) -> Iterator[Sentence]:
-    """Whether each correction gained, in plain words."""
-    for _, runs in _corrected(by_label):
+class ClassChange(TypedDict):
+    """How many labels a class had, how many left it for other classes or came from them, how many were left out, how many it has."""
+
+    name: str
+    before: int
+    away: int
+    into: int
+    left_out: int
+    after: int
+
+
+class CorrectionFacts(TypedDict):
+    """Runs before and after the correction of their labels: what they are called, whether it gained, and what was changed."""
+
+    origin: str
+    label: str
+    text: str
+    notes: list[str]
+    measures: list[BeforeAfter]
+    classes_title: str
+    classes: list[ClassChange]
+
+
+def is_shown(facts: Mapping[str, Any]) -> bool:
+    """Whether any run was trained again on corrected labels."""
+    return any(task["corrections"] for task in facts["tasks"])
+
+
+def task_facts(task: Task) -> dict[str, Any]:
+    """The corrections of a task, under the key "corrections"."""
+    return {"corrections": [_facts(label, runs, task.by_label) for label, runs in _corrected(task.by_label)]}
+
+
+def sentences(task: Task) -> Iterator[Sentence]:
+    """Say for each correction whether it gained."""
+    for _, runs in _corrected(task.by_label):
         tone, text = _judgement(runs)
-        yield {"tone": tone, "text": text, "task": task}
+        yield {"tone": tone, "text": text, "task": task.number}
 
 
 def _corrected(by_label: Mapping[str, Sequence[Reading]]) -> Iterator[tuple[str, Sequence[Reading]]]:
-    """The runs on corrected labels that averages are over."""
+    """The runs on corrected labels, by label; without unfinished ones where others finished."""
     for label, runs in by_label.items():
         if runs[0].origin is not None:
             yield label, counted(runs)
@@ -76,11 +111,6 @@ def _compared(title: str, before: Sequence[float | None], after: Sequence[float 
     return {"title": title, "before": average(over_seeds(before)), "after": average(over_seeds(after))}
 
 
-def average(spread: Spread | None) -> Average | None:
-    """Mean and deviation as a page has them."""
-    return None if spread is None else {"mean": spread.mean, "deviation": spread.deviation}
-
-
 def _share(part: int | None, whole: int) -> float | None:
     return None if part is None or not whole else part / whole
 
@@ -100,7 +130,7 @@ def _notes(runs: Sequence[Reading], alone: Sequence[Reading]) -> Iterator[str]:
 
 
 def _label_of_origin(run: Reading, by_label: Mapping[str, Sequence[Reading]]) -> str | None:
-    """What the run is called that a run came from, wherever that lies now; None if it is not among these."""
+    """The label of the run that a run came from; None if it is not among these runs."""
     origin = _origin(run)
     wanted = (origin.name_before(run.loss), origin.otherwise.get("seed", run.seed), origin.before.labels)
     alike = {
@@ -113,7 +143,7 @@ def _label_of_origin(run: Reading, by_label: Mapping[str, Sequence[Reading]]) ->
 
 
 def _judgement(runs: Sequence[Reading]) -> tuple[str, str]:
-    """The tone and the words: whether the correction gained, and what became of the wrong labels."""
+    """A tone and a sentence: whether the correction gained, and how many labels were wrong before and after."""
     tested = [(_origin(run).before.final, run.accuracy) for run in runs]
     pairs = [(before, after) for before, after in tested if before is not None and after is not None]
     gain = over_seeds(after - before for before, after in pairs)
@@ -131,7 +161,7 @@ def _judgement(runs: Sequence[Reading]) -> tuple[str, str]:
 
 
 def _caution(runs: Sequence[Reading], gain: Spread, level: bool) -> str:
-    """Why the difference may not be the correction's."""
+    """Other reasons for the difference."""
     others = sorted({name for run in runs for name in _origin(run).otherwise})
     if others:
         return f" Not only the labels differ, but also {', '.join(others)}."
@@ -160,7 +190,7 @@ def _wrong_words(runs: Sequence[Reading]) -> str:
 
 
 def _classes(run: Reading) -> tuple[str, list[ClassChange]]:
-    """What became of the labels of each class in one run, and a title that says which."""
+    """A title, and the changed labels of each class in one run."""
     correction = run.attempt(lambda: read_changes(run.folder, _origin(run), run.classes))
     if correction is None:
         return "", []

@@ -1,27 +1,53 @@
-"""How the losses of a task do on every class, the worst classes first.
-
-It averages what runs measured over their seeds. It must not read run folders itself.
-"""
+"""The accuracy of every loss on every class, averaged over seeds, the worst classes first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 import numpy as np
 
 from noisewise.dynamics import over_seeds
-from noisewise.report._facts import ClassRow, ClassTable
-from noisewise.report._read import Reading, counted
+from noisewise.report._read import Reading, Task, counted
+
+LINK, ORDER = "Classes", 20
 
 _SHOWN = 20
 _TITLES = {"test": "Test accuracy by class", "validation": "Accuracy on held-out examples by class, by their given labels"}
 
 
+class ClassRow(TypedDict):
+    """A class: how many training examples are labelled so (None where that is not known), and the accuracy of every loss on it."""
+
+    name: str
+    labels: int | None
+    accuracies: list[float | None]
+
+
+class ClassTable(TypedDict):
+    """The accuracy of the losses of a task on every class, the worst classes first."""
+
+    title: str
+    note: str | None
+    losses: list[str]
+    rows: list[ClassRow]
+
+
+def is_shown(facts: Mapping[str, Any]) -> bool:
+    """Whether any task has a table."""
+    return any(task["classes"] for task in facts["tasks"])
+
+
+def task_facts(task: Task) -> dict[str, Any]:
+    """The table of a task, under the key "classes"."""
+    return {"classes": class_table(task.by_label)}
+
+
 def class_table(by_loss: Mapping[str, Sequence[Reading]]) -> ClassTable | None:
-    """The accuracy of every loss on every class: on the test set, else on the held-out share; None where no run has it.
+    """The accuracy of every loss on every class of the test set, else of the held-out share; None where no run has it.
 
     Args:
-        by_loss: the runs of a task, by what their loss is called.
+        by_loss: the runs of a task, by the label of their loss.
     """
     for of, title in _TITLES.items():
         columns = {label: _averages(runs, of) for label, runs in by_loss.items()}

@@ -1,0 +1,52 @@
+"""Read the outcome of a finished run from its folder. This module must not know recipes."""
+
+from __future__ import annotations
+
+import datetime
+
+import torch
+
+from noisewise.arrays import subsample
+from noisewise.errors import InputError
+from noisewise.papers import RETRAINED, Outcome, decisive
+from noisewise.reproduce import _again, _retrieved
+from noisewise.train import Run
+
+_CURVES = ("test", "clean_subset", "noisy_subset", "fitting", "validation", "snr", "alpha")
+_MOST_POINTS = 100
+_VERSIONS = ("noisewise", "python", "torch", "numpy", "device")
+
+
+def outcome(run: Run) -> Outcome:
+    """The outcome of a finished run."""
+    for name in ("metrics.jsonl", "model.safetensors"):
+        if not (run.path / name).exists():
+            raise InputError(
+                f"The run in {str(run.path)!r} is finished, but its {name} is gone. Copy the folder again, or remove it to train again."
+            )
+    dynamics, settings, provenance = run.dynamics, run.settings, run.provenance
+    numbers: dict[str, float | None] = {"best": dynamics.best, "final": dynamics.final}
+    numbers |= {name: next(reversed(getattr(dynamics, name).values()), None) for name in (*_CURVES[1:], "hybrid")}
+    numbers |= _again.numbers(run.path) | _retrieved.numbers(run.path)
+    epochs = subsample(tuple(dynamics.fitting), _MOST_POINTS)
+    curves = {name: [_short(curve.get(epoch)) for epoch in epochs] for name in _CURVES if (curve := getattr(dynamics, name))}
+    half = settings.half(torch.device("cpu" if provenance["device"] == "cpu" else "cuda"))
+    last = _again.second(run.path) if RETRAINED in numbers else run.path
+    ended = datetime.datetime.fromtimestamp((last / "model.safetensors").stat().st_mtime, datetime.UTC)
+    return Outcome(
+        settings=decisive(settings.as_json()),
+        seed=settings.seed,
+        numbers=numbers,
+        curves={"epoch": list(epochs), **curves},
+        steps=run.metrics[-1]["step"],
+        finished=ended.isoformat(timespec="seconds"),
+        made_with={
+            **{name: provenance[name] for name in _VERSIONS},
+            "precision": "bfloat16" if half else "float32",
+            "compile": settings.compile,
+        },
+    )
+
+
+def _short(number: float | None) -> float | None:
+    return None if number is None else float(f"{number:.4g}")

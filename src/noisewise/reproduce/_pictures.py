@@ -1,0 +1,54 @@
+"""Draw the figures of papers: curves of losses, or lines of runs, from their folders or from results.
+
+Results have fewer points than folders, and neither margins nor emphasis, but they also exist for runs on other machines. This module must
+not train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from noisewise import draw
+from noisewise.papers import Outcome, Recipe, Results, runs_of
+from noisewise.train import Run
+
+
+def picture(recipe: Recipe, found: Results, output: Path, runs: Sequence[Run] = ()) -> Path:
+    """Draw the figure of a recipe.
+
+    Args:
+        recipe: one that `can_draw`, or whose runs are given.
+        found: results.
+        output: the file.
+        runs: runs with folders. They are drawn unless the results have more runs.
+
+    Returns:
+        The file that was written.
+    """
+    if recipe.losses is not None:
+        return draw.curves(list(recipe.losses.values()), output, classes=recipe.classes)
+    if recipe.picture == "margins":
+        return draw.margins(runs, output)
+    outcomes = runs_of(recipe, found)
+    if len(runs) >= sum(map(len, outcomes)):
+        return draw.dynamics(runs, output)
+    return draw.curves_of_runs([as_curves(seeds) for seeds in outcomes], output)
+
+
+def as_curves(seeds: Sequence[Outcome]) -> draw.RunCurves:
+    """The curves of a run over iterations, for every seed."""
+    return draw.RunCurves(seeds[0].settings, [{name: _over_steps(run, name) for name in _shown(run)} for run in seeds])
+
+
+def _shown(run: Outcome) -> list[str]:
+    """The measures to draw; accuracy by the given labels only where the true labels are not known."""
+    return [name for name in draw.CURVES if name in run.curves and not (name == "fitting" and "validation" in run.curves)]
+
+
+def _over_steps(run: Outcome, name: str) -> dict[int, float]:
+    """A curve by iteration. All epochs have the same number of steps, except perhaps the last."""
+    epochs = [int(epoch) for epoch in run.curves["epoch"] if epoch is not None]
+    per_epoch = -(-run.steps // epochs[-1])
+    curve = zip(epochs, run.curves[name], strict=True)
+    return {min(epoch * per_epoch, run.steps): value for epoch, value in curve if value is not None}

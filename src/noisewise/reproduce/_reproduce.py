@@ -1,0 +1,257 @@
+"""Train a recipe and compare the results with the paper, cell by cell.
+
+The outputs are a file of results, a picture for a figure, and the report. The file of results is rewritten whenever a run finishes, so
+nothing is lost when training is interrupted, and the same call again trains only what is missing. This module must not know the command
+line.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from noisewise import draw, train
+from noisewise.data import Dataset, read
+from noisewise.output import make_folder
+from noisewise.papers import Compared, Outcome, Portion, Recipe, Results, can_draw, check_recipe, compared, key
+from noisewise.report import check_page, report
+from noisewise.reproduce._again import Again, is_done, second
+from noisewise.reproduce._outcome import outcome
+from noisewise.reproduce._pictures import picture
+from noisewise.reproduce._plan import Plan, is_finished
+from noisewise.reproduce._retrieved import check_queries, measure
+from noisewise.train import Progress, Runs, RunsFailedError, Task, check_jobs, told_of, train_each, why_failed
+
+_EXAMPLES = 4
+"""The number of training and test examples of a quick run."""
+
+Watch = Callable[[Progress], None]
+
+Sets = tuple[Dataset, Dataset | None]
+"""The training and the test set."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """The outcome of a recipe.
+
+    Args:
+        recipe: the table or figure.
+        cells: our numbers next to the paper's.
+        runs: the finished runs in the folder.
+        found: the results that our numbers are read from, in the folder and elsewhere.
+        files: the files that were written, by kind: "results", "report", "picture".
+    """
+
+    recipe: Recipe
+    cells: tuple[Compared, ...]
+    runs: tuple[train.Run, ...]
+    found: Results
+    files: Mapping[str, Path]
+
+
+class RecipeFailedError(RunsFailedError):
+    """Some runs of a recipe failed.
+
+    Args:
+        sentence: how many, and why the first failed.
+        finished: the other planned runs.
+        done: the outcome without the failed runs.
+    """
+
+    def __init__(self, sentence: str, finished: Runs, done: Reproduction) -> None:
+        super().__init__(sentence, finished)
+        self.done = done
+
+
+def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda progress: None) -> Reproduction:
+    """Train the planned runs and compare them with the paper.
+
+    Args:
+        plan: the runs.
+        jobs: the number of runs at a time; by default as many as `compare` takes, and one for a quick plan. A single one is trained in
+            this process.
+        watch: called whenever a run makes progress.
+
+    Returns:
+        Our numbers next to the paper's; the files are in the plan's folder.
+
+    Raises:
+        InputError: something is wrong or missing (before any run starts).
+        RecipeFailedError: some runs failed; raised after the others finished.
+    """
+    check_jobs(jobs, "reproduce")
+    _check_files(plan)
+    sets = {name: _data(name, plan) for name in dict.fromkeys(task.settings.data for task in plan.tasks)}
+    _check_tasks(plan, sets)
+    log = _Log(plan)
+    log.add_missing()
+    failures = _train(plan, sets, jobs or (1 if plan.quick else None), watch, log)
+    # Another call may have trained a run that failed here. Check that before the results are read, so that they contain it.
+    failures = {place: why for place, why in failures.items() if not _is_finished(plan.tasks[place])}
+    runs = log.add_missing()
+    found = Results((*plan.held.portions, *Portion.all_in(plan.folder)))
+    done = Reproduction(plan.recipe, tuple(compared(plan.recipe, found)), tuple(runs), found, _write(plan, runs, log, found))
+    if failures:
+        raise RecipeFailedError(*told_of(plan.tasks, failures), done)
+    return done
+
+
+def show(recipe: Recipe, found: Results, output: str | Path = "shown") -> Reproduction:
+    """Compare existing results with the paper, without training, and draw the picture of a figure.
+
+    Args:
+        recipe: the table or figure.
+        found: the results.
+        output: the folder for the picture.
+    """
+    check_recipe(recipe, "show")
+    files = {}
+    if recipe.picture is not None and can_draw(recipe, found):
+        make_folder(Path(output))
+        files["picture"] = picture(recipe, found, _picture_file(recipe, Path(output)))
+    return Reproduction(recipe, tuple(compared(recipe, found)), (), found, files)
+
+
+def _check_files(plan: Plan) -> None:
+    """Check that the outputs can be written, and that test tracklets have queries."""
+    if not plan.recipe.computed:
+        make_folder(plan.folder)
+    if plan.recipe.picture is not None:
+        file = _picture_file(plan.recipe, plan.folder)
+        draw.check_figure(file, (file.suffix,))
+    if plan.recipe.runs:
+        check_page(_report_file(plan))
+    if plan.retrieves:
+        for data in {task.settings.data for task in plan.tasks}:
+            check_queries(data)
+
+
+def _check_tasks(plan: Plan, sets: Mapping[str, Sets]) -> None:
+    """Check that no folder holds another run, and that every data set has what its noises need, such as human labels."""
+    for task in plan.tasks:
+        task.check()
+    for name, noise in dict.fromkeys((task.settings.data, task.settings.noise) for task in plan.tasks):
+        if noise != "none":
+            sets[name][0].corruption(noise)
+
+
+def _is_finished(task: Task) -> bool:
+    return is_done(task.first) if isinstance(task, Again) else is_finished(task.folder)
+
+
+class _Log:
+    """The portion of this call, written to its file whenever a run is added."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._portion = plan, Portion.begin(plan.recipe.id)
+        self._runs: dict[tuple[str, int], Outcome] = {}
+
+    @property
+    def file(self) -> Path | None:
+        """The file of the portion; None while it has no runs."""
+        return self._plan.folder / self._portion.name if self._runs else None
+
+    def add(self, *runs: train.Run) -> None:
+        """Add finished runs."""
+        for run in runs:
+            if self._plan.retrieves:
+                measure(run, (self._plan.recipe.reading or {}).get("size"), self._plan.quick)
+            self._runs[key(run.settings.as_json()), run.settings.seed] = outcome(run)
+        if runs:
+            replace(self._portion, runs=tuple(self._runs.values())).write(self._plan.folder)
+
+    def add_missing(self) -> list[train.Run]:
+        """Add the finished runs of the folder that are in none of its portions; return all finished runs."""
+        runs, known = self._plan.finished(), Results(Portion.all_in(self._plan.folder))
+        self.add(*(run for run in runs if not known.holds(run.settings.as_json(), run.settings.seed, retrained=is_done(run.path))))
+        return runs
+
+
+def _train(plan: Plan, sets: Mapping[str, Sets], jobs: int | None, watch: Watch, log: _Log) -> dict[int, str]:
+    """Train all tasks of a data set together, so that a GPU stays busy; second trainings come after the first.
+
+    Returns:
+        Why tasks failed, by their places.
+    """
+    failures: dict[int, str] = {}
+    place = 0
+    for (data_set, _), stage in itertools.groupby(plan.tasks, key=lambda task: (task.settings.data, type(task))):
+        tasks, (data, test) = list(stage), sets[data_set]
+        train_some = _one_at_a_time if jobs == 1 else train_each
+        failed = train_some(tasks, data, test=test, jobs=jobs, watch=_logged(tasks, place, watch, log))
+        failures |= {place + other: why for other, why in failed.items()}
+        place += len(tasks)
+    return failures
+
+
+def _logged(tasks: Sequence[Task], first: int, watch: Watch, log: _Log) -> Watch:
+    """A watch that logs finished runs and passes progress on; `first` is the place of the first task among all tasks."""
+
+    def step(progress: Progress) -> None:
+        task = tasks[progress.place]
+        if progress.state == "finished":
+            log.add(train.Run(task.first if isinstance(task, Again) else task.folder))
+        watch(replace(progress, place=first + progress.place))
+
+    return step
+
+
+def _one_at_a_time(tasks: Sequence[Task], data: Dataset, *, test: Dataset | None, jobs: int | None, watch: Watch) -> dict[int, str]:
+    """As `train_each`, in this process."""
+    failures: dict[int, str] = {}
+    watch_errors: list[Exception] = []
+    for place, task in enumerate(tasks):
+
+        def step(done: int, steps: int, place: int = place) -> None:
+            try:
+                watch(Progress(place, "running", done, steps))
+            except Exception as error:
+                watch_errors.append(error)
+                raise
+
+        try:
+            task.train(data, test, step)
+        except Exception as error:  # the other runs are trained all the same
+            if error in watch_errors:
+                raise
+            failures[place] = why_failed(error)
+        watch(Progress(place, failures.get(place, "finished")))
+    return failures
+
+
+def _data(spec: str, plan: Plan) -> Sets:
+    """The training and the test set; of a quick plan, a few examples of each."""
+    options = dict(plan.recipe.reading or {})
+    data, test = read(spec, **options), read(spec, split="test", **options) if plan.recipe.tested else None
+    return (_few(data), None if test is None else _few(test)) if plan.quick else (data, test)
+
+
+def _few(data: Dataset) -> Dataset:
+    return data.take(torch.arange(min(_EXAMPLES, len(data))))
+
+
+def _picture_file(recipe: Recipe, folder: Path) -> Path:
+    return folder / f"{recipe.id.replace('/', '-')}{'.svg' if recipe.runs else '.html'}"
+
+
+def _report_file(plan: Plan) -> Path:
+    return plan.folder / f"{plan.recipe.id.replace('/', '-')}.html"
+
+
+def _write(plan: Plan, runs: Sequence[train.Run], log: _Log, found: Results) -> dict[str, Path]:
+    """Write the picture and the report; return all files by kind."""
+    written: dict[str, Path] = {}
+    if log.file is not None:
+        written["results"] = log.file
+    if can_draw(plan.recipe, found) or (plan.recipe.picture is not None and runs):
+        written["picture"] = picture(plan.recipe, found, _picture_file(plan.recipe, plan.folder), runs)
+    if runs:
+        title = f"{plan.recipe.words}: {plan.recipe.caption}" + (" (a quick try, not the paper's size)" if plan.quick else "")
+        again = [second(run.path) for run in runs if is_done(run.path)]
+        written["report"] = report([*(run.path for run in runs), *again], _report_file(plan), title=title)
+    return written
