@@ -61,11 +61,11 @@ def _list(rows: list[tuple[describe.Description, describe.Figures]]) -> str:
     lines = [
         "# Losses",
         "",
-        "Every loss, with its default hyper-parameters or an example's where one is required. Focus is the p of the largest",
-        "emphasis; spread is the variance of ‖∂L/∂s‖₁, twice the emphasis, over uniform p. Both belong to losses that are",
-        "functions of p alone.",
+        "Every loss with its default hyper-parameters, or those of an example if one is required. Focus is the p with the largest",
+        "emphasis. Spread is the variance of ‖∂L/∂s‖₁, twice the emphasis, over uniform p. Only functions of p alone have them.",
+        "[Which loss?](../which-loss.md) helps you choose.",
         "",
-        "| loss | | emphasis w | focus | spread |",
+        "| loss | what it does | emphasis w | focus | spread |",
         "|---|---|---|---|---|",
     ]
     for described, figures in rows:

@@ -27,6 +27,17 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2].partition("\nmarkdown_extensions:")[0]
 HOW_TO = re.findall(r"- ([\w-]+\.md)$", NAVIGATION.partition("- How to:")[2].partition("- Reference:")[0], re.MULTILINE)
 
+_IMPORTED = (
+    "noisewise.cli",
+    "noisewise.report",
+    "typer.testing",
+    "sklearn.datasets",
+    "sklearn.mixture",
+    "pandas",
+    "matplotlib.pyplot",
+    "PIL.Image",
+)
+
 # A page runs as one program in one folder: its Python, and its commands in the same process.
 _PROGRAM = """
 import shlex
@@ -74,7 +85,7 @@ def _module(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def python() -> Iterator[Prepared]:
-    with prepared() as server:
+    with prepared(*_IMPORTED) as server:
         yield server
 
 
