@@ -1,4 +1,4 @@
-"""Teaches the documentation our docstring headings: an Example is code, and a Formula keeps its lines."""
+"""Prepares docstrings for mkdocstrings: an Example and a session without a heading are code, and a Formula keeps its line breaks."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any
 
 import griffe
 
+_SESSION = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
 _FORMULA = re.compile(r"^Formula:\n((?:[ ]{4}.*\n?|\n)+)", re.MULTILINE)
 
 
 class Headings(griffe.Extension):
-    """Rewrites the two headings into what mkdocstrings knows."""
+    """Rewrites them into sections that mkdocstrings knows."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:
             text = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)
-            obj.docstring.value = _FORMULA.sub(lambda found: f"```text\n{_dedented(found[1])}\n```\n\n", text)
+            text = _SESSION.sub(lambda session: f"```pycon\n{session[0]}\n```", text)
+            obj.docstring.value = _FORMULA.sub(lambda formula: f"```text\n{_dedented(formula[1])}\n```\n\n", text)
 
 
 def _dedented(lines: str) -> str:

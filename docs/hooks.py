@@ -1,11 +1,11 @@
-"""What mkdocs does not find as a file: pages about the losses, made from their docstrings, about the papers, and the reference.
+"""Generates the pages that are made from the package: the losses, the API, and the recipes and claims of the papers.
 
-Because these pages are made from the package at every build, they cannot drift. A page dropped into this folder joins the
-guides by itself.
+They are made at every build, so they always match the code. `notebooks.py` and `commands.py` generate the other pages.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import operator
@@ -19,19 +19,14 @@ import noisewise
 from noisewise import data, describe, integrations, models, noise, papers, reproduce
 
 HERE = Path(__file__).parent
-_WITHOUT_REFERENCE = ("cli", "demo", "describe", "output", "spec")  # the command line's own, and what losses are made with
+_WITHOUT_REFERENCE = ("cli", "demo", "describe", "output", "spec")  # used by the command line and by the authors of losses
 
 
 def on_config(config: Any) -> Any:
-    """Complete the navigation: guides not named in it, the losses, the reference."""
-    guides = next(part["Guides"] for part in config.nav if "Guides" in part)
-    named = {*guides, "index.md"}
-    guides += sorted(page.name for page in HERE.glob("*.md") if page.name not in named)
-    config.nav += [
-        {"Losses": list(loss_pages())},
-        {"The papers": [{"Recipes and results": "recipes.md"}, {"What held here": "claims.md"}]},
-        {"Reference": "reference.md"},
-    ]
+    """Complete the navigation of the reference: a page per loss, and a page per module."""
+    reference = next(part["Reference"] for part in config.nav if "Reference" in part)
+    reference[reference.index("losses/index.md")] = {"Losses": list(loss_pages())}
+    reference[reference.index("reference.md")] = {"API": list(reference_pages())}
     return config
 
 
@@ -39,9 +34,9 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages, and llms.txt, to those found in the folder."""
     from mkdocs.structure.files import File
 
-    made = {"recipes.md": papers.page(), "claims.md": papers.claims_page(), "reference.md": reference_page()}
-    made["llms.txt"] = (HERE.parent / "llms.txt").read_text(encoding="utf-8")
-    for path, text in {**loss_pages(), **made, **pictures()}.items():
+    generated = {"recipes.md": papers.page(), "claims.md": papers.claims_page()}
+    generated["llms.txt"] = (HERE.parent / "llms.txt").read_text(encoding="utf-8")
+    for path, text in {**loss_pages(), **reference_pages(), **generated, **pictures()}.items():
         files.append(File.generated(config, path, content=text))
     return files
 
@@ -54,11 +49,6 @@ def pictures() -> dict[str, str]:
             if papers.can_draw(recipe, found):
                 made[papers.picture_file(recipe)] = reproduce.picture(recipe, found, Path(folder, "drawn.svg")).read_text(encoding="utf-8")
     return made
-
-
-def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Stand in for the style sheets of highlight.js, which is left out: the theme's switch between light and dark fails without them."""
-    return output.replace("</head>", '<style id="hljs-light"></style><style id="hljs-dark"></style></head>', 1)
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
@@ -117,6 +107,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+@functools.cache
 def loss_pages() -> dict[str, str]:
     """The list of losses and a page for each, by path."""
     rows = describe.table()
@@ -128,11 +119,11 @@ def _list(rows: list[tuple[describe.Description, describe.Figures]]) -> str:
     lines = [
         "# Losses",
         "",
-        "Every loss, with its default hyper-parameters or an example's where one is required. Focus is the p of the largest",
-        "emphasis; spread is the variance of ‖∂L/∂s‖₁, twice the emphasis, over uniform p. Both belong to losses that are",
-        "functions of p alone.",
+        "Every loss with its default hyper-parameters, or those of an example if one is required. Focus is the p with the largest",
+        "emphasis. Spread is the variance of ‖∂L/∂s‖₁, twice the emphasis, over uniform p. Only functions of p alone have them.",
+        "[Which loss?](../which-loss.md) helps you choose.",
         "",
-        "| loss | | emphasis w | focus | spread |",
+        "| loss | what it does | emphasis w | focus | spread |",
         "|---|---|---|---|---|",
     ]
     for described, figures in rows:
@@ -163,14 +154,18 @@ def _page(described: describe.Description) -> str:
     return "\n".join([*lines, "## Reference", "", described.reference, ""])
 
 
-def reference_page() -> str:
-    """Every public module under its own heading, its names filled in by mkdocstrings."""
-    lines = ["# Reference", "", "::: noisewise", "    options: {members: false, show_root_heading: false}", ""]
+@functools.cache
+def reference_pages() -> dict[str, str]:
+    """The list of public modules and a page for each, by path; mkdocstrings fills in their names."""
+    lines = ["# API", "", "::: noisewise", "    options: {members: false, show_root_heading: false}", "", "| module | |", "|---|---|"]
+    pages = {}
     for name in public_modules():
-        lines += [f"## noisewise.{name}", ""]
-        for public in public_names(name):
-            lines += [f"::: noisewise.{name}.{public}", ""]
-    return "\n".join(lines)
+        summary = (importlib.import_module(f"noisewise.{name}").__doc__ or "").partition("\n\n")[0]
+        lines.append(f"| [noisewise.{name}](api/{name}.md) | {_cell(' '.join(summary.split()))} |")
+        directives = [f"::: noisewise.{name}.{public}\n" for public in public_names(name)]
+        module = [f"::: noisewise.{name}", "    options: {members: false, show_root_heading: false}", ""]
+        pages[f"api/{name}.md"] = "\n".join([f"# noisewise.{name}", "", *module, *directives])
+    return {"reference.md": "\n".join([*lines, ""]), **pages}
 
 
 def public_modules() -> list[str]:
@@ -181,7 +176,7 @@ def public_modules() -> list[str]:
 
 
 def public_names(module_name: str) -> list[str]:
-    """The documented names of a module: those it lists, or else defines; losses have pages of their own."""
+    """The documented names of a module: those in `__all__`, or else those it defines. Losses have their own pages."""
     module = importlib.import_module(f"noisewise.{module_name}")
     listed = getattr(module, "__all__", [name for name, thing in vars(module).items() if _is_own(thing, module.__name__)])
     paged = {described.title for described, _ in describe.table()} if module_name == "losses" else set()

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _SERVER = textwrap.dedent("""
-    import json, os, runpy, sys, traceback, torch, noisewise
+    import importlib, json, os, runpy, sys, traceback, torch, noisewise
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     for line in sys.stdin:
         path, output = json.loads(line)
         child = os.fork()
@@ -49,9 +51,10 @@ class Prepared:
 
 
 @contextmanager
-def prepared() -> Iterator[Prepared]:
+def prepared(*modules: str) -> Iterator[Prepared]:
+    """Start the process; it also imports these modules."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", _SERVER, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as server:
         yield Prepared(server)

@@ -1,9 +1,10 @@
-"""The documentation is true: its code runs, and it leaves out no loss and no public name."""
+"""The documentation is true: its code runs, its pages are short, it leaves out no loss and no public name, and the site opens offline."""
 
 import importlib.util
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -20,16 +21,63 @@ from noisewise.spec import Registry
 from prepared import Prepared, prepared
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+PAGES = [README, *sorted(DOCS.glob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2].partition("\nmarkdown_extensions:")[0]
+HOW_TO = re.findall(r"- ([\w-]+\.md)$", NAVIGATION.partition("- How to:")[2].partition("- Reference:")[0], re.MULTILINE)
+
+_IMPORTED = (
+    "noisewise.cli",
+    "noisewise.report",
+    "typer.testing",
+    "sklearn.datasets",
+    "sklearn.mixture",
+    "pandas",
+    "matplotlib.pyplot",
+    "PIL.Image",
+)
+
+# A page runs as one program in one folder: its Python, and its commands in the same process.
+_PROGRAM = """
+import shlex
+from pathlib import Path
+
+def _command(line):
+    from typer.testing import CliRunner
+    from noisewise.cli import app
+
+    done = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+    assert done.exit_code == 0, (line, done.output, done.exception)
+
+if __name__ == "__main__":
+    exec(compile(Path("page.txt").read_text(encoding="utf-8"), "page", "exec"), {"__name__": "__main__", "_command": _command})
+"""
 
 
 def _blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
+def _commands(block: str) -> list[str]:
+    return [line for line in block.replace("\\\n", "").splitlines() if line.startswith("noisewise ")]
+
+
+def _code(page: Path) -> str:
+    """The code of a page in its order, commands as calls."""
+    found = re.findall(r"^```(python|bash)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    calls = [block if language == "python" else "".join(f"_command({line!r})\n" for line in _commands(block)) for language, block in found]
+    return "\n".join(calls)
+
+
 @pytest.fixture(scope="module")
 def hooks() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("documentation_hooks", ROOT / "docs" / "hooks.py")
+    return _module("hooks")
+
+
+def _module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"documentation_{name}", DOCS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -38,23 +86,67 @@ def hooks() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def python() -> Iterator[Prepared]:
-    with prepared() as server:
+    with prepared(*_IMPORTED) as server:
         yield server
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if _blocks(page, "python")], ids=lambda page: page.name)
-def test_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, python: Prepared) -> None:
-    (tmp_path / "page.py").write_text("\n".join(_blocks(page, "python")), encoding="utf-8")
-    code, output = python.run(tmp_path / "page.py")
-    assert code == 0, output
+def _run(code: str, folder: Path, python: Prepared) -> None:
+    (folder / "page.txt").write_text(code, encoding="utf-8")
+    (folder / "page.py").write_text(_PROGRAM, encoding="utf-8")
+    status, output = python.run(folder / "page.py")
+    assert status == 0, output
 
 
-_COMMANDS = {line for page in PAGES for block in _blocks(page, "bash") for line in block.splitlines() if line.startswith("noisewise ")}
-_COMPARES, _AUDITS = ({line for line in _COMMANDS if line.startswith(f"noisewise {name} ")} for name in ("compare", "audit"))
+@pytest.mark.parametrize("page", [page for page in PAGES if page != README and _code(page)], ids=lambda page: page.name)
+def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, python: Prepared) -> None:
+    _run(_code(page), tmp_path, python)
 
 
-@pytest.mark.parametrize("line", sorted(_COMMANDS - _COMPARES - _AUDITS))
-def test_a_documented_command_works(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_the_readme_runs(tmp_path: Path, python: Prepared) -> None:
+    _run("\n".join(_blocks(README, "python")), tmp_path, python)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_runs_and_stores_no_outputs(notebook: Path, tmp_path: Path, python: Prepared) -> None:
+    cells = [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    assert cells and not any(cell["outputs"] for cell in cells)
+    _run("\n".join("".join(cell["source"]) for cell in cells), tmp_path, python)
+
+
+def test_every_notebook_is_a_page_of_the_site() -> None:
+    notebooks = _module("notebooks")
+    for path in NOTEBOOKS:
+        assert f"- notebooks/{path.stem}.md" in NAVIGATION
+        page = notebooks.page(path.name, json.loads(path.read_text(encoding="utf-8")))
+        assert page.startswith("# ") and f"]({path.name})" in page and "```python\n" in page
+
+
+@pytest.mark.parametrize("name", HOW_TO)
+def test_a_how_to_page_starts_with_a_block_that_runs(name: str) -> None:
+    lines = (DOCS / name).read_text(encoding="utf-8").splitlines()
+    starts = [number for number, line in enumerate(lines, 1) if line in ("```python", "```bash")]
+    assert starts and starts[0] <= 25
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
+def test_a_page_is_short_and_so_are_its_paragraphs(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    paragraphs = [part for part in prose.split("\n\n") if not part.lstrip().startswith(("|", "- ", "#", "1. "))]
+    assert [part for part in paragraphs if len(part.strip().splitlines()) > 5] == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    assert [page.name for page in PAGES[1:] if f"- {page.name}\n" not in NAVIGATION + "\n"] == []
+
+
+_README_COMMANDS = {line for block in _blocks(README, "bash") for line in _commands(block)}
+_COMPARES, _AUDITS = ({line for line in _README_COMMANDS if line.startswith(f"noisewise {name} ")} for name in ("compare", "audit"))
+
+
+@pytest.mark.parametrize("line", sorted(_README_COMMANDS - _COMPARES - _AUDITS))
+def test_a_command_of_the_readme_works(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(app, shlex.split(line, comments=True)[1:]).exit_code == 0
 
@@ -84,20 +176,17 @@ def test_a_documented_audit_of_right_labels_doubts_few_and_says_how_good_its_mod
     assert summary["test_accuracy"] == json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["test_accuracy"] > 0.9
 
 
-def test_the_page_on_the_command_line_leaves_out_no_command() -> None:
-    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
-    assert all(f"noisewise {name}" in page for name in typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+def test_the_pages_on_the_command_line_leave_out_no_command_and_no_option() -> None:
+    guide, reference = (DOCS / "command-line.md").read_text(encoding="utf-8"), _module("commands").commands_page()
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert all(f"| `noisewise {name}` |" in guide and f"\n## noisewise {name}" in reference for name in commands)
+    assert all(f"`{option.opts[-1]}`" in reference or f"{option.opts[-1]}`" in reference for option in commands["train"].params)
 
 
 @pytest.mark.parametrize("target", ["demo", "test"])
 def test_the_two_commands_of_the_readme_are_in_the_makefile(target: str) -> None:
-    assert re.search(rf"^make {target}\b", "".join(_blocks(ROOT / "README.md", "bash")), re.MULTILINE)
+    assert re.search(rf"^make {target}\b", "".join(_blocks(README, "bash")), re.MULTILINE)
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-
-
-def test_pages_have_what_the_switch_between_light_and_dark_sets(hooks: ModuleType) -> None:
-    shown = hooks.on_post_page("<html><head></head><body></body></html>", None, None)
-    assert re.findall(r'<style id="(.+?)"></style>', shown.partition("</head>")[0]) == ["hljs-light", "hljs-dark"]
 
 
 def test_every_loss_has_a_page_and_stands_in_the_list(hooks: ModuleType) -> None:
@@ -124,26 +213,27 @@ def test_every_noise_model_and_data_set_is_in_its_table(hooks: ModuleType, page:
 
 
 def test_the_losses_the_readme_names_exist() -> None:
-    rows = [line.split("|")[2] for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    rows = [line.split("|")[2] for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert named and named <= set(available())
 
 
 def test_the_settings_that_published_code_trains_with_are_losses() -> None:
-    rows = [line for line in (ROOT / "docs" / "questions.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    section = (DOCS / "which-loss.md").read_text(encoding="utf-8").partition("| | MNIST |")[2].partition("\n\n")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
     specs = [spec for row in rows for spec in re.findall(r"`(.+?)`", row)]
-    assert len(specs) == 3 * (len(rows) - 1)
+    assert len(specs) == 3 * len(rows) > 20
     for spec in specs:
         noisewise.get(spec)
 
 
 def test_every_public_name_is_in_the_reference_and_documented(hooks: ModuleType) -> None:
-    reference = hooks.reference_page()
+    reference = hooks.reference_pages()
     for module_name in hooks.public_modules():
         module = importlib.import_module(f"noisewise.{module_name}")
-        assert module.__doc__
+        assert module.__doc__ and f"(api/{module_name}.md)" in reference["reference.md"]
         for name in hooks.public_names(module_name):
-            assert f"::: noisewise.{module_name}.{name}\n" in reference
+            assert f"::: noisewise.{module_name}.{name}\n" in reference[f"api/{module_name}.md"]
             thing = getattr(module, name)
             assert not callable(thing) or thing.__doc__, f"noisewise.{module_name}.{name} needs a docstring"
     listed = {name for module_name in hooks.public_modules() for name in (module_name, *hooks.public_names(module_name))}
@@ -154,8 +244,62 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f"\nversion: {noisewise.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
+_GENERATED = {"recipes.md", "claims.md", "commands.md", "reference.md"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-        if not target.startswith("losses/"):  # made when the documentation is built
+        if target not in _GENERATED and not target.startswith(("losses/", "api/", "notebooks/")):  # made when the site is built
             assert (page.parent / target).exists(), target
+
+
+def test_llms_txt_links_to_pages_of_the_site() -> None:
+    links = re.findall(r"noisewise/([\w/-]+)\.html\)", (ROOT / "llms.txt").read_text(encoding="utf-8"))
+    generated = {name.removesuffix(".md") for name in _GENERATED} | {"losses/index"} | {f"notebooks/{path.stem}" for path in NOTEBOOKS}
+    assert links and set(links) - generated <= {page.stem for page in PAGES}
+
+
+_SAMPLE = {"index.md": "Start", "my-csv.md": "How to", "losses/gce.md": "Reference", "margin-and-emphasis.md": "Understand"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, hooks: ModuleType) -> Path:
+    """A page of each part, built with the theme and the plugins of the site."""
+    config = pytest.importorskip("mkdocs.config", reason="the site is built with mkdocs: pip install 'noisewise[docs]'")
+    from mkdocs.commands.build import build
+
+    folder = tmp_path_factory.mktemp("site")
+    for name in ("assets", "gallery"):
+        shutil.copytree(DOCS / name, folder / "docs" / name, ignore=shutil.ignore_patterns("*.html"))
+    (folder / "docs" / "losses").mkdir()
+    for name in _SAMPLE:
+        text = hooks._page(noisewise.describe.describe("gce")) if name == "losses/gce.md" else (DOCS / name).read_text(encoding="utf-8")
+        (folder / "docs" / name).write_text(text, encoding="utf-8")
+    nav = [{part: [name]} for name, part in _SAMPLE.items()]
+    build(config.load_config(str(ROOT / "mkdocs.yml"), docs_dir=str(folder / "docs"), site_dir=str(folder / "site"), nav=nav, hooks=[]))
+    return folder / "site"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_site_opens_offline_in_both_themes_on_a_phone_and_on_a_desk(site: Path, browser: Any, theme: str) -> None:
+    for width in (390, 1440):
+        context = browser.new_context(offline=True, viewport={"width": width, "height": 900}, color_scheme=theme)
+        page, problems = context.new_page(), []
+        page.on("console", lambda message, problems=problems: problems.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error, problems=problems: problems.append(str(error)))
+        page.on("requestfailed", lambda request, problems=problems: problems.append(request.url))
+        for name in _SAMPLE:
+            page.goto((site / name).with_suffix(".html").as_uri())
+            assert page.locator("body").get_attribute("data-md-color-scheme") == {"light": "default", "dark": "slate"}[theme]
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider than the screen"
+        assert problems == []
+        context.close()
+
+
+def test_the_search_finds_a_page_without_a_server(site: Path, browser: Any) -> None:
+    page = browser.new_context(offline=True, viewport={"width": 1440, "height": 900}).new_page()
+    page.goto((site / "index.html").as_uri())
+    page.locator("input[name=query]").fill("emphasis")
+    page.locator(".md-search-result__link").first.wait_for()
+    assert "margin-and-emphasis.html" in (page.locator(".md-search-result__list").inner_html())
