@@ -162,10 +162,21 @@ def reference_pages() -> dict[str, str]:
     for name in public_modules():
         summary = (importlib.import_module(f"noisewise.{name}").__doc__ or "").partition("\n\n")[0]
         lines.append(f"| [noisewise.{name}](api/{name}.md) | {_cell(' '.join(summary.split()))} |")
-        directives = [f"::: noisewise.{name}.{public}\n" for public in public_names(name)]
+        directives = [f"::: {_defined(name, public)}\n" for public in public_names(name)]
         module = [f"::: noisewise.{name}", "    options: {members: false, show_root_heading: false}", ""]
         pages[f"api/{name}.md"] = "\n".join([f"# noisewise.{name}", "", *module, *directives])
     return {"reference.md": "\n".join([*lines, ""]), **pages}
+
+
+def _defined(module: str, public: str) -> str:
+    """Where mkdocstrings finds a public name: classes that a package discovers by file are in their own modules."""
+    named = getattr(importlib.import_module(f"noisewise.{module}"), public)
+    own = getattr(named, "__module__", "")
+    return (
+        f"{own}.{public}"
+        if inspect.isclass(named) and own.startswith(f"noisewise.{module}.") and "._" not in own
+        else f"noisewise.{module}.{public}"
+    )
 
 
 def public_modules() -> list[str]:
