@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from test_fit import QUICK, clusters, same_bits
 from torch import nn
 
-from noisewise import InputError, fit, models
+from noisewise import DivergedError, InputError, fit, models
 from noisewise.data import load
 from noisewise.runs import RunFolder
 from noisewise.train import Run
@@ -154,7 +154,7 @@ def test_a_resumed_run_names_the_step_it_blew_up_at(tmp_path):
     for name in ("straight", "run"):
         if name == "run":
             stopped_at(3, "mlp", clusters(), folder=tmp_path / name, **asked)
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(DivergedError) as caught:
             fit("mlp", clusters(), folder=tmp_path / name, **asked)
         sentences.append(str(caught.value))
     assert sentences[0] == sentences[1] and "was not finite at step 4;" in sentences[0]
@@ -192,7 +192,7 @@ LAST_STEPS = {
 @pytest.mark.parametrize("what", LAST_STEPS)
 def test_a_run_that_blows_up_in_its_last_step_is_not_finished(tmp_path, what):
     asked, sentence = LAST_STEPS[what]
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(DivergedError, match=sentence):
         fit("mlp", clusters(), folder=tmp_path / "run", **{**QUICK, "epochs": 1, "batch_size": 300, **asked})
     assert status(tmp_path / "run")["state"] == "failed" and not (tmp_path / "run/model.safetensors").exists()
     for path in (tmp_path / "run/checkpoints").glob("*"):
