@@ -300,6 +300,7 @@ def test_the_site_opens_offline_in_both_themes_on_a_phone_and_on_a_desk(site: Pa
 def test_the_search_finds_a_page_without_a_server(site: Path, browser: Any) -> None:
     page = browser.new_context(offline=True, viewport={"width": 1440, "height": 900}).new_page()
     page.goto((site / "index.html").as_uri())
-    page.locator("input[name=query]").fill("emphasis")
-    page.locator(".md-search-result__link").first.wait_for()
-    assert "margin-and-emphasis.html" in (page.locator(".md-search-result__list").inner_html())
+    page.locator("input[name=query]").click()
+    page.locator("input[name=query]").press_sequentially("emphasis")
+    page.locator(".md-search-result__link").first.wait_for(state="attached", timeout=60_000)
+    assert "margin-and-emphasis.html" in page.locator(".md-search-result__list").inner_html()
