@@ -82,6 +82,6 @@ def browser() -> Iterator[_Browser]:
     if path is None:
         pytest.skip("pages are tested in a browser: install chromium, or name one in NOISEWISE_CHROMIUM")
     with playwright.sync_playwright() as engine:
-        started = engine.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=1000 * LIMIT)
+        started = engine.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"], timeout=1000 * LIMIT)
         yield _Browser(started)
         started.close()

@@ -1,5 +1,9 @@
 """The losses every registry-wide test runs over: each registered name with each of its own examples."""
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor
 
@@ -17,6 +21,14 @@ MARGIN = [spec for spec in EVERY if isinstance(noisewise.get(spec), MarginLoss)]
 SEPARATE = [spec for spec in EVERY if not noisewise.get(spec).depends_on_batch]
 # Logit clipping measures the norm of the scores themselves.
 SHIFTABLE = [spec for spec in EVERY if not spec.startswith("logit_clip(")]
+
+# The first example of every loss, which costly tests run by default.
+FIRST = {*{spec.partition("(")[0]: spec for spec in reversed(SPECS)}.values(), *SUMS}
+
+
+def slow_unless_first(specs: Iterable[str]) -> list[Any]:
+    """Parameters of a costly test: the first example of every loss, and with --slow the others too."""
+    return [pytest.param(spec, marks=[] if spec in FIRST else [pytest.mark.slow]) for spec in specs]
 
 
 def build(spec: str, classes: int | None = None, **settings: object) -> noisewise.losses.Loss:

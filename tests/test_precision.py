@@ -14,7 +14,7 @@ import reference
 from noisewise import InputError
 from noisewise.losses import GJS, Loss
 from noisewise.noise import Noise
-from registry import EVERY, MARGIN, SEPARATE, SUMS, build
+from registry import EVERY, MARGIN, SEPARATE, SUMS, build, slow_unless_first
 
 # Peer loss draws at random (tests/test_peer.py); sums are linear (tests/test_contract.py).
 COMPARED = [spec for spec in EVERY if spec not in SUMS and not spec.startswith("peer(")]
@@ -86,8 +86,17 @@ def slope_before_clipping(loss: Loss, row: list[float], label: int) -> float:
 
 
 @pytest.mark.parametrize("spec", COMPARED)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_value_and_gradient_are_exact_to_the_precision_of_the_format(spec, dtype):
+def test_value_and_gradient_are_exact_to_the_precision_of_float32(spec):
+    compare_with_exact(spec, torch.float32)
+
+
+@pytest.mark.parametrize("spec", slow_unless_first(COMPARED))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_value_and_gradient_are_exact_to_half_precision(spec, dtype):
+    compare_with_exact(spec, dtype)
+
+
+def compare_with_exact(spec: str, dtype: torch.dtype) -> None:
     tolerance = 1e-6 if dtype == torch.float32 else 1.01 * torch.finfo(dtype).eps
     tiny = torch.finfo(dtype).tiny
     for row, label in EXTREMES:
@@ -109,7 +118,7 @@ def test_value_and_gradient_are_exact_to_the_precision_of_the_format(spec, dtype
         assert error <= allowed * largest + tiny, (row, label, gradient, slopes)
 
 
-@pytest.mark.parametrize("spec", AT_MARGINS)
+@pytest.mark.parametrize("spec", slow_unless_first(AT_MARGINS))
 def test_float64_is_exact_for_probabilities_from_1e_minus_300_to_one_minus_that(spec):
     loss = build(spec, classes=10)
     name, hyper, scale = transcription(loss, 10)

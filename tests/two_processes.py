@@ -1,4 +1,4 @@
-"""Two processes that find each other as those of torchrun do."""
+"""Two processes that find each other as those of torchrun do, forked from one that has imported torch: importing takes seconds."""
 
 import os
 from collections.abc import Callable
@@ -12,7 +12,8 @@ import torch.multiprocessing as multiprocessing
 def in_two_processes(work: Callable[..., None], *arguments: Any) -> None:
     """Call a function of a module in two processes; an exception in either is raised here."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # holds its port, so that nobody else can take it
-    multiprocessing.spawn(_process, (store.port, work, arguments), nprocs=2)
+    multiprocessing.set_forkserver_preload(["pytest", "torch", "noisewise"])
+    multiprocessing.start_processes(_process, (store.port, work, arguments), nprocs=2, start_method="forkserver")
 
 
 def _process(rank: int, port: int, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:

@@ -29,10 +29,6 @@ from noisewise.reproduce._reproduce import _data
 from noisewise.runs import RunFolder
 
 RUN = [recipe for recipe in map(get, available()) if recipe.nothing is None]
-LARGE = [
-    "gr/table6",  # ResNet-50 on Clothing1M, as imae/table5, with another loss
-    *("gr/table4", "gr/table8", "gr/table9", "gr/table10", "imae/supplement-table5", "curriculum/table2"),  # CIFAR, as others here
-]
 
 
 @pytest.fixture(autouse=True)
@@ -65,11 +61,21 @@ def _choice(recipe: Recipe) -> str | None:
     return ",".join(f"{name}={run[name]}" for name in ("data", "model", "loss", "noise") if name in run)
 
 
+def _slow_if_alike() -> list[Any]:
+    """All recipes; those that train what an earlier one trains, and draw no other picture, run with --slow."""
+    parameters, seen = [], set()
+    for recipe in RUN:
+        chosen = dict(part.split("=", 1) for part in (_choice(recipe) or "").split(",") if part.startswith(("data=", "model=")))
+        parts = {tuple(chosen.values()), recipe.picture}
+        large = chosen.get("model") == "googlenet" or chosen.get("data") in ("vehicles10", "webvision(classes=50)")
+        alike = bool(recipe.runs) and (large or parts <= seen)
+        parameters.append(pytest.param(recipe, id=recipe.id, marks=[pytest.mark.slow] if alike else []))
+        seen |= set() if alike else parts
+    return parameters
+
+
 @pytest.mark.filterwarnings("ignore::noisewise.train.Underfitting")
-@pytest.mark.parametrize(
-    "recipe",
-    [pytest.param(recipe, id=recipe.id, marks=[pytest.mark.slow] if recipe.id in LARGE else []) for recipe in RUN],
-)
+@pytest.mark.parametrize("recipe", _slow_if_alike())
 def test_a_recipe_runs_from_end_to_end(recipe: Recipe, shared: Path) -> None:
     done = reproduce.reproduce(reproduce.plan(recipe, only=_choice(recipe), quick=True, output=shared))
     assert (bool(done.runs), recipe.picture is not None) == (bool(recipe.runs), "picture" in done.files)
@@ -427,7 +433,7 @@ def test_data_that_are_missing_are_missed_before_any_work(tmp_path: Path, monkey
     assert not list(Path("out").iterdir())
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_that_fails_holds_up_no_other(tmp_path: Path, jobs: int) -> None:
     plan = reproduce.plan(get("imae/table1"), quick=True, output=tmp_path)
     first, *others = plan.tasks

@@ -19,25 +19,37 @@ class Opened:
     requests: list[str] = field(default_factory=list)
 
 
+def opened(browser: Any, folder: Path, page: str, *, width: int = 1440, before: str = "", **settings: Any) -> Opened:
+    """Open a page from a file; keyword arguments are those of a browser context."""
+    file = folder / "a report & more.html"
+    file.write_text(page, encoding="utf-8")
+    context = browser.new_context(offline=True, viewport={"width": width, "height": 900}, reduced_motion="reduce", **settings)
+    if before:
+        context.add_init_script(before)
+    result = Opened(context.new_page())
+    result.page.on("console", lambda message: result.complaints.append(message.text))
+    result.page.on("pageerror", lambda error: result.complaints.append(str(error)))
+    result.page.on("request", lambda request: result.requests.append(request.url))
+    result.page.goto(file.as_uri())
+    return result
+
+
 @pytest.fixture
 def visit(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
-    """Opens a page from a file; keyword arguments are those of a browser context."""
+    """Opens pages that are closed after the test."""
     contexts = []
 
-    def opener(page: str, *, width: int = 1440, before: str = "", **settings: Any) -> Opened:
-        file = tmp_path / "a report & more.html"
-        file.write_text(page, encoding="utf-8")
-        context = browser.new_context(offline=True, viewport={"width": width, "height": 900}, reduced_motion="reduce", **settings)
-        contexts.append(context)
-        if before:
-            context.add_init_script(before)
-        opened = Opened(context.new_page())
-        opened.page.on("console", lambda message: opened.complaints.append(message.text))
-        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-        opened.page.on("request", lambda request: opened.requests.append(request.url))
-        opened.page.goto(file.as_uri())
-        return opened
+    def visitor(page: str, **settings: Any) -> Opened:
+        result = opened(browser, tmp_path, page, **settings)
+        contexts.append(result.page.context)
+        return result
 
-    yield opener
+    yield visitor
     for context in contexts:
         context.close()
+
+
+@pytest.fixture(scope="module")
+def visit_once(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Opened]:
+    """Opens pages that the tests of a module share, because opening one takes seconds."""
+    return lambda page, **settings: opened(browser, tmp_path_factory.mktemp("page"), page, **settings)

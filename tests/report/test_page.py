@@ -32,6 +32,29 @@ def written(kind: str = "pictures") -> str:
     return render({"pictures": small, "fields": lambda: without_images(small()), "hostile": hostile}[kind]())
 
 
+@pytest.fixture(scope="module")
+def shared(visit_once: Any) -> Any:
+    return visit_once(written())
+
+
+@pytest.fixture
+def page(shared: Any) -> Any:
+    """The page with pictures as it is after it was opened; its tests sort nothing and set no clock."""
+    page = shared.page
+    page.emulate_media(media="screen", color_scheme="light")
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = false; })")
+    page.fill("#filter", "")
+    page.locator("input[value=averages]").check(force=True)
+    for task in ("1", "0"):
+        page.select_option("#task", task)
+        for select in page.locator("#doubt select:visible, #film .which select:visible").all():
+            select.select_option(index=0)
+        for slider in page.locator("#film input[type=range]:visible").all():
+            slider.fill("0")
+    page.evaluate("scrollTo(0, 0)")
+    return page
+
+
 def walk(page: Any) -> None:
     """Scroll through the page until every chart on it is drawn."""
     for plot in page.locator(".plot:visible").all():
@@ -117,8 +140,7 @@ def test_every_chart_is_on_paper_as_on_white_though_none_was_scrolled_to(visit):
     assert all(fits and contrast(ink, "rgb(255, 255, 255)") < 2 for fits, ink in on_screen)
 
 
-def test_the_picked_task_is_named_on_paper(visit):
-    page = visit(written()).page
+def test_the_picked_task_is_named_on_paper(page):
     page.select_option("#task", "1")
     name = page.locator("#task option").nth(1).inner_text()
     assert page.locator(".task-name:visible").count() == 0 and not heading(page, "Task").is_visible()
@@ -131,16 +153,17 @@ def test_the_picked_task_is_named_on_paper(visit):
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
-@pytest.mark.parametrize("view", ["Averages over seeds", "Every run"])
-def test_no_column_of_the_results_is_cut_off_by_the_edge_of_the_paper(visit, view, tasks):
+def test_no_column_of_the_results_is_cut_off_by_the_edge_of_the_paper(visit, tasks):
     page = visit(render(sample(tasks=tasks, losses=4, seeds=3, examples=1, frames=2)), width=718).page  # A4 within the usual margins
-    page.get_by_text(view, exact=True).first.click()
-    page.emulate_media(media="print")
     reach = "[...document.querySelectorAll('.results:not([hidden] *) th')].map((head) => head.getBoundingClientRect().right)"
-    assert 0 < max(page.evaluate(reach)) <= page.evaluate("document.querySelector('#results').getBoundingClientRect().right")
+    for view in ("Averages over seeds", "Every run"):
+        page.emulate_media(media="screen")
+        page.get_by_text(view, exact=True).first.click()
+        page.emulate_media(media="print")
+        assert 0 < max(page.evaluate(reach)) <= page.evaluate("document.querySelector('#results').getBoundingClientRect().right")
 
 
-def test_numbers_are_sorted_as_numbers_with_missing_ones_last(visit):
+def test_numbers_are_sorted_as_numbers_with_missing_ones_last_and_words_as_words(visit):
     facts = sample(tasks=1, losses=4, seeds=2, examples=1, frames=2)
     for run, snr in zip(facts["runs"], [9.5, None, 10.25, 0.5, 0.45, -1.0, 1e-7, None], strict=True):
         run["measures"]["snr"] = snr
@@ -155,10 +178,7 @@ def test_numbers_are_sorted_as_numbers_with_missing_ones_last(visit):
     heading(page, "Reported").get_by_role("button").click()
     assert column(page, "Reported") == ["84.0"] * 2 + [""] * 6
     assert page.locator("[data-view]:not([hidden]) th[aria-sort]").count() == 1
-
-
-def test_words_are_sorted_as_words(visit):
-    page = visit(written()).page
+    page.locator("input[value=averages]").check(force=True)
     heading(page, "Loss").get_by_role("button").click()
     assert column(page, "Loss") == ["ce", "gce(q=0.7)", "imae(T=8.0)", "mae"]
 
@@ -167,8 +187,7 @@ def test_words_are_sorted_as_words(visit):
     ("words", "shown"),
     [("GCE", "2 of 8 shown"), ("seed 1", "4 of 8 shown"), ("symmetric(0.4) mlp ce", "4 of 8 shown"), ("interrupted", "0 of 8 shown")],
 )
-def test_the_filter_matches_every_word_and_says_how_many_are_left(visit, words, shown):
-    page = visit(written()).page
+def test_the_filter_matches_every_word_and_says_how_many_are_left(page, words, shown):
     page.locator("input[value=every]").check(force=True)
     page.fill("#filter", words)
     assert page.locator("#shown").inner_text() == shown
@@ -176,8 +195,7 @@ def test_the_filter_matches_every_word_and_says_how_many_are_left(visit, words, 
     assert page.locator("#none-shown").is_visible() == shown.startswith("0")
 
 
-def test_the_switch_shows_averages_or_every_run_of_the_picked_task(visit):
-    page = visit(written()).page
+def test_the_switch_shows_averages_or_every_run_of_the_picked_task(page):
     assert page.locator("#shown").inner_text() == "4 of 4 shown"
     assert "±" in page.locator(VISIBLE_ROWS).first.inner_text()
     page.get_by_text("Every run", exact=True).first.click()
@@ -188,8 +206,7 @@ def test_the_switch_shows_averages_or_every_run_of_the_picked_task(visit):
     assert page.locator(VISIBLE_ROWS).last.locator(".state").inner_text() == "‖ interrupted"
 
 
-def test_every_section_follows_the_task(visit):
-    page = visit(written()).page
+def test_every_section_follows_the_task(page):
     assert page.locator("#runs details:visible").count() == 8
     page.locator("[data-pick='1']").click()
     assert page.input_value("#task") == "1"
@@ -207,8 +224,7 @@ def test_a_report_on_one_task_has_nothing_to_pick(visit):
     assert opened.complaints == []
 
 
-def test_the_slider_moves_the_histogram_on_axes_that_stay(visit):
-    page = visit(written()).page
+def test_the_slider_moves_the_histogram_on_axes_that_stay(page):
     walk(page)
     film = small()["tasks"][0]["films"][0]
     axes = "plot => [plot._fullLayout.xaxis.range, plot._fullLayout.yaxis.range, plot._fullLayout.yaxis2.range].flat()"
@@ -227,8 +243,7 @@ def test_the_slider_moves_the_histogram_on_axes_that_stay(visit):
     assert slider.get_attribute("aria-valuetext") == "epoch 120 of 120"
 
 
-def test_another_loss_is_shown_at_the_same_epoch(visit):
-    page = visit(written()).page
+def test_another_loss_is_shown_at_the_same_epoch(page):
     walk(page)
     page.locator("#film input[type=range]:visible").fill("5")
     page.locator("#film .which select:visible").select_option("4")
@@ -351,8 +366,10 @@ SHADES = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_can_be_read_in_both_themes(visit, scheme):
-    page = visit(written(), color_scheme=scheme).page
+def test_every_text_can_be_read_in_both_themes(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    colour = "getComputedStyle(document.body).backgroundColor"
+    wait_until(lambda: (sum(channels(page.evaluate(colour))) > 3 * 128) == (scheme == "light"))
     page.select_option("#task", "all")
     page.locator("input[value=every]").check(force=True)
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
@@ -468,8 +485,8 @@ def test_tab_reaches_every_control_and_enter_sorts(visit):
 
 
 @pytest.mark.parametrize("kind", ["pictures", "fields"])
-def test_doubtful_examples_are_filtered_by_given_or_suggested_class(visit, kind):
-    page = visit(written(kind)).page
+def test_doubtful_examples_are_filtered_by_given_or_suggested_class(kind, request):
+    page = request.getfixturevalue("page") if kind == "pictures" else request.getfixturevalue("visit")(written(kind)).page
     examples = small()["tasks"][0]["doubt"]["examples"]
     wanted = [example["id"] for example in examples if "3" in (example["given"], example["suggested"])]
     assert 0 < len(wanted) < len(examples)
@@ -488,8 +505,7 @@ def test_many_doubtful_examples_are_shown_when_asked_for(visit):
     assert not page.locator(".more").is_visible()
 
 
-def test_small_images_are_shown_pixel_by_pixel(visit):
-    page = visit(written()).page
+def test_small_images_are_shown_pixel_by_pixel(page):
     image = page.locator(".card img:visible").first
     assert image.evaluate("image => [getComputedStyle(image).imageRendering, image.naturalWidth, image.clientWidth > 80]") == [
         "pixelated",

@@ -47,7 +47,7 @@ def test_the_best_model_is_kept(best, tmp_path):
     assert accuracy(best) == max(watched) and accuracy(last) == watched[-1]
 
 
-@pytest.mark.parametrize("epoch", [1, 2, 5, 6, 7, 11, 20, 23])
+@pytest.mark.parametrize("epoch", [1, 6, 23, *(pytest.param(epoch, marks=pytest.mark.slow) for epoch in (2, 5, 7, 11, 20))])
 def test_a_resumed_run_keeps_the_same_model(best, tmp_path, epoch):
     asked = {**LONG, "keep": "best", "folder": tmp_path / "run"}
     stopped_at(best.metrics[epoch - 1]["step"] + 1, MODEL, DATA, **asked)
@@ -127,7 +127,7 @@ def test_few_models_are_kept_on_the_way(tmp_path, every):
     assert max(found) <= 3 and len(list((tmp_path / "run/checkpoints").glob("best-*"))) <= 2
 
 
-@pytest.mark.parametrize("step", [4, 22, 45, 70, 81])
+@pytest.mark.parametrize("step", [4, 45, *(pytest.param(step, marks=pytest.mark.slow) for step in (22, 70, 81))])
 def test_a_run_that_gets_better_and_better_keeps_the_same_model_when_resumed(tmp_path, step):
     asked = {**rising(9), "checkpoint_every": 2}
     straight = fit("linear", clusters(900, seed=3), folder=tmp_path / "straight", **asked)
