@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import sys, threading
+import importlib, sys, threading
 import noisewise.cli
+
+for package in noisewise.__all__:
+    getattr(noisewise, package)
+for module, _ in noisewise.cli._app.COMMANDS.values():
+    importlib.import_module(f"noisewise.cli.{module}")  # now, so that what runs at import is not traced
 
 root, files = sys.argv.pop(1), set()
 
