@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 Item = TypeVar("Item")
 
 Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
+Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 NO_CLASS = -1
 """The true label of an example that belongs to no class, because a noise replaced its input."""
 
 
-def places_of(names: Iterable[str]) -> dict[str, int]:
+def first_positions(names: Iterable[str]) -> dict[str, int]:
     """The first position of every name.
 
     Example:
-        >>> places_of(["cat", "dog", "cat"])
+        >>> first_positions(["cat", "dog", "cat"])
         {'cat': 0, 'dog': 1}
     """
     places: dict[str, int] = {}

@@ -75,7 +75,7 @@ def as_inputs(inputs: Any) -> Tensor:
     return tensor.permute(0, 3, 1, 2).contiguous() if tensor.dim() == 4 and _channels_are_last(tensor) else tensor
 
 
-def as_they_are(inputs: Any, fractions: torch.dtype) -> Tensor:
+def as_tensor(inputs: Any, fractions: torch.dtype) -> Tensor:
     """Inputs as a tensor of the type and in the layout they have.
 
     Args:
@@ -98,7 +98,7 @@ def _channels_are_last(images: Tensor) -> bool:
     return images.dtype == torch.uint8 and last in (2, 4) and min(rows, columns) > 8
 
 
-def like_those(inputs: Tensor, kind: str, what: str, *, scaled: bool = True) -> Tensor:
+def match_dtype(inputs: Tensor, kind: str, what: str, *, scaled: bool = True) -> Tensor:
     """Inputs beside others of some type: where those are bytes, integers up to 255 are bytes too.
 
     Args:

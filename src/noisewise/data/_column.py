@@ -201,7 +201,7 @@ def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | 
             "If they are right, list all classes with 'classes' (in Python)."
         )
     if len(set(names)) < max(2, len(names)):
-        raise invalid_parameter("classes", "a data set", "at least two names, none of them twice", given_names(names))
+        raise invalid_parameter("classes", "a data set", "at least two names, none of them twice", brief_names(names))
     numbered = _placed(labels, keys[0], places, names)
     if true_labels is None:
         return numbered, None, names
@@ -231,7 +231,7 @@ def _caller() -> int:
     return level
 
 
-def given_names(names: Sequence[str]) -> Sequence[str]:
+def brief_names(names: Sequence[str]) -> Sequence[str]:
     """Names that were given, for a sentence on what is wrong with them: of more than a few, how many, and one that is there twice."""
     if len(names) <= FEW:
         return names

@@ -143,7 +143,7 @@ def from_table(
     return Dataset(table.numbers(), numbered, names, true_labels=true_numbered, ids=ids, name=table.title, features=chosen)
 
 
-def inputs_of(source: Any, features: Sequence[str]) -> Tensor:
+def read_features(source: Any, features: Sequence[str]) -> Tensor:
     """The columns of numbers that were learned from, of another table, whichever order they have and whatever others it has.
 
     Args:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.arrays import Whole
+from noisewise.arrays import Ints
 from noisewise.data._archives import copy_out, unpack
 from noisewise.data._dataset import Dataset
 from noisewise.data._official import Official
@@ -131,7 +131,7 @@ CIFAR10N_FILES = _human("cifar10n", _HUMAN_10[0], "96644db5574813cae939af5f7f2a0
 CIFAR100N_FILES = _human("cifar100n", _HUMAN_100[0], "3957ab2a1b5fd13bfbd6ab956831f9b3")
 
 
-def _labels(values: Any, path: Path) -> Whole:
+def _labels(values: Any, path: Path) -> Ints:
     """The labels of a file; fractions are refused instead of rounded."""
     return as_labels(values, what=f"labels in {str(path)!r}", owner="read").numpy()
 

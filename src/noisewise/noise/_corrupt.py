@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.arrays import Flags, Floats, Whole
+from noisewise.arrays import Flags, Floats, Ints
 from noisewise.errors import invalid_parameter
 from noisewise.noise._rule import Examples, Noise, registry
 from noisewise.noise._stream import Stream
@@ -40,7 +40,7 @@ class Corruption:
 
     labels: Tensor
     mask: Tensor
-    true: Whole
+    true: Ints
     matrices: tuple[Floats, ...] | None
     num_classes: int
     digest: str

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from noisewise.arrays import Flags, Floats, Whole
+from noisewise.arrays import Flags, Floats, Ints
 from noisewise.errors import invalid_parameter
 from noisewise.noise._stream import Stream
 from noisewise.spec import Named, Registry, setting
@@ -36,11 +36,11 @@ class Examples:
         classes: the name of every class, or None where they are known by their numbers alone.
     """
 
-    labels: Whole
+    labels: Ints
     num_classes: int
     inputs: Tensor | None
     replaced: Flags
-    superclasses: Whole | None = None
+    superclasses: Ints | None = None
     human: Mapping[str, Any] = field(default_factory=dict)
     other_inputs: Tensor | None = None
     classes: tuple[str, ...] | None = None
@@ -140,7 +140,7 @@ class ClassNoise(Flipping):
         return replace(examples, labels=labels), matrix
 
 
-def _draw_other(matrix: Floats, labels: Whole, draws: Floats) -> Whole:
+def _draw_other(matrix: Floats, labels: Ints, draws: Floats) -> Ints:
     """A label from each label's row of the matrix, given that it is another one."""
     result = np.empty_like(labels)
     order = np.argsort(labels, kind="stable")
@@ -208,7 +208,7 @@ def circulant(row: Floats) -> Floats:
     return np.lib.stride_tricks.sliding_window_view(np.concatenate([row, row]), len(row))[:0:-1]
 
 
-def onto(targets: Whole) -> Floats:
+def onto(targets: Ints) -> Floats:
     """The directions of a rule that sends every class to one class."""
     matrix = np.zeros((len(targets), len(targets)))
     matrix[np.arange(len(targets)), targets] = 1

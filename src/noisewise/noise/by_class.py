@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.arrays import Floats, places_of
+from noisewise.arrays import Floats, first_positions
 from noisewise.errors import InputError, invalid_parameter, listed, unknown
 from noisewise.noise._rule import CircularNoise, ClassNoise, DirectedNoise, Examples, Noise, circulant, onto
 from noisewise.noise._stream import Stream
@@ -159,7 +159,7 @@ class ClassMap(DirectedNoise, name="class_map"):
             return {int(source): int(target) for source, target in self.map.items()}
         if names is None:
             raise invalid_parameter("map", "ClassMap", "by numbers where the names of the classes are not known", self.map)
-        places = places_of(names)
+        places = first_positions(names)
         for name in (str(one) for pair in self.map.items() for one in pair):
             if name not in places:
                 raise unknown("class", name, names)

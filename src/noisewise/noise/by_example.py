@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.arrays import Floats, Whole
+from noisewise.arrays import Floats, Ints
 from noisewise.errors import InputError, invalid_parameter, unknown
 from noisewise.noise._rule import Examples, Flipping, Noise, cumulative
 from noisewise.noise._stream import Stream, normal_quantile
@@ -99,7 +99,7 @@ class Human(Noise, name="human"):
 
     which: str = setting()
 
-    def labels(self, examples: Examples) -> Whole:
+    def labels(self, examples: Examples) -> Ints:
         if not examples.human:
             raise InputError(
                 f"The noise human({self.which}) needs human labels, which these data do not have. "

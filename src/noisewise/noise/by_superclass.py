@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from noisewise.arrays import Floats, Whole
+from noisewise.arrays import Floats, Ints
 from noisewise.errors import invalid_parameter
 from noisewise.noise._rule import DirectedNoise, Examples, onto
 from noisewise.noise._stream import Stream
@@ -22,7 +22,7 @@ CIFAR100_SUPERCLASSES: tuple[int, ...] = (
 class SuperclassNoise(DirectedNoise):
     """A noise inside the superclasses. A class alone in its superclass keeps its labels."""
 
-    def superclasses(self, examples: Examples) -> Whole:
+    def superclasses(self, examples: Examples) -> Ints:
         if examples.superclasses is not None:
             return examples.superclasses
         if examples.num_classes == len(CIFAR100_SUPERCLASSES):
@@ -32,7 +32,7 @@ class SuperclassNoise(DirectedNoise):
     def check(self, examples: Examples) -> None:
         self.superclasses(examples)
 
-    def members(self, examples: Examples) -> list[Whole]:
+    def members(self, examples: Examples) -> list[Ints]:
         """The classes of every superclass."""
         superclasses = self.superclasses(examples)
         return [np.flatnonzero(superclasses == superclass) for superclass in np.unique(superclasses)]
@@ -74,7 +74,7 @@ class SuperclassCircularLegacy(SuperclassCircular, name="superclass_circular_leg
         The published code of Patrini et al., CVPR 2017, and of Ma et al., Normalized Loss Functions, ICML 2020.
     """
 
-    def superclasses(self, examples: Examples) -> Whole:
+    def superclasses(self, examples: Examples) -> Ints:
         if examples.num_classes % 5:
             raise invalid_parameter("num_classes", self.name, "a multiple of 5", examples.num_classes)
         return np.arange(examples.num_classes) // 5
