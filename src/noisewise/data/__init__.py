@@ -17,7 +17,7 @@ from noisewise.data._loader import from_loader
 from noisewise.data._official import Official, OfficialFiles, files, load, registry
 from noisewise.data._own import READ_OPTIONS, is_official, read
 from noisewise.data._preview import features, picture
-from noisewise.data._progress import progress_bars, silent
+from noisewise.data._store import progress_bars, silent
 from noisewise.data._split import split
 from noisewise.data._stream import Batch, Stream, batches, cut, number_of_batches, order, smallest_part
 from noisewise.data._table import from_table, is_table, read_features

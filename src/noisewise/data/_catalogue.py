@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from noisewise.data._official import Official, data_root, registry
-from noisewise.data._progress import Progress, silent
+from noisewise.data._store import Progress, silent
 from noisewise.errors import InputError
 
 

