@@ -208,7 +208,7 @@ def test_a_file_one_may_not_read_is_answered_in_one_line(tmp_path: Path, monkeyp
     failed = run(app, ["audit", "pets.csv"])
     assert (failed.exit_code, failed.stderr) == (
         2,
-        "noisewise: The file 'pets.csv' cannot be read (Permission denied); see that you may read it.\n",
+        "noisewise: The file 'pets.csv' cannot be read (Permission denied); check its permissions.\n",
     )
 
     def read() -> None:

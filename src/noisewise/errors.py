@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 import errno
 import re
+import sys
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -70,6 +72,14 @@ class WorkerLostError(NoisewiseError, RuntimeError):
 
 class NoisewiseWarning(UserWarning):
     """The base class of all warnings that noisewise gives."""
+
+
+def warn(text: str, category: type[Warning] = NoisewiseWarning) -> None:
+    """Warn at the line of code that called noisewise."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("noisewise."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 def is_storage(error: OSError) -> bool:

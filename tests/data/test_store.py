@@ -23,9 +23,8 @@ import pytest
 from noisewise.data._archives import gunzip, unpack
 from noisewise.data._official import data_root
 from noisewise.data._pickles import load_pickle, load_torch_pickle
-from noisewise.data._store import progress_bars, silent
 from noisewise.data._sources import ArchiveSite, FileSite, Package, download, pick
-from noisewise.data._store import Holding, checksum
+from noisewise.data._store import Holding, checksum, progress_bars, silent
 from noisewise.errors import InputError
 
 CONTENT = bytes(range(256)) * 4096

@@ -16,7 +16,7 @@ import numpy as np
 
 from noisewise.arrays import Flags, Floats, Ints
 from noisewise.audit._issues import draw_line
-from noisewise.data import Column, brief_names, encode
+from noisewise.data import Column, encode
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.tables import ROWS, Block, write_blocks
 from noisewise.transition import as_labels, as_probabilities
@@ -160,7 +160,7 @@ def _numbered(labels: Any, classes: Sequence[str] | None, number: int) -> tuple[
                 raise invalid_parameter("classes", owner, needed, classes) from None
             raise
     if len(classes) != number or len(set(map(str, classes))) != number:
-        raise invalid_parameter("classes", owner, f"the {number} different names of the columns of pred_probs", brief_names(list(classes)))
+        raise invalid_parameter("classes", owner, f"the {number} different names of the columns of pred_probs", list(classes))
     if np.ndim(labels) != 1 or not len(labels):
         raise invalid_parameter("labels", owner, "names or numbers in one row, at least one", f"labels shaped {tuple(np.shape(labels))}")
     numbered, _, names = encode(Column(labels, "the labels"), None, classes)

@@ -90,9 +90,7 @@ class Holding:
 
     def verified(self, root: Path) -> bool:
         """Whether the folder has every file of some layout, with its official checksum."""
-        return any(
-            all((root / path).is_file() and checksum(root / path) == md5 for path, md5 in layout.items()) for layout in self.layouts
-        )
+        return any(all((root / path).is_file() and checksum(root / path) == md5 for path, md5 in layout.items()) for layout in self.layouts)
 
     def fetch(self, root: Path, progress: Progress = silent) -> None:
         """Fetch the files from the first source that delivers all of them, unless the folder has them.
