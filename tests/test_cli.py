@@ -140,7 +140,7 @@ def test_the_demo_counts_label_errors_as_its_record_does(demonstrated: tuple[Pat
         (["losses", "imae("], "The loss spec 'imae(' cannot be read."),
         (["data", "gte", "mnist"], "There is no command named 'gte'. Did you mean 'get'?"),
         (["data", "get", "mnst"], "There is no data set named 'mnst'. Did you mean 'mnist'"),
-        (["data", "get", "mars", "--root", "empty"], "The data set 'mars' cannot be fetched. Ask for it at"),
+        (["data", "get", "mars", "--root", "empty"], "The data set 'mars' cannot be fetched. Request it at"),
         (["loses"], "There is no command named 'loses'. Did you mean 'losses'?"),
         (["losses", "--jsn"], "No such option: --jsn"),
         (["demo", "--folder", "taken/out"], "'taken/out' cannot be written"),

@@ -55,7 +55,7 @@ def _table(folder: Path) -> Path:
             lambda f: from_table(_table(f), label="diagnosis"),
         ),
         (f"named 'apple'. Known: {FIRST}, … (5,000 in all).", lambda _: corrupt(LABELS, "class_map(1, {'apple': 'pear'})", classes=MANY)),
-        ("by other numbers (13, 20, 27,", lambda _: corrupt(LABELS, "class_map(1, {13: 20})", classes=NUMBERS)),
+        ("other numbers (13, 20, 27,", lambda _: corrupt(LABELS, "class_map(1, {13: 20})", classes=NUMBERS)),
         ("(a list of 1,999 entries) instead.", lambda _: find_label_issues([0], np.full((1, 2000), 1 / 2000), classes=MANY[:1999])),
         (
             "(a list of 2,000 entries) instead.",
@@ -122,7 +122,7 @@ def test_an_error_is_one_line_that_is_safe_to_print() -> None:
     error = InputError("There is no class named cat\x1b[2J\x9b31m\u202egod.\nGive another\u2028one. Straße, 猫, می‌خواهم stay.")
     assert str(error) == "There is no class named cat\\x1b[2J\\x9b31m\\u202egod. Give another one. Straße, 猫, می‌خواهم stay."
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
-    assert shown(10**5000) == "something of type int that is too long to show"
+    assert shown(10**5000) == "a value of type int that is too long to show"
 
 
 def test_every_kind_of_error_has_its_own_exit_code() -> None:

@@ -25,10 +25,10 @@ def first_positions(names: Iterable[str]) -> dict[str, int]:
         >>> first_positions(["cat", "dog", "cat"])
         {'cat': 0, 'dog': 1}
     """
-    places: dict[str, int] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, place)
-    return places
+    positions: dict[str, int] = {}
+    for position, name in enumerate(names):
+        positions.setdefault(name, position)
+    return positions
 
 
 def subsample(items: Sequence[Item], most: int) -> tuple[Item, ...]:
@@ -46,4 +46,4 @@ def subsample(items: Sequence[Item], most: int) -> tuple[Item, ...]:
     """
     if len(items) <= most:
         return tuple(items)
-    return tuple(items[round(place * (len(items) - 1) / (most - 1))] for place in range(most))
+    return tuple(items[round(position * (len(items) - 1) / (most - 1))] for position in range(most))

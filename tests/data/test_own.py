@@ -626,9 +626,9 @@ def test_read_finds_out_what_it_is_given(table: Path, folder: Path, monkeypatch:
         ("nowhere.csv", {}, "There is no file 'nowhere.csv'"),
         ("cifar1O", {}, "There is no data set named 'cifar1O'. Did you mean 'cifar10'"),
         (3.5, {}, "'source' parameter of read must be a path"),
-        ("digits", {"label": "x"}, "The data set 'digits' is read without 'label'; leave that out. It accepts: split, root."),
-        (([[1.0], [2.0]], [0, 1]), {"label": "x"}, "It accepts: classes, true_labels, ids, name."),
-        (Dataset(torch.zeros(1, 1), torch.tensor([0]), ("a", "b")), {"size": 3}, "It accepts: nothing."),
+        ("digits", {"label": "x"}, "The data set 'digits' is read without 'label'; leave that out."),
+        (([[1.0], [2.0]], [0, 1]), {"label": "x"}, "is read without 'label'"),
+        (Dataset(torch.zeros(1, 1), torch.tensor([0]), ("a", "b")), {"size": 3}, "is read without 'size'"),
     ],
 )
 def test_what_cannot_be_read_is_refused(source: Any, options: dict[str, Any], message: str) -> None:

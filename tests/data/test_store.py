@@ -170,7 +170,7 @@ def test_torch_archive_reads_through_the_same_list(tmp_path: Path) -> None:
         load_torch_pickle(tmp_path / "evil.pt")
     assert not (tmp_path / "ran").exists()
     (tmp_path / "cut.pt").write_bytes((tmp_path / "good.pt").read_bytes()[:-50])
-    with pytest.raises(InputError, match="is not a whole archive"):
+    with pytest.raises(InputError, match=r"cut\.pt"):
         load_torch_pickle(tmp_path / "cut.pt")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -150,16 +150,8 @@ class Dataset:
     def take(self, which: Tensor | Sequence[int]) -> Dataset:
         """The examples at the given positions, or where a mask is true."""
         positions = as_positions(which, len(self))
-        assert self.index is not None
-        return replace(
-            self,
-            inputs=self.inputs[positions],
-            labels=self.labels[positions],
-            true_labels=None if self.true_labels is None else self.true_labels[positions],
-            index=self.index[positions],
-            ids=None if self.ids is None else tuple(self.ids[position] for position in positions.tolist()),
-            human={name: labels[positions] for name, labels in self.human.items()},
-        )
+        ids = None if self.ids is None else tuple(self.ids[position] for position in positions.tolist())
+        return replace(self, ids=ids, **self._tensors(lambda tensor: tensor[positions]))
 
     def read_from(self, source: Mapping[str, Any] | None) -> Self:
         """The same data set, with the arguments of `read` that read it."""
@@ -169,12 +161,10 @@ class Dataset:
 
     def to(self, device: torch.device | str) -> Dataset:
         """The same data set on another device."""
-        assert self.index is not None
-        return replace(
-            self,
-            inputs=self.inputs.to(device),
-            labels=self.labels.to(device),
-            true_labels=None if self.true_labels is None else self.true_labels.to(device),
-            index=self.index.to(device),
-            human={name: labels.to(device) for name, labels in self.human.items()},
-        ).read_from(self.source)
+        return replace(self, **self._tensors(lambda tensor: tensor.to(device))).read_from(self.source)
+
+    def _tensors(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """The fields that are tensors, each changed by a function."""
+        fields = {name: getattr(self, name) for name in ("inputs", "labels", "true_labels", "index")}
+        changed: dict[str, Any] = {name: None if tensor is None else change(tensor) for name, tensor in fields.items()}
+        return changed | {"human": {name: change(labels) for name, labels in self.human.items()}}

@@ -97,14 +97,10 @@ def _common_size(files: ImageFiles) -> tuple[int, int]:
                 size = upright_size(image)
             first = first or size
             if size != first:
-                raise InputError(
-                    f"The images of {files.name} have different sizes: {first} for {files.paths[0]!r} and {size} for {path!r}; "
-                    "set 'size' to resize them."
-                )
+                sizes = f"{first} for {files.paths[0]!r} and {size} for {path!r}"
+                raise InputError(f"The images of {files.name} have different sizes: {sizes}; set 'size' to resize them.")
     assert first is not None
     if first[0] * first[1] > LARGE:
-        raise InputError(
-            f"The images of {files.name} have {first[0]:,} × {first[1]:,} pixels, more than the limit of {LARGE:,}; "
-            "set 'size' to resize them."
-        )
+        pixels = f"{first[0]:,} × {first[1]:,} pixels, more than the limit of {LARGE:,}"
+        raise InputError(f"The images of {files.name} have {pixels}; set 'size' to resize them.")
     return first

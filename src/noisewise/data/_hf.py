@@ -92,9 +92,7 @@ def _images(source: Any, name: str, size: int | tuple[int, int] | None) -> Tenso
         if row == 0:
             inputs = torch.empty((len(source), *pixels.shape), dtype=torch.uint8)
         if pixels.shape != inputs.shape[1:]:
-            raise InputError(
-                f"The images of {column.name} have different sizes: {tuple(inputs.shape[2:])} in row 0 "
-                f"and {tuple(pixels.shape[1:])} in row {row}; set 'size' to resize them."
-            )
+            sizes = f"{tuple(inputs.shape[2:])} in row 0 and {tuple(pixels.shape[1:])} in row {row}"
+            raise InputError(f"The images of {column.name} have different sizes: {sizes}; set 'size' to resize them.")
         inputs[row] = pixels
     return inputs

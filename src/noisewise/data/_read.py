@@ -43,9 +43,8 @@ def read(source: Any, **options: Any) -> Dataset:
         Dataset(digits: 360 × (1, 8, 8) torch.uint8, 10 classes, 0.00 % wrong)
     """
     kind, reader, *args = _reader(source)
-    accepted = _options(reader)
-    if others := [repr(name) for name in options if name not in accepted]:
-        raise InputError(f"{kind} is read without {', '.join(others)}; leave that out. It accepts: {', '.join(accepted) or 'nothing'}.")
+    if others := [repr(name) for name in options if name not in _options(reader)]:
+        raise InputError(f"{kind} is read without {', '.join(others)}; leave that out.")
     data: Dataset = reader(*args, **options)
     if isinstance(source, Official) or (isinstance(source, str) and is_official(source)):
         return data.read_from(_as_json({"source": str(source), **options}))

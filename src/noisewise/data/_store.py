@@ -58,20 +58,13 @@ def checksum(path: Path) -> str:
 
 
 class Source(Protocol):
-    """Where files can be fetched from."""
+    """Where files can be fetched from; `title` is its name in messages."""
 
     @property
-    def title(self) -> str:
-        """The name of the source in messages."""
+    def title(self) -> str: ...
 
     def deliver(self, workshop: Path, into: Path, progress: Progress) -> None:
-        """Write the files into ``into``, under their paths in the data folder, or raise `InputError`.
-
-        Args:
-            workshop: a folder for unfinished downloads, kept until the fetch succeeds.
-            into: an empty folder.
-            progress: called as the download advances.
-        """
+        """Write the files into the empty folder ``into``, or raise `InputError`; unfinished downloads stay in ``workshop``."""
 
 
 @dataclass(frozen=True)

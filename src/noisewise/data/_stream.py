@@ -18,7 +18,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
 
 import numpy as np
 import torch
@@ -157,10 +156,10 @@ class Stream(Dataset):
                 yield torch.stack(images).to(self.labels.device)
             return
         with ExitStack() as stack:
-            workers = [stack.enter_context(_Worker(self.size)) for _ in range(min(self.workers, len(batches)))]
+            workers = [stack.enter_context(closing(_Worker(self.size))) for _ in range(min(self.workers, len(batches)))]
             threads = stack.enter_context(ThreadPoolExecutor(max(1, len(workers))))
             for worker in workers:
-                stack.callback(worker.kill)  # on leaving, before the threads are joined, so that none waits for a worker
+                stack.callback(worker.process.kill)  # on leaving, before the threads are joined, so that none waits for a worker
             stack.callback(threads.shutdown, wait=False, cancel_futures=True)
             idle: SimpleQueue[_Worker] = SimpleQueue()
             for worker in workers:
@@ -193,7 +192,7 @@ class _Worker:
     def __init__(self, size: tuple[int, int]) -> None:
         self._size = size
         command = [sys.executable, "-P", "-W", "ignore", str(Path(_decoder.__file__)), *map(str, size)]
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -203,7 +202,7 @@ class _Worker:
 
     def decode(self, path: str, pixels: np.ndarray) -> None:
         """Write the pixels of a file to an array shaped (height, width, 3)."""
-        requests, replies = self._process.stdin, self._process.stdout
+        requests, replies = self.process.stdin, self.process.stdout
         assert isinstance(requests, io.BufferedWriter) and isinstance(replies, io.BufferedReader)
         try:
             requests.write(json.dumps(path).encode() + b"\n")
@@ -215,19 +214,13 @@ class _Worker:
             pixels[:] = decode(path, self._size).permute(1, 2, 0).numpy()  # raises the error that says why
         elif not status or replies.readinto(pixels.data) < pixels.nbytes:
             raise InputError(
-                f"The process that decoded the image {path!r} ended with status {self._process.wait()}. "
+                f"The process that decoded the image {path!r} ended with status {self.process.wait()}. "
                 "Replace or delete the file; if the file is fine, memory may have run out: use fewer workers."
             )
 
-    def kill(self) -> None:
-        self._process.kill()
-
-    def __enter__(self) -> _Worker:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.kill()
-        self._process.communicate()
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
 
 
 def batches(
@@ -258,7 +251,7 @@ def batches(
         raise invalid_parameter("batch_size", "batches", f"at most the number of examples, {len(data)}, with drop_last", batch_size)
     positions = order(data.labels, seed, epoch, group) if shuffle else torch.arange(len(data))
     kept = len(data) - len(data) % batch_size if drop_last else len(data)
-    return _batches(data, positions[:kept], batch_size)
+    return _batches(data, positions[:kept], int(batch_size))
 
 
 def order(labels: Tensor, seed: int, epoch: int, group: int = 1) -> Tensor:
@@ -296,11 +289,11 @@ def _generator(*numbers: int) -> torch.Generator:
 
 
 def _batches(data: Dataset, positions: Tensor, batch_size: int) -> Iterator[Batch]:
-    chosen = positions.to(data.labels.device).split(batch_size)
+    chosen = torch.split(positions.to(data.labels.device), batch_size)
     if not isinstance(data, Stream):
         for index in chosen:
             yield Batch(data.inputs[index], data.labels[index], index)
         return
-    with closing(data.images(positions.split(batch_size))) as images:
+    with closing(data.images(torch.split(positions, batch_size))) as images:
         for index, inputs in zip(chosen, images, strict=True):
             yield Batch(inputs, data.labels[index], index)
