@@ -66,6 +66,6 @@ def check_labels(scores: Tensor, target: Tensor, owner: str, ignore_index: int |
         wrong &= target != ignore_index
     if wrong.any():
         excepted = "" if ignore_index is None else f" or the ignore_index {ignore_index}"
-        got = int(target[wrong].flatten()[0])
-        raise InputError(f"The target given to {owner} must be class indices from 0 to {classes - 1}{excepted}. Got {got} instead.")
+        label = int(target[wrong].flatten()[0])
+        raise InputError(f"The target given to {owner} must be class indices from 0 to {classes - 1}{excepted}. Got {label} instead.")
     return ignore_index is not None
