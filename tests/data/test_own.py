@@ -773,7 +773,7 @@ def test_a_split_keeps_the_share_of_every_class_and_loses_nothing() -> None:
 def test_a_share_is_rounded_and_leaves_neither_part_empty(fraction: float, number: int) -> None:
     data = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, 0, 1, 0]), ("a", "b"))
     if number in (0, 5):
-        refused(f"one that leaves neither part of 5 examples empty. Got {fraction} instead", split, data, fraction, 0)
+        refused(f"neither part of 5 examples is empty. Got {fraction} instead", split, data, fraction, 0)
     else:
         assert list(map(len, split(data, fraction, 0))) == [number, 5 - number]
 
