@@ -529,7 +529,7 @@ def test_what_probabilities_say_is_told_in_one_line():
             r"must be the 3 different names of the columns of pred_probs\. Got \['cat', 'dog', 'cat'\]",
         ),
         ([0, 1, 2], {"ids": ["a", "b"]}, r"'ids' parameter of find_label_issues must be one for each of the 3 labels\. Got '2 ids'"),
-        ([0, 1, 2], {"ids": ["a", "b", "a"]}, r"Row 2, the ids, is 'a', as is row 0; give every example an id of its own"),
+        ([0, 1, 2], {"ids": ["a", "b", "a"]}, r"Row 2, the ids, is 'a', as is row 0"),
         (["cat", "dog"], {"classes": NAMES}, r"must be one row for each of the 2 labels\. Got '3 rows'"),
         ([[0], [1, 2]], {}, r"labels given to find_label_issues must be .*integers"),
         (None, {}, r"labels given to find_label_issues must be .*integers"),

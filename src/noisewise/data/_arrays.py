@@ -115,10 +115,9 @@ def match_dtype(inputs: Tensor, dtype: str, name: str, *, scaled: bool = True) -
         return inputs
     if low >= 0 and high <= 255 and torch.equal(inputs, inputs.round()):
         return inputs.to(torch.uint8)
-    raise InputError(
-        f"{name} must be uint8{' or numbers from 0 to 1' if scaled else ''}, because the model was trained on uint8. "
-        f"Got {inputs.dtype} from {low:g} to {high:g} instead."
-    )
+    kinds = "uint8 or numbers from 0 to 1" if scaled else "uint8"
+    got = f"{inputs.dtype} from {low:g} to {high:g}"
+    raise InputError(f"{name} must be {kinds}, because the model was trained on uint8. Got {got} instead.")
 
 
 def _check_finite(tensor: Tensor) -> None:

@@ -37,10 +37,8 @@ def opened(path: str | Path) -> Iterator[Image.Image]:
         with open_image(path) as image:
             yield image
     except Exception as error:  # a damaged image can fail in any way its decoder can
-        raise InputError(
-            f"The image {str(path)!r} cannot be read: {reason(error)}. Replace or delete the file, "
-            "or set 'unreadable' to 'skip' to leave out all such images."
-        ) from error
+        advice = "Replace or delete the file, or set 'unreadable' to 'skip' to leave out all such images."
+        raise InputError(f"The image {str(path)!r} cannot be read: {reason(error)}. {advice}") from error
 
 
 @contextmanager

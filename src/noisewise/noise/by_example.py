@@ -100,10 +100,8 @@ class Human(Noise, name="human"):
 
     def labels(self, examples: Examples) -> Ints:
         if not examples.human:
-            raise InputError(
-                f"The noise human({self.which}) needs human labels, which this data set does not have. "
-                "Use CIFAR-10 with CIFAR-10N, or pass labels as corrupt(…, human={…}) in Python."
-            )
+            advice = "Use CIFAR-10N, or pass labels as corrupt(…, human={…}) in Python."
+            raise InputError(f"The noise human({self.which}) needs human labels, which this data set does not have. {advice}")
         if self.which not in examples.human:
             raise unknown("set of human labels", str(self.which), examples.human)
         given = examples.human[self.which]
