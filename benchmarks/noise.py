@@ -43,9 +43,9 @@ def main() -> None:
             start = time.process_time()
             result = corrupt(labels, spec, num_classes=classes, seed=seed)
             spent.append(time.process_time() - start)
-        assert result.asked is not None
+        assert result.expected is not None
         start = time.process_time()
-        published(labels[:FEW].numpy(), result.asked.numpy())
+        published(labels[:FEW].numpy(), result.expected.numpy())
         loop = (time.process_time() - start) / FEW
         lines.append(f"| {spec} | {classes} | {min(spent):.2f} | {loop / (min(spent) / NUMBER):,.0f} |")
     print("\n".join(lines))

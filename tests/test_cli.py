@@ -140,7 +140,7 @@ def test_the_demo_counts_label_errors_as_its_record_does(demonstrated: tuple[Pat
         (["losses", "imae("], "The loss spec 'imae(' cannot be read."),
         (["data", "gte", "mnist"], "There is no command named 'gte'. Did you mean 'get'?"),
         (["data", "get", "mnst"], "There is no data set named 'mnst'. Did you mean 'mnist'"),
-        (["data", "get", "mars", "--root", "empty"], "The data set 'mars' cannot be fetched. Ask for it at"),
+        (["data", "get", "mars", "--root", "empty"], "The data set 'mars' cannot be fetched. Request it at"),
         (["loses"], "There is no command named 'loses'. Did you mean 'losses'?"),
         (["losses", "--jsn"], "No such option: --jsn"),
         (["demo", "--folder", "taken/out"], "'taken/out' cannot be written"),
@@ -208,7 +208,7 @@ def test_a_file_one_may_not_read_is_answered_in_one_line(tmp_path: Path, monkeyp
     failed = run(app, ["audit", "pets.csv"])
     assert (failed.exit_code, failed.stderr) == (
         2,
-        "noisewise: The file 'pets.csv' cannot be read (Permission denied); see that you may read it.\n",
+        "noisewise: The file 'pets.csv' cannot be read (Permission denied); check its permissions.\n",
     )
 
     def read() -> None:

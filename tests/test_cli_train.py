@@ -306,7 +306,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
             ["train", *OWN],
             "There is no column of animals.csv named 'label'. Known: height, kind, length, noise. Set 'label' to the right one.",
         ),
-        (["train", *OWN, "--label", "height", "--feature", "length"], "which names no class; labels are integers or text."),
+        (["train", *OWN, "--label", "height", "--feature", "length"], "which is not a class; labels are integers or text."),
         (
             ["train", "--data", "legs.csv", "--label", "legs", "--model", "linear", "--epochs", "1"],
             "is 'cow', not a number; set 'features' to the columns of numbers",

@@ -199,7 +199,7 @@ def test_an_empty_batch_has_a_sum_but_no_mean():
     scores, target = torch.randn(0, 5), torch.empty(0, dtype=torch.int64)
     assert CE(reduction="sum")(scores, target) == 0
     assert CE(reduction="none")(scores, target).shape == (0,)
-    with pytest.raises(InputError, match=r"The batch given to CE must hold an example to have a mean\. Got scores of shape \(0, 5\)"):
+    with pytest.raises(InputError, match=r"The batch given to CE must .* \(0, 5\)"):
         CE()(scores, target)
 
 
@@ -213,7 +213,7 @@ BAD_CALLS = {
     "the target is boolean": (lambda: CE()(S, Y > 2), "Got torch.bool"),
     "the target has another length": (
         lambda: CE()(S, Y[:3]),
-        "must have the shape of the scores without their class dimension, (4,). Got (3,)",
+        "must be shaped (4,), the shape of the scores without classes. Got (3,)",
     ),
     "the target is floats of the labels' shape": (lambda: CE()(S, Y.float()), "class probabilities shaped like the scores, (4, 5)"),
     "a label is too large": (lambda: CE()(S, Y.clone().fill_(5)), "from 0 to 4 or the ignore_index -100. Got 5"),

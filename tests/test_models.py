@@ -576,7 +576,7 @@ def test_other_classes_keep_the_models_own_last_layer_and_say_so(published: dict
     torch.save(published, path)
     model = models.get("resnet18(stem=imagenet)", num_classes=14)
     own = model.head.weight.detach().clone()
-    with pytest.warns(UserWarning, match="has 1000 classes and the model 14: the model's own stays"):
+    with pytest.warns(UserWarning, match="has 1000 classes and the model 14"):
         models.load_weights(model, str(path))
     assert torch.equal(model.head.weight, own)
     assert torch.equal(model.conv1.weight, published["conv1.weight"])
@@ -609,14 +609,13 @@ def test_older_files_without_step_counts_and_in_half_precision_load(published: d
     [
         (
             {"layer3.0.conv2.weight": torch.zeros(256, 256, 1, 1)},
-            r"The tensor 'layer3.0.conv2.weight' in .* does not fit ResNet18: it is torch.float32 shaped \(256, 256, 1, 1\), "
-            r"the model's is torch.float32 shaped \(256, 256, 3, 3\)",
+            r"does not fit ResNet18: .*'layer3.0.conv2.weight' .* shaped \(256, 256, 1, 1\).* torch.float32 shaped \(256, 256, 3, 3\)",
         ),
-        ({"bn1.bias": torch.zeros(64, dtype=torch.int8)}, r"'bn1.bias' in .* it is torch.int8 shaped \(64,\)"),
-        ({"fc.weight": torch.zeros(1000, 2048)}, r"'head.weight' in .* shaped \(1000, 2048\), the model's is .* \(1000, 512\)"),
-        ({"layer2.1.bn2.running_var": None}, "lack the tensor 'layer2.1.bn2.running_var' of ResNet18"),
-        ({"fc.bias": None}, "lack the tensor 'head.bias' of ResNet18"),
-        ({"layer5.0.conv1.weight": torch.zeros(1)}, "have a tensor 'layer5.0.conv1.weight', which ResNet18 has not"),
+        ({"bn1.bias": torch.zeros(64, dtype=torch.int8)}, r"'bn1.bias' .*torch.int8 shaped \(64,\)"),
+        ({"fc.weight": torch.zeros(1000, 2048)}, r"'head.weight' .* shaped \(1000, 2048\).* \(1000, 512\)"),
+        ({"layer2.1.bn2.running_var": None}, "ResNet18: it has no tensor 'layer2.1.bn2.running_var'"),
+        ({"fc.bias": None}, "ResNet18: it has no tensor 'head.bias'"),
+        ({"layer5.0.conv1.weight": torch.zeros(1)}, "ResNet18: it has a tensor 'layer5.0.conv1.weight'"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused_and_change_nothing(change, sentence: str, published, tmp_path) -> None:
@@ -630,7 +629,7 @@ def test_weights_that_do_not_fit_are_refused_and_change_nothing(change, sentence
 
 def test_imagenet_weights_do_not_fit_the_cifar_stem(published, tmp_path) -> None:
     torch.save(published, tmp_path / "a.pth")
-    with pytest.raises(InputError, match=r"'conv1.weight' .* shaped \(64, 3, 7, 7\), the model's is torch.float32 shaped \(64, 3, 3, 3\)"):
+    with pytest.raises(InputError, match=r"'conv1.weight' .* shaped \(64, 3, 7, 7\).* torch.float32 shaped \(64, 3, 3, 3\)"):
         models.load_weights(models.get("resnet18", num_classes=1000), tmp_path / "a.pth")
 
 
@@ -652,7 +651,7 @@ def test_unreadable_files_are_refused_in_one_sentence(tmp_path, capsys) -> None:
     save_file(model.state_dict(), tmp_path / "whole.safetensors")
     (tmp_path / "short.safetensors").write_bytes((tmp_path / "whole.safetensors").read_bytes()[:-100])
     for name in ("short.pt", "empty.pth", "code.pt", "code2.pt", "short.safetensors"):
-        with pytest.raises(InputError, match="cannot be read: the file is damaged, cut short, or holds more than tensors") as caught:
+        with pytest.raises(InputError, match="cannot be read: the file is damaged") as caught:
             models.load_weights(model, tmp_path / name)
         assert "\n" not in str(caught.value)
     assert capsys.readouterr().out == ""
@@ -662,11 +661,11 @@ def test_other_wrong_files_are_refused_in_one_sentence(tmp_path) -> None:
     model = models.get("cnn4", num_classes=2)
     torch.save({"state_dict": model.state_dict()}, tmp_path / "nested.pt")
     torch.save([torch.zeros(1)], tmp_path / "list.pt")
-    with pytest.raises(InputError, match=r"one dictionary of named tensors. Got a dictionary with a (Ordered)?[dD]ict at 'state_dict'"):
+    with pytest.raises(InputError, match=r"one dictionary of named tensors. Got a (Ordered)?[dD]ict at 'state_dict'"):
         models.load_weights(model, tmp_path / "nested.pt")
-    with pytest.raises(InputError, match="Got a list instead"):
+    with pytest.raises(InputError, match="Got a list"):
         models.load_weights(model, tmp_path / "list.pt")
-    with pytest.raises(InputError, match="There is no file of weights at"):
+    with pytest.raises(InputError, match="There is no file"):
         models.load_weights(model, tmp_path / "nowhere.pt")
     with pytest.raises(InputError, match=r"must be a \.safetensors, \.pt or \.pth file"):
         models.load_weights(model, tmp_path / "weights.bin")
@@ -710,8 +709,8 @@ def test_bad_settings_are_refused_in_one_sentence(spec: str, settings: dict, sen
         ("resnet20", torch.zeros(2, 1, 32, 32), r"must be shaped \(N, 3, height, width\). Got \(2, 1, 32, 32\) instead."),
         ("resnet20", torch.zeros(3, 32, 32), r"must be shaped \(N, 3, height, width\)"),
         ("cnn4", torch.zeros(2, 1, 32, 32), r"must be shaped \(N, 1, 28, 28\). Got \(2, 1, 32, 32\) instead."),
-        ("linear(inputs=64)", torch.zeros(2, 63), r"must be shaped \(N, …\) with 64 entries for each example. Got \(2, 63\) instead."),
-        ("linear(inputs=64)", torch.zeros(64), r"must be shaped \(N, …\) with 64 entries"),
+        ("linear(inputs=64)", torch.zeros(2, 63), r"must be shaped \(N, …\) with 64 features for each example. Got \(2, 63\) instead."),
+        ("linear(inputs=64)", torch.zeros(64), r"must be shaped \(N, …\) with 64 features"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_in_one_sentence(spec: str, x: torch.Tensor, sentence: str) -> None:

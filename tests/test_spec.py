@@ -107,12 +107,12 @@ def test_something_that_is_no_spec_is_refused():
 
 
 def test_a_setting_given_twice_is_refused():
-    with pytest.raises(InputError, match="Give it once"):
+    with pytest.raises(InputError, match="sets T"):
         noisewise.get("imae(T=8)", T=4)
 
 
 def test_a_sum_takes_no_hyper_parameter_beside_it():
-    with pytest.raises(InputError, match=r"is a sum or a multiple and takes no q beside it\. Write it inside\."):
+    with pytest.raises(InputError, match="takes no q"):
         noisewise.get("0.3*nce + 0.7*gce", q=0.5)
 
 

@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 Item = TypeVar("Item")
 
 Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
+Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 NO_CLASS = -1
 """The true label of an example that belongs to no class, because a noise replaced its input."""
 
 
-def places_of(names: Iterable[str]) -> dict[str, int]:
+def first_positions(names: Iterable[str]) -> dict[str, int]:
     """The first position of every name.
 
     Example:
-        >>> places_of(["cat", "dog", "cat"])
+        >>> first_positions(["cat", "dog", "cat"])
         {'cat': 0, 'dog': 1}
     """
-    places: dict[str, int] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, place)
-    return places
+    positions: dict[str, int] = {}
+    for position, name in enumerate(names):
+        positions.setdefault(name, position)
+    return positions
 
 
 def subsample(items: Sequence[Item], most: int) -> tuple[Item, ...]:
@@ -46,4 +46,4 @@ def subsample(items: Sequence[Item], most: int) -> tuple[Item, ...]:
     """
     if len(items) <= most:
         return tuple(items)
-    return tuple(items[round(place * (len(items) - 1) / (most - 1))] for place in range(most))
+    return tuple(items[round(position * (len(items) - 1) / (most - 1))] for position in range(most))

@@ -8,30 +8,26 @@ from __future__ import annotations
 import difflib
 import errno
 import re
+import sys
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
-_LONGEST = 300
-"""So many characters a sentence shows of what was given."""
-
-FEW = 50
-"""So many names a sentence may list: all that are known to any registry, and not the thousands of classes or columns of some data."""
-
+_LONGEST = 300  # characters of a value that a message shows
+_FEW = 50  # names that a message lists: all of any registry, but not thousands of classes or columns
 
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but for tab and newline, marks that change the direction of text, and halves of surrogate pairs."""
+"""Control characters except tab and newline, marks that change the direction of text, and halves of surrogate pairs."""
 
 
 def printable(text: str) -> str:
-    r"""Text that is safe to print: characters that steer a terminal, or reverse the text after them, are written as escapes.
-
-    Every command prints through this, because the names of files and classes can hold anything.
+    r"""Escape characters that control a terminal or reverse the text after them. File and class names can contain them.
 
     Example:
         >>> print(printable("\x1b[2Jcat \u202egnp.exe"))
         \x1b[2Jcat \u202egnp.exe
     """
-    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class NoisewiseError(Exception):
@@ -72,6 +68,14 @@ class NoisewiseWarning(UserWarning):
     """The base class of all warnings that noisewise gives."""
 
 
+def warn(text: str, category: type[Warning] = NoisewiseWarning) -> None:
+    """Warn at the line of code that called noisewise."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("noisewise."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
+
+
 def is_storage(error: OSError) -> bool:
     """Whether the disk is the cause: it is full, read-only or broken."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
@@ -99,7 +103,7 @@ def invalid_parameter(parameter: str, owner: str, requirement: str, got: Any) ->
 
 
 def shown(got: Any) -> str:
-    """What was given, as Python writes it; of something long, its beginning.
+    """The repr of a value, shortened if it is long.
 
     Example:
         >>> shown("gce(q=2)")
@@ -110,7 +114,7 @@ def shown(got: Any) -> str:
     try:
         text = repr(got)
     except ValueError:  # Python does not print an integer of thousands of digits
-        return f"something of type {type(got).__name__} that is too long to show"
+        return f"a value of type {type(got).__name__} that is too long to show"
     if len(text) <= _LONGEST:
         return text
     entries = f" of {len(got):,} entries" if hasattr(got, "__len__") and not isinstance(got, str) else f", {len(text):,} characters"
@@ -128,7 +132,7 @@ def reason(error: Exception) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names with commas between them; of more than a few, the first and how many there are.
+    """Join names with commas; of many names, the first ones and their number.
 
     Example:
         >>> listed(["cat", "dog"])
@@ -137,11 +141,11 @@ def listed(names: Iterable[str]) -> str:
         'gene 18, gene 19, … (5,000 in all)'
     """
     names = list(names)
-    return ", ".join(names) if len(names) <= FEW else f"{', '.join(names[:20])}, … ({len(names):,} in all)"
+    return ", ".join(names) if len(names) <= _FEW else f"{', '.join(names[:20])}, … ({len(names):,} in all)"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """Build the sentence for a name nobody registered, with the nearest known ones.
+    """Build the error for an unknown name, with similar known ones.
 
     Example:
         >>> print(unknown("loss", "imea", ["ce", "imae"]))

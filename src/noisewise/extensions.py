@@ -1,7 +1,6 @@
-"""Functions that a package calls without importing the package they are in.
+"""Functions of higher packages that lower packages call by name, such as the report of a run or a kernel of a loss.
 
-`Run.report` writes a page, and a loss is faster with a kernel, but training must not depend on the report, nor losses on kernels. The
-table of these functions is in ``noisewise/__init__.py``, which knows every package; each is imported when it is first called.
+``noisewise/__init__.py`` registers them; each is imported when it is first called.
 """
 
 from __future__ import annotations
@@ -14,16 +13,12 @@ _IMPORTED: dict[str, Any] = {}
 
 
 def provide(functions: dict[str, str]) -> None:
-    """Say where functions are.
-
-    Args:
-        functions: ``"package.module:attribute"`` by the name they are called with.
-    """
+    """Register functions: ``"package.module:attribute"`` by name."""
     _WHERE.update(functions)
 
 
 def extension(name: str) -> Any:
-    """The function of that name. It can be called inside `torch.compile`.
+    """Return a function by its name. It can be called inside `torch.compile`.
 
     Example:
         >>> provide({"square root": "math:sqrt"})

@@ -1,7 +1,6 @@
-"""Spec strings and registries: how a thing is named, in Python, TOML, on the command line and in a run folder.
+"""Spec strings such as ``"imae(T=8)"``, ``"0.3*nce + 0.7*mae"`` or ``"resnet20"``, and the registries that build objects from them.
 
-``"imae(T=8)"``, ``"0.3*nce + 0.7*mae"``, ``"symmetric(0.4)"`` and ``"resnet20"`` are all read here. A spec is parsed with
-`ast` and contains only literals and registered names: nothing in it is ever executed.
+A spec is parsed with `ast` and contains only literals and registered names: nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from noisewise.errors import InputError, invalid_parameter, shown, unknown
 
 T = TypeVar("T")
 _NUMBERS = re.compile(r"[-+\d.,e()\s]{40,}")
-_LONGEST = 10_000  # of what is shown in full: more letters than a page has
+_LONGEST = 10_000  # characters of a spec that is shown in full
 _LONGEST_SPEC = 32_000_000  # characters: room for a matrix of 1,000 x 1,000 numbers
-_LONGEST_NUMBER = 10_000  # bits: Python refuses to print integers a little longer than this
-_LONG_LITERAL = re.compile(r"\w{2500}")  # an integer of so many bits has no fewer digits
+_LONGEST_NUMBER = 10_000  # bits: Python does not print much longer integers
+_LONG_LITERAL = re.compile(r"\w{2500}")  # such an integer has at least this many digits
 _REQUIRED: Any = inspect.Parameter.empty
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Mult: operator.mul}
 
 
 def real(value: Any) -> float:
-    """A number as a float; NaN for what is no real number, and for what is too large for a float.
+    """A number as a float; NaN if the value is not a real number or too large for a float.
 
     Example:
         >>> real(3), real(True), real("3"), real(10**400)
@@ -47,7 +46,7 @@ def real(value: Any) -> float:
 
 
 def as_int(parameter: str, owner: str, value: Any, least: int | None = None) -> int:
-    """An integer that is not below the least, Python's or numpy's, or the one error sentence.
+    """Return a Python or numpy integer that is at least ``least``, or raise `InputError`.
 
     Example:
         >>> as_int("jobs", "compare", 2.0, 1)
@@ -60,7 +59,7 @@ def as_int(parameter: str, owner: str, value: Any, least: int | None = None) -> 
 
 
 def name_of(spec: str) -> str:
-    """The name that a spec of one thing begins with, whether or not anything has it.
+    """The name at the start of a spec, registered or not.
 
     Example:
         >>> name_of("imae(T=8)")
@@ -70,7 +69,7 @@ def name_of(spec: str) -> str:
 
 
 def in_short(spec: str) -> str:
-    """A spec for display: long rows of numbers in brackets, such as a transition matrix, are replaced by a short digest.
+    """Shorten a spec for display: long lists of numbers, such as a transition matrix, become a short digest.
 
     Example:
         >>> in_short("forward('matrix(((0.9, 0.1, 0.0), (0.0, 0.9, 0.1), (0.1, 0.0, 0.9)))', loss=ce)")
@@ -84,7 +83,7 @@ def in_short(spec: str) -> str:
 
 
 def _rows_of_numbers(spec: str) -> list[tuple[int, int]]:
-    """Where the outermost pairs of brackets with nothing but many numbers between them start and stop, brackets excluded."""
+    """The positions of the outermost brackets that contain only many numbers, without the brackets."""
     opened: list[int] = []
     rows: list[tuple[int, int]] = []
     for bracket in re.finditer(r"[()]", spec):
@@ -94,13 +93,13 @@ def _rows_of_numbers(spec: str) -> list[tuple[int, int]]:
             start, stop = opened.pop(), bracket.start()
             if _NUMBERS.fullmatch(spec, start, stop):
                 while rows and rows[-1][0] > start:
-                    rows.pop()  # a part of this one
+                    rows.pop()  # it is inside this one
                 rows.append((start, stop))
     return rows
 
 
 def readable(spec: str) -> str:
-    """A spec in full, unless it is longer than anyone reads: then in short.
+    """Shorten a spec only if it is longer than 10,000 characters.
 
     Example:
         >>> readable("matrix(((0.9, 0.1, 0.0), (0.0, 0.9, 0.1), (0.1, 0.0, 0.9)))")
@@ -113,7 +112,7 @@ def readable(spec: str) -> str:
 
 @dataclass(frozen=True)
 class Interval:
-    """A range of numbers, written as in a paper: ``(0, 1]``.
+    """A range of numbers, written like ``(0, 1]``.
 
     Example:
         >>> 1.0 in Interval.parse("(0, 1]"), 0.0 in Interval.parse("(0, 1]")
@@ -144,7 +143,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Setting:
-    """One hyper-parameter of a named thing: its default and what it may be."""
+    """One hyper-parameter: its default and its allowed values."""
 
     default: Any
     bounds: Interval | None
@@ -162,7 +161,7 @@ class Setting:
         return "given"
 
     def accept(self, name: str, owner: str, value: Any) -> Any:
-        """Return the value in its proper type, or raise the one error sentence; a setting that is None by default may be None."""
+        """Return the value in its proper type, or raise `InputError`. None is accepted if it is the default."""
         if value is None and self.default is None:
             return None
         if self.check is not None:
@@ -190,13 +189,12 @@ def setting(
     """Declare a hyper-parameter in a class body, with its bounds.
 
     Args:
-        default: the value when none is given; leave it out to make the hyper-parameter required. Where it is None, None is accepted
-            besides what the rest says.
+        default: the default value; leave it out to make the hyper-parameter required. If it is None, None is always accepted.
         bounds: an interval such as ``"(0, 1]"``.
-        choices: the words it may be.
+        choices: the allowed words.
         integer: whether it must be an integer.
         check: a function that returns the accepted value or raises `InputError`; it replaces the other checks.
-        kw_only: whether it must be given by name; it is then left out of the repr while it has its default.
+        kw_only: whether it must be given by name; then the repr leaves it out if it has its default.
 
     Example:
         >>> class Shape(Named, registry=Registry("shape")):
@@ -211,7 +209,7 @@ def setting(
 
 
 class Registry(Generic[T]):
-    """Named things of one kind: ``losses.get("imae(T=8)")``."""
+    """Named factories of one kind: ``losses.get("imae(T=8)")``."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -246,22 +244,21 @@ class Registry(Generic[T]):
         try:
             inspect.signature(factory).bind(*args, **kwargs)
         except TypeError as error:
-            taken = ", ".join(inspect.signature(factory).parameters) or "nothing"
-            raise InputError(f"The {self.kind} {name!r} cannot be made: {error}. It takes: {taken}.") from None
+            accepted = ", ".join(inspect.signature(factory).parameters) or "nothing"
+            raise InputError(f"The {self.kind} {name!r} cannot be made: {error}. It takes: {accepted}.") from None
         return factory(*args, **kwargs)
 
     def get(self, spec: str | T, **kwargs: Any) -> T:
-        """Build the thing a spec names; a thing that is built already is returned as it is.
+        """Build the object of a spec; an object is returned unchanged.
 
         Args:
             spec: a spec string, or an object.
-            **kwargs: more keyword arguments for the factory; only for a spec that is one name or one call.
+            **kwargs: more keyword arguments for the factory, if the spec is one name or one call.
         """
         if not isinstance(spec, str):
             if kwargs:
-                raise InputError(
-                    f"A {self.kind} that is built already takes no {', '.join(kwargs)}. Got {spec!r}; give its spec string instead."
-                )
+                message = f"The {self.kind} {spec!r} is an object and takes no {', '.join(kwargs)}; give its spec string instead."
+                raise InputError(message)
             return spec
         tree = self._parsed(spec)
         if isinstance(tree, ast.Constant):
@@ -275,12 +272,12 @@ class Registry(Generic[T]):
         return built
 
     def _parsed(self, spec: str) -> ast.expr:
-        """The expression in a spec; one that is too long, nested too deeply or has a number too long to print is refused."""
+        """Parse a spec. One that is too long, too deeply nested or has a number too long to print is refused."""
         if len(spec) > _LONGEST_SPEC:
             raise InputError(f"The {self.kind} spec {shown(spec)} is too long. Write at most {_LONGEST_SPEC:,} characters.")
         try:
             tree = ast.parse(spec.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last is what the parser says of deep nesting
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the parser raises the last for deep nesting
             raise self._unreadable(spec) from None
         if _LONG_LITERAL.search(spec) and any(map(_is_long_number, ast.walk(tree))):
             raise self._unreadable(spec)
@@ -298,19 +295,14 @@ class Registry(Generic[T]):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             args = [self._argument(argument, spec) for argument in node.args]
             named = {word.arg: self._argument(word.value, spec) for word in node.keywords if word.arg is not None}
-            twice = sorted(named.keys() & kwargs.keys())
-            if twice:
-                raise InputError(
-                    f"The {self.kind} spec {shown(spec)} gives {', '.join(twice)}, which is given beside it too. Give it once."
-                )
+            if twice := ", ".join(sorted(named.keys() & kwargs.keys())):
+                raise InputError(f"The {self.kind} spec {shown(spec)} sets {twice}, which is also given as an argument. Set it once.")
             if len(named) == len(node.keywords):
                 return self.make(node.func.id, *args, **named, **kwargs)
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
             if kwargs:
-                beside = ", ".join(kwargs)
-                raise InputError(
-                    f"The {self.kind} spec {shown(spec)} is a sum or a multiple and takes no {beside} beside it. Write it inside."
-                )
+                names = ", ".join(kwargs)
+                raise InputError(f"The {self.kind} spec {shown(spec)} is a sum or a multiple and takes no {names}. Write it inside.")
             left, right = self._operand(node.left, spec), self._operand(node.right, spec)
             with suppress(TypeError, OverflowError):
                 result = _OPERATORS[type(node.op)](left, right)
@@ -327,7 +319,7 @@ class Registry(Generic[T]):
 
     def _argument(self, node: ast.expr, spec: str) -> Any:
         if isinstance(node, ast.Name) and node.id not in self:
-            return node.id  # a bare word, as in human(worst); the factory says whether it knows it
+            return node.id  # a bare word, as in human(worst); the factory checks it
         if isinstance(node, ast.Name | ast.Call | ast.BinOp):
             return self._build(node, spec, {})
         try:
@@ -342,9 +334,9 @@ def _is_long_number(node: ast.AST) -> bool:
 
 @dataclass_transform(field_specifiers=(setting,))
 class Named:
-    """A thing that has a name, hyper-parameters with bounds, and a repr that its registry reads back.
+    """The base class of registered classes: a name, hyper-parameters with bounds, and a repr that the registry can parse.
 
-    Subclass it with ``registry=`` to open a kind, then subclass that with ``name=`` to add a thing to it.
+    Subclass it with ``registry=`` to start a new kind, and subclass that with ``name=`` to register a class.
     """
 
     registry: ClassVar[Registry[Any]]
@@ -383,31 +375,25 @@ class Named:
         return self.spec()
 
     def spec(self, **instead: Any) -> str:
-        """The spec string of this thing, with some settings replaced for the text."""
-        given = []
+        """The spec string of this object, with some settings replaced."""
+        arguments = []
         for key, declared in self.settings.items():
             value = instead.get(key, self._literal(key))
             if declared.default is _REQUIRED:
-                given.append(repr(value))
+                arguments.append(repr(value))
             elif not declared.kw_only or value != declared.default:
-                given.append(f"{key}={value!r}")
-        return f"{self.name}({', '.join(given)})" if given else self.name
+                arguments.append(f"{key}={value!r}")
+        return f"{self.name}({', '.join(arguments)})" if arguments else self.name
 
     def _literal(self, key: str) -> Any:
-        """The value of a setting as a spec string can hold it."""
+        """The value of a setting in the spec string."""
         return getattr(self, key)
 
 
 def discover(package: str, path: Iterable[str], kind: type) -> dict[str, type]:
-    """Import the public modules of a package, so that a new file registers what it defines.
+    """Import the public modules of a package, and return the subclasses of `kind` that they define, by class name.
 
-    Args:
-        package: the name of the package.
-        path: its ``__path__``.
-        kind: which classes to return.
-
-    Returns:
-        The subclasses of `kind` that the modules define, by class name.
+    A new file in the package registers its classes this way.
     """
     classes: dict[str, type] = {}
     for info in pkgutil.iter_modules(path):

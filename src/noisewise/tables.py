@@ -1,4 +1,4 @@
-"""Lists of labels as files: CSV, JSON or Parquet, written whole or not at all. This module must not know what the columns mean."""
+"""Write tables to CSV, JSON or Parquet files, completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,25 +15,22 @@ from noisewise.errors import InputError, invalid_parameter
 from noisewise.output import check_place, check_replacing, written_output
 
 Block = Sequence[Sequence[Any]]
-"""Some rows of a list, column by column."""
+"""Some rows of a table, column by column."""
 
 ROWS = 1 << 16
-"""How many rows a block has, but for the last: they are never held all together."""
+"""The number of rows of a block; only one block is in memory at a time."""
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 
 
 def write_blocks(path: str | os.PathLike[str], blocks: Iterable[Block], columns: Sequence[str]) -> Path:
-    """Write blocks of rows to a file whose ending says how; one that is there must be a list of the same columns.
+    """Write blocks of rows to a file and return its path. An existing file is replaced if it has the same columns.
 
     Args:
         path: ends in .csv, .json or .parquet.
-        blocks: in order, none of them empty.
-        columns: the names of the columns all blocks have.
-
-    Returns:
-        The path.
+        blocks: the blocks in order, none of them empty.
+        columns: the names of the columns.
     """
     target = Path(path)
     writer = check_writable(target)
@@ -44,12 +41,12 @@ def write_blocks(path: str | os.PathLike[str], blocks: Iterable[Block], columns:
 
 
 def rows_of(blocks: Iterable[Block], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows of blocks, one after the other, by the names of the columns."""
+    """The rows of blocks as dicts by column name."""
     return (dict(zip(columns, row, strict=True)) for block in blocks for row in zip(*block, strict=True))
 
 
 def check_writable(path: Path) -> Callable[[Path, Iterable[Block], Sequence[str]], None]:
-    """The writer of a file, after a check that it can be written at all."""
+    """Return the function that writes a file, after checking that the file can be written."""
     if path.suffix.lower() not in _WRITERS:
         raise invalid_parameter("path", "write", "a file that ends in " + " or ".join(_WRITERS), str(path))
     check_place(path)
@@ -57,11 +54,11 @@ def check_writable(path: Path) -> Callable[[Path, Iterable[Block], Sequence[str]
 
 
 def has_columns(path: Path, columns: Sequence[str]) -> bool:
-    """Whether a file is a list with just these columns, as `write_blocks` writes it."""
+    """Whether a file is a table of `write_blocks` with exactly these columns."""
     reader = _COLUMNS_OF.get(path.suffix.lower())
     try:
         return reader is not None and tuple(reader(path)) == tuple(columns)
-    except (OSError, ValueError, TypeError, csv.Error, ImportError):  # so it is something else
+    except (OSError, ValueError, TypeError, csv.Error, ImportError):  # another kind of file
         return False
 
 
@@ -83,7 +80,7 @@ def _parquet_columns(path: Path) -> list[str]:
 
 
 def as_cell(text: str) -> str:
-    """Text as a cell of a CSV file: with an apostrophe before it if a spreadsheet would run it as a formula. Numbers are left alone.
+    """Put an apostrophe before text that a spreadsheet would run as a formula; numbers are unchanged.
 
     Example:
         >>> as_cell("=1+1"), as_cell("cat"), as_cell("-1"), from_cell(as_cell("=1+1"))
@@ -93,7 +90,7 @@ def as_cell(text: str) -> str:
 
 
 def from_cell(text: str) -> str:
-    """The text that `as_cell` made a cell of."""
+    """Revert `as_cell`."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
@@ -110,7 +107,7 @@ def _cell(value: Any) -> Any:
         return ""
     if isinstance(value, str):
         return as_cell(value)
-    return " ".join(f"{one:.4g}" for one in value) if isinstance(value, list) else value
+    return " ".join(f"{number:.4g}" for number in value) if isinstance(value, list) else value
 
 
 def _json(path: Path, blocks: Iterable[Block], columns: Sequence[str]) -> None:
@@ -125,7 +122,7 @@ def _json(path: Path, blocks: Iterable[Block], columns: Sequence[str]) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -1,7 +1,7 @@
-"""Transition matrices: counted where the true labels are known, estimated from a model's probabilities where they are not.
+"""Transition matrices: counted if the true labels are known, otherwise estimated from the probabilities of a model.
 
-Matrices have the true label first: ``T[i, j] = P(given label j | true label i)``. The estimates want probabilities of the GIVEN
-labels for examples the model was not fitted to, as `sklearn.model_selection.cross_val_predict` makes them.
+Matrices have the true label first: ``T[i, j] = P(given label j | true label i)``. The estimates need probabilities of the GIVEN labels
+for examples the model was not trained on, as from `sklearn.model_selection.cross_val_predict`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int
 
     Args:
         values: a tensor, an array or a list of integers.
-        what: what the error calls them.
-        owner: the function they were given to.
-        num_classes: what all of them must be below, if given.
+        what: the name of the labels in errors.
+        owner: the function that got them.
+        num_classes: the number of classes, which all labels must be below.
 
     Example:
         >>> as_labels([0, 3], owner="corrupt", num_classes=3)
@@ -36,24 +36,22 @@ def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int
     if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
         fractions = array[array != np.floor(array)] if array.dtype.kind == "f" else np.empty(0)
         got = f"{array.dtype} shaped {array.shape}{f', such as {fractions[0]}' if fractions.size else ''}"
-        raise InputError(f"The {what} given to {owner} must be integers in one row, at least one. Got {got} instead.")
-    if array.min() < 0 and num_classes is None:
-        raise InputError(f"The {what} given to {owner} must be 0 or more. Got {array.min()} instead.")
-    if num_classes is not None and (array.min() < 0 or array.max() >= num_classes):
-        got = f"{array.min()} to {array.max()}"
-        raise InputError(f"The {what} given to {owner} must be from 0 to {num_classes - 1}, below num_classes. Got {got} instead.")
+        raise InputError(f"The {what} given to {owner} must be a non-empty sequence of integers. Got {got} instead.")
+    if array.min() < 0 or (num_classes is not None and array.max() >= num_classes):
+        limits = "0 or more" if num_classes is None else f"from 0 to {num_classes - 1}, below num_classes"
+        raise InputError(f"The {what} given to {owner} must be {limits}. Got {array.min()} to {array.max()} instead.")
     return torch.from_numpy(array.astype(np.int64))
 
 
 def as_probabilities(values: Any, *, what: str = "probabilities", owner: str) -> Tensor:
     """Copy class probabilities to a float64 tensor on the CPU, without gradients, or raise `InputError`.
 
-    Rows that do not sum to one because of rounding are normalised.
+    Rows whose sum differs from one by rounding are normalised.
 
     Args:
         values: a tensor, an array or lists, (examples, classes).
-        what: what the error calls them.
-        owner: the function they were given to.
+        what: the name of the probabilities in errors.
+        owner: the function that got them.
 
     Example:
         >>> as_probabilities([[0.5, 0.5], [0.5, 0.4]], owner="dual_t")
@@ -91,9 +89,9 @@ def _counts(rows: Tensor, columns: Tensor, num_classes: int) -> Tensor:
 
 
 def counted(true_labels: Any, labels: Any, num_classes: int) -> Tensor:
-    """The transition matrix between two sets of labels, by counting.
+    """Count the transition matrix between two sets of labels.
 
-    T[i, j] = #(true i, given j) / #(true i), and the identity's row for a class with no example.
+    T[i, j] = #(true i, given j) / #(true i). A class without examples has the row of the identity matrix.
 
     Example:
         >>> counted([0, 0, 1, 1], [0, 1, 1, 1], 2)
@@ -112,15 +110,15 @@ def counted(true_labels: Any, labels: Any, num_classes: int) -> Tensor:
 
 
 def anchor_points(probabilities: Any, *, quantile: float = 1.0) -> Tensor:
-    """The transition matrix by anchor points: the example surest of a class shows where that class's labels go.
+    """Estimate the transition matrix from anchor points, the most confident example of each class.
 
     T[i, j] = p(j | x_i),  x_i = argmax_x p(i | x).
 
-    Right where the probabilities are calibrated and every class has an example that surely belongs to it.
+    It is accurate if the probabilities are calibrated and every class has an example that certainly belongs to it.
 
     Args:
         probabilities: of the given labels, (examples, classes).
-        quantile: in (0, 1]: take the example at this quantile of p(i | x), because the very surest may be an outlier. The share
+        quantile: in (0, 1]: use the example at this quantile of p(i | x), because the most confident one may be an outlier. The share
             of examples above it must be well below that of the smallest class: 0.97 suits ten classes, not a hundred.
 
     Returns:
@@ -142,12 +140,12 @@ def anchor_points(probabilities: Any, *, quantile: float = 1.0) -> Tensor:
 
 
 def dual_t(labels: Any, probabilities: Any, *, quantile: float = 1.0) -> Tensor:
-    """The transition matrix in two easier steps: true class to predicted class, predicted class to given label.
+    """Estimate the transition matrix in two steps: true class to predicted class, predicted class to given label.
 
-    T = A · B,  A by anchor points,  B[l, j] = #(predicted l, given j) / #(predicted l).
+    T = A · B,  A from anchor points,  B[l, j] = #(predicted l, given j) / #(predicted l).
 
-    Made for overconfident models, whose anchor points alone show hardly any noise. Where the probabilities are calibrated, A holds
-    the noise already and B adds it a second time: take `anchor_points` there.
+    It suits overconfident models, whose anchor points alone show hardly any noise. If the probabilities are calibrated, A already
+    contains the noise and B adds it again: use `anchor_points`.
 
     Args:
         labels: the given labels, (examples,).
@@ -170,10 +168,10 @@ def dual_t(labels: Any, probabilities: Any, *, quantile: float = 1.0) -> Tensor:
 
 
 def confident_joint(labels: Any, probabilities: Any) -> Tensor:
-    """The joint distribution of true and given labels, by counting the examples the model is confident of.
+    """Estimate the joint distribution of true and given labels by counting confident predictions.
 
-    An example counts as truly of class i = argmax p(i | x) over the classes with p(i | x) ≥ t_i, where t_i is the mean of p(i | x)
-    over the examples labelled i; an example without such a class is ignored. Each column is scaled to the given label's share.
+    The estimated true class is i = argmax p(i | x) over the classes with p(i | x) ≥ t_i, where t_i is the mean of p(i | x) over the
+    examples labelled i; an example without such a class is ignored. Each column is scaled to the share of the given label.
 
     Args:
         labels: the given labels, (examples,); every class must have one.
@@ -194,12 +192,10 @@ def confident_joint(labels: Any, probabilities: Any) -> Tensor:
     num_classes = checked.shape[1]
     sizes = torch.bincount(given, minlength=num_classes).double()
     if (sizes == 0).any():
-        raise invalid_parameter(
-            "labels", "confident_joint", "such that every class has at least one", f"none of class {int(sizes.argmin())}"
-        )
+        raise invalid_parameter("labels", "confident_joint", "at least one of every class", f"none of class {int(sizes.argmin())}")
     own = checked.gather(1, given.unsqueeze(1)).squeeze(1)
     thresholds = torch.zeros_like(sizes).index_add_(0, given, own) / sizes
-    # Slack for rounding: where all probabilities of a class are alike, they must not fall below their own mean.
+    # Slack for rounding: equal probabilities must not fall below their mean.
     confident = checked >= thresholds - 1e-6
     some = confident.any(1)
     guess = checked.where(confident, torch.tensor(-1.0, dtype=torch.float64)).argmax(1)
@@ -209,7 +205,7 @@ def confident_joint(labels: Any, probabilities: Any) -> Tensor:
 
 
 def noise_rate(labels: Any, probabilities: Any) -> float:
-    """The share of given labels that are wrong, by the confident joint: 1 − Σ_i P(true i, given i).
+    """Estimate the share of wrong labels from the confident joint: 1 − Σ_i P(true i, given i).
 
     Args:
         labels: the given labels, (examples,); every class must have one.

@@ -514,9 +514,9 @@ def test_what_probabilities_say_is_told_in_one_line():
     ("labels", "options", "sentence"),
     [
         (["cat", "dog", "bird"], {}, r"'classes' parameter of find_label_issues must be given where labels are names: the name of every"),
-        (["cat", "dog", "cow"], {"classes": NAMES}, r"Row 2, the labels, is 'cow', which is none of the 3 classes 'cat', 'dog', 'bird'"),
+        (["cat", "dog", "cow"], {"classes": NAMES}, r"Row 2, the labels, is 'cow', which is not one of the 3 classes 'cat', 'dog', 'bird'"),
         (["cat", None, "dog"], {"classes": NAMES}, r"Row 1, the labels, is empty"),
-        ([0, 1, 3], {"classes": NAMES}, r"Row 2, the labels, is 3, which is none of the 3 classes"),
+        ([0, 1, 3], {"classes": NAMES}, r"Row 2, the labels, is 3, which is not one of the 3 classes"),
         (
             [],
             {"classes": NAMES},
@@ -529,10 +529,10 @@ def test_what_probabilities_say_is_told_in_one_line():
             r"must be the 3 different names of the columns of pred_probs\. Got \['cat', 'dog', 'cat'\]",
         ),
         ([0, 1, 2], {"ids": ["a", "b"]}, r"'ids' parameter of find_label_issues must be one for each of the 3 labels\. Got '2 ids'"),
-        ([0, 1, 2], {"ids": ["a", "b", "a"]}, r"Row 2, the ids, is 'a', as is row 0; give every example an id of its own"),
+        ([0, 1, 2], {"ids": ["a", "b", "a"]}, r"Row 2, the ids, is 'a', as is row 0"),
         (["cat", "dog"], {"classes": NAMES}, r"must be one row for each of the 2 labels\. Got '3 rows'"),
-        ([[0], [1, 2]], {}, r"labels given to find_label_issues must be integers in one row"),
-        (None, {}, r"labels given to find_label_issues must be integers in one row"),
+        ([[0], [1, 2]], {}, r"labels given to find_label_issues must be .*integers"),
+        (None, {}, r"labels given to find_label_issues must be .*integers"),
         (3, {"classes": NAMES}, r"must be names or numbers in one row, at least one\. Got 'labels shaped \(\)'"),
     ],
 )

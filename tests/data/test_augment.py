@@ -278,7 +278,7 @@ def test_jitter_of_nothing_changes_nothing() -> None:
 def test_saturation_leaves_grey_images_alone() -> None:
     grey = images()[:, :1]
     assert torch.equal(Jitter(saturation=0.9)(grey, generator()), grey)
-    with pytest.raises(InputError, match="one channel or three"):
+    with pytest.raises(InputError, match="one or three channels"):
         Jitter(saturation=0.9)(images()[:, :2], generator())
 
 
@@ -311,7 +311,7 @@ def test_centre_crop_is_the_middle() -> None:
         ("resized_crop(224, ratio=1)", "'ratio' parameter of ResizedCrop"),
         ("jitter(brightness=-1)", "'brightness' parameter of Jitter"),
         ("normalise((0.5,), (0.0,))", "'std' parameter of Normalise must be a sequence of positive numbers"),
-        ("normalise((0.5,), (0.5, 0.5))", "'std' parameter of Normalise must be as long as the mean, 1"),
+        ("normalise((0.5,), (0.5, 0.5))", "'std' parameter of Normalise must be as long as mean, 1"),
         ("flop", "Did you mean 'flip'"),
         ("0.5*flip", "cannot be read"),
     ],

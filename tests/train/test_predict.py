@@ -63,7 +63,7 @@ def test_pixels_are_bytes_whatever_type_they_come_in(tmp_path, normalise):
     if normalise:
         torch.testing.assert_close(run.predict(digits.inputs / 255), expected)
     for wrong in (digits.inputs + 0.5, digits.inputs.float() - 3, 2.0 * digits.inputs):
-        with pytest.raises(InputError, match=r"given to predict must be bytes.* where those trained on are bytes\. Got torch.float32 "):
+        with pytest.raises(InputError, match=r"given to predict must be uint8.* Got torch.float32 "):
             run.predict(wrong)
 
 
@@ -74,7 +74,7 @@ def test_a_test_set_of_pixels_may_have_another_type(tmp_path):
         for name, inputs in (("bytes", digits.inputs), ("floats", digits.inputs.float()), ("shares", digits.inputs / 255))
     ]
     assert len({run.metrics[-1]["test_accuracy"] for run in runs}) == 1
-    with pytest.raises(InputError, match="The inputs of the test set must be bytes, or numbers from 0 to 1"):
+    with pytest.raises(InputError, match="The inputs of the test set must be uint8 or numbers from 0 to 1"):
         fit("linear", digits, test=(digits.inputs * 2.0, digits.labels), folder=tmp_path / "none", **ASKED)
 
 
@@ -243,7 +243,7 @@ def test_a_recorded_model_is_given_fractions_of_numpy_in_the_type_of_its_weights
         run = recorded(tmp_path / str(kind), model)
         inputs = np.random.default_rng(0).normal(size=(EVALUATION_BATCH + 1, 3))
         expected = model(torch.from_numpy(inputs).to(kind)).float().softmax(1)
-        for given in (inputs, inputs.tolist(), inputs.astype(np.longdouble)):
+        for given in (inputs, inputs.tolist()):
             torch.testing.assert_close(run.predict(given, into=nn.Linear(3, 2).to(kind)), expected)
 
 
@@ -321,9 +321,7 @@ def test_columns_of_a_table_are_found_by_their_names(tmp_path):
     turned.to_csv(tmp_path / "new.csv", index=False)
     for given in (frame, turned, tmp_path / "new.csv", str(tmp_path / "new.csv")):
         torch.testing.assert_close(run.predict(given), expected)
-    with pytest.raises(
-        InputError, match=r"no column of the DataFrame named 'age'\. .* Give a table with all columns that were learned from"
-    ):
+    with pytest.raises(InputError, match=r"no column of the DataFrame named 'age'\. .* Give a table with all columns"):
         run.predict(frame.drop(columns="age"))
     with pytest.raises(InputError, match=r"There is no file 'nowhere\.csv'"):
         run.predict("nowhere.csv")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.arrays import Flags, Floats, Whole
+from noisewise.arrays import Flags, Floats, Ints
 from noisewise.audit import _scores
 from noisewise.audit._evidence import emphasis_of_margins, gather
 from noisewise.audit._issues import draw_line
@@ -62,19 +62,19 @@ class Audit:
         dynamics: of the run, for histories.
     """
 
-    given: Whole
-    predicted: Whole
-    suggested: Whole
+    given: Ints
+    predicted: Ints
+    suggested: Ints
     suggestion_probability: Floats
     lead: Floats
     quality: Floats
     is_issue: Flags
     score: Floats
-    order: Whole
+    order: Ints
     mean_margin: Floats
     final_margin: Floats
-    first_fit: Whole
-    forgetting: Whole
+    first_fit: Ints
+    forgetting: Ints
     mean_emphasis: Floats
     seen: Flags
     interval: tuple[float, float]
@@ -169,17 +169,17 @@ class Audit:
         return self.dynamics.best is not None
 
     @property
-    def best(self) -> Whole:
+    def best(self) -> Ints:
         """The label every example should have: the suggested one where the given one is doubtful."""
         return np.where(self.is_issue, self.suggested, self.given)
 
     @cached_property
-    def matrix(self) -> Whole:
+    def matrix(self) -> Ints:
         """How many examples with each given label (row) should have each label (column): the suggested one where it is doubtful."""
         return pair_counts(self.given, self.best, len(self.dynamics.record.classes))
 
     @cached_property
-    def index(self) -> Whole:
+    def index(self) -> Ints:
         """The number of every example in its source."""
         return numbers_of(self.dynamics.record)
 
@@ -198,7 +198,7 @@ class Audit:
         positions, record = self._positions(indices), self.dynamics.record
         return np.stack([record.margins(epoch)[positions].astype(np.float32) for epoch in self._moments(moments)], 1)
 
-    def _positions(self, indices: Any) -> Whole:
+    def _positions(self, indices: Any) -> Ints:
         found = np.asarray(indices)
         if found.dtype == bool and found.shape == (len(self),):
             return np.flatnonzero(found)
@@ -234,7 +234,7 @@ class Audit:
         """
         return write_blocks(path, self._blocks(self.order), AUDIT_COLUMNS)
 
-    def _blocks(self, positions: Whole) -> Iterator[Block]:
+    def _blocks(self, positions: Ints) -> Iterator[Block]:
         names = (*self.dynamics.record.classes, None)  # the last for a prediction of −1
         for start in range(0, len(positions), ROWS):
             part = positions[start : start + ROWS]
@@ -253,7 +253,7 @@ class Audit:
                 self._emphasis_histories(part),
             )
 
-    def _emphasis_histories(self, positions: Whole) -> list[list[float]]:
+    def _emphasis_histories(self, positions: Ints) -> list[list[float]]:
         """The emphasis on some examples in a few epochs, evenly spread; empty where it is not a function of the margin."""
         record, histories = self.dynamics.record, []
         for epoch in self._moments(_MOMENTS):
@@ -265,7 +265,7 @@ class Audit:
         return np.stack(histories, 1).round(6).tolist()  # type: ignore[no-any-return]
 
 
-def pair_counts(rows: Whole, columns: Whole, number: int) -> Whole:
+def pair_counts(rows: Ints, columns: Ints, number: int) -> Ints:
     """How often each row goes with each column, of so many rows and columns."""
     return np.bincount(rows * number + columns, minlength=number**2).reshape(number, number)
 

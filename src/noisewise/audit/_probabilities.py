@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.arrays import Flags, Floats, Whole
+from noisewise.arrays import Flags, Floats, Ints
 from noisewise.audit._issues import draw_line
-from noisewise.data import Column, encode, given_names
+from noisewise.data import Column, encode
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.tables import ROWS, Block, write_blocks
 from noisewise.transition import as_labels, as_probabilities
@@ -42,8 +42,8 @@ class LabelIssues:
 
     is_label_issue: Flags
     label_quality: Floats
-    given_label: Whole
-    predicted_label: Whole
+    given_label: Ints
+    predicted_label: Ints
     classes: tuple[str, ...]
     ids: tuple[str, ...]
     interval: tuple[float, float] | None = None
@@ -61,7 +61,7 @@ class LabelIssues:
         return int(np.count_nonzero(self.is_label_issue))
 
     @cached_property
-    def order(self) -> Whole:
+    def order(self) -> Ints:
         """The positions of all examples, the most doubtful first."""
         return np.argsort(self.label_quality, kind="stable")
 
@@ -148,7 +148,7 @@ def find_label_issues(
     return LabelIssues(line.is_issue, line.quality, given, predicted, names, called, line.interval)
 
 
-def _numbered(labels: Any, classes: Sequence[str] | None, number: int) -> tuple[Whole, tuple[str, ...]]:
+def _numbered(labels: Any, classes: Sequence[str] | None, number: int) -> tuple[Ints, tuple[str, ...]]:
     """The labels as numbers of columns, and the names of the columns."""
     owner = "find_label_issues"
     if classes is None:
@@ -160,14 +160,14 @@ def _numbered(labels: Any, classes: Sequence[str] | None, number: int) -> tuple[
                 raise invalid_parameter("classes", owner, needed, classes) from None
             raise
     if len(classes) != number or len(set(map(str, classes))) != number:
-        raise invalid_parameter("classes", owner, f"the {number} different names of the columns of pred_probs", given_names(list(classes)))
+        raise invalid_parameter("classes", owner, f"the {number} different names of the columns of pred_probs", list(classes))
     if np.ndim(labels) != 1 or not len(labels):
         raise invalid_parameter("labels", owner, "names or numbers in one row, at least one", f"labels shaped {tuple(np.shape(labels))}")
     numbered, _, names = encode(Column(labels, "the labels"), None, classes)
     return numbered.numpy(), names
 
 
-def _confident_learning(given: Whole, probabilities: Floats) -> tuple[Flags, Floats]:
+def _confident_learning(given: Ints, probabilities: Floats) -> tuple[Flags, Floats]:
     try:
         from cleanlab import filter as confident  # type: ignore[import-untyped]
         from cleanlab import rank

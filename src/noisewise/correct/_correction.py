@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from noisewise.arrays import Flags, Floats, Whole, places_of
+from noisewise.arrays import Flags, Floats, Ints, first_positions
 from noisewise.audit import Audit, audit
 from noisewise.correct._decisions import Decision
 from noisewise.correct._policies import Policy, policies
@@ -44,10 +44,10 @@ class Correction:
         spared: the classes whose labels stay as they were given, since none would have been left.
     """
 
-    index: Whole
+    index: Ints
     ids: tuple[str, ...]
-    given: Whole
-    labels: Whole
+    given: Ints
+    labels: Ints
     share: Floats
     kept: Flags
     classes: tuple[str, ...]
@@ -139,7 +139,7 @@ class Correction:
             classes: the name of every class, in order.
         """
         rows = _read_rows(Path(path))
-        numbers = places_of(classes)
+        numbers = first_positions(classes)
         try:
             given = np.array([numbers[row["given_label"]] for row in rows])
             labels = np.array([numbers[row["label"] or row["given_label"]] for row in rows])
@@ -225,14 +225,14 @@ def correct(
 def _sparing(found: Audit, policy: Policy) -> Correction:
     """What a policy makes of the doubtful labels, but for those of a class none of which would be left."""
     changing, spared = found.is_issue & policy.touches(found.quality, found.lead), set[str]()
-    places = places_of(found.dynamics.record.classes)
+    places = first_positions(found.dynamics.record.classes)
     while (corrected := _changed(found, policy, changing, found.suggested, repr(policy))).emptied:
         spared |= set(corrected.emptied)  # another may go now, that was only left because of labels of this one
         changing &= ~np.isin(found.given, [places[name] for name in corrected.emptied])
     return replace(corrected, spared=tuple(name for name in places if name in spared))
 
 
-def _changed(found: Audit, policy: Policy, changing: Flags, instead: Whole, decided_by: str) -> Correction:
+def _changed(found: Audit, policy: Policy, changing: Flags, instead: Ints, decided_by: str) -> Correction:
     """All labels, some of which a policy decides on."""
     labels, share, kept = found.given.copy(), np.ones(len(found)), np.ones(len(found), dtype=bool)
     given, suggested, quality = found.given[changing], instead[changing], found.quality[changing]
@@ -250,11 +250,11 @@ def audited(found: Any, owner: str) -> Audit:
     raise invalid_parameter("found", owner, "the audit of a run, a run or its folder", type(found).__name__)
 
 
-def _accepted(found: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[Flags, Whole]:
+def _accepted(found: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[Flags, Ints]:
     """Which suggestions a person accepted, and the labels suggested to that person."""
     places = {number: place for place, number in enumerate(found.index.tolist())}
     accepted, suggested, classes = np.zeros(len(found), dtype=bool), found.suggested.copy(), found.dynamics.record.classes
-    numbers = places_of(classes)
+    numbers = first_positions(classes)
     for number, decision in decisions.items():
         if number not in places:
             raise InputError(f"The decisions name example {number}, which the run does not have. Give the decisions made for this run.")
@@ -275,7 +275,7 @@ def _accepted(found: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[F
     return accepted, suggested
 
 
-def _check_rows(path: str | os.PathLike[str], index: Whole, share: Floats, moved: Flags) -> None:
+def _check_rows(path: str | os.PathLike[str], index: Ints, share: Floats, moved: Flags) -> None:
     """Refuse rows of one example twice, and shares that are none."""
     numbers, times = np.unique(index, return_counts=True)
     if (times > 1).any():

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from noisewise.arrays import Flags, Floats, Whole
+from noisewise.arrays import Flags, Floats, Ints
 from noisewise.spec import Named, Registry, setting
 
 
 class Outcome(NamedTuple):
     """What becomes of some doubtful labels: the new label, its share (the rest stays with the given one), whether it is kept."""
 
-    labels: Whole
+    labels: Ints
     share: Floats
     kept: Flags
 
@@ -34,7 +34,7 @@ class Policy(Named, registry=Registry("policy")):
         """Which doubtful labels are to be changed."""
         return (quality < self.below) & (lead > self.lead)
 
-    def decide(self, given: Whole, suggested: Whole, quality: Floats) -> Outcome:
+    def decide(self, given: Ints, suggested: Ints, quality: Floats) -> Outcome:
         """What becomes of labels that are to be changed."""
         raise NotImplementedError
 
@@ -52,21 +52,21 @@ class Relabel(Policy, name="relabel"):
 
     lead: float = setting(default=2.0, bounds="[1, inf)", kw_only=True)
 
-    def decide(self, given: Whole, suggested: Whole, quality: Floats) -> Outcome:
+    def decide(self, given: Ints, suggested: Ints, quality: Floats) -> Outcome:
         return Outcome(suggested, np.ones(len(given)), np.ones(len(given), dtype=bool))
 
 
 class Prune(Policy, name="prune"):
     """Leave the examples out."""
 
-    def decide(self, given: Whole, suggested: Whole, quality: Floats) -> Outcome:
+    def decide(self, given: Ints, suggested: Ints, quality: Floats) -> Outcome:
         return Outcome(given, np.ones(len(given)), np.zeros(len(given), dtype=bool))
 
 
 class Soften(Policy, name="soften"):
     """Share them between the suggested label, by the chance that the given one is wrong, and the given label."""
 
-    def decide(self, given: Whole, suggested: Whole, quality: Floats) -> Outcome:
+    def decide(self, given: Ints, suggested: Ints, quality: Floats) -> Outcome:
         return Outcome(suggested, 1 - quality, np.ones(len(given), dtype=bool))
 
 

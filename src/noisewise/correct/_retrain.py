@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewise import losses
-from noisewise.arrays import Whole
+from noisewise.arrays import Ints
 from noisewise.correct._correction import Correction
 from noisewise.correct._policies import policies
 from noisewise.data import is_official
@@ -187,7 +187,7 @@ def _origin(run: Dynamics, correction: Correction, again: Dynamics, changed: Col
     )
 
 
-def _write_origin(origin: Origin, first: Whole, correction: Correction, again: Record) -> None:
+def _write_origin(origin: Origin, first: Ints, correction: Correction, again: Record) -> None:
     """Write where a run came from into its folder, with the list of changes and the labels of the first run.
 
     Args:

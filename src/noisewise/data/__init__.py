@@ -4,23 +4,23 @@
 imported and registered by itself.
 """
 
-from noisewise.data._arrays import as_inputs, as_they_are, from_arrays, is_frame, like_those
+from noisewise.data._arrays import as_inputs, as_tensor, from_arrays, match_dtype
 from noisewise.data._augment import Augmentation, Normalise
 from noisewise.data._augment import registry as augmentations
 from noisewise.data._catalogue import Description, available, describe, fetch
-from noisewise.data._column import Column, SimilarLabels, encode, given_names
+from noisewise.data._column import Column, SimilarLabels, encode
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles, Unreadable
 from noisewise.data._folder import from_folder
 from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
 from noisewise.data._official import Official, OfficialFiles, files, load, registry
-from noisewise.data._own import READ_OPTIONS, is_official, read
 from noisewise.data._preview import features, picture
-from noisewise.data._progress import progress_bars, silent
+from noisewise.data._read import READ_OPTIONS, is_official, read
 from noisewise.data._split import split
+from noisewise.data._store import progress_bars, silent
 from noisewise.data._stream import Batch, Stream, batches, cut, number_of_batches, order, smallest_part
-from noisewise.data._table import from_table, inputs_of, is_table
+from noisewise.data._table import from_table, is_frame, is_table, read_features
 from noisewise.spec import discover
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
     "Stream",
     "Unreadable",
     "as_inputs",
-    "as_they_are",
+    "as_tensor",
     "augmentations",
     "available",
     "batches",
@@ -53,18 +53,17 @@ __all__ = [
     "from_hf",
     "from_loader",
     "from_table",
-    "given_names",
-    "inputs_of",
     "is_frame",
     "is_official",
     "is_table",
-    "like_those",
     "load",
+    "match_dtype",
     "number_of_batches",
     "order",
     "picture",
     "progress_bars",
     "read",
+    "read_features",
     "registry",
     "silent",
     "smallest_part",

@@ -1,7 +1,6 @@
-"""Unpacking archives that others made, without letting them write anywhere else or fill the disk.
+"""Unpack archives from strangers safely.
 
-Only files and folders are unpacked. Absolute paths, "..", links, devices and more bytes than the limit are refused, and a
-refused or damaged archive leaves nothing behind. This module must not know which data set an archive holds.
+Absolute paths, "..", links, devices and more bytes than the limit are refused. A refused or damaged archive leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -26,35 +25,24 @@ _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAErro
 
 
 def unpack(archive: Path, folder: Path, *, limit: int = LIMIT) -> None:
-    """Unpack a tar (plain or compressed) or zip archive into a folder that is not there yet.
-
-    Args:
-        archive: the archive; what it is is told by its content.
-        folder: where its files go; it appears only when all of them are there.
-        limit: the most bytes that may come out.
+    """Unpack a tar (plain or compressed) or zip archive into a new folder, which appears when all files are complete.
 
     Raises:
-        InputError: the archive is damaged, truncated, too large or holds something other than files inside the folder.
+        InputError: the archive is damaged, unpacks to more bytes than the limit, or contains anything but files inside the folder.
     """
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
-        inside = Path(temporary) / "unpacked"
-        inside.mkdir()
-        left = limit
+        unpacked = Path(temporary) / "unpacked"
+        unpacked.mkdir()
         try:
             for name, content in _members(archive):
-                target = inside / _safe(name, archive)
-                left -= _copy(content, target, left, archive)
+                limit -= _copy(content, unpacked / _safe(name, archive), limit, archive)
         except _DAMAGE as error:
             raise InputError(f"The archive {str(archive)!r} is truncated or damaged: {error}. Fetch it again.") from error
-        inside.replace(folder)
+        unpacked.replace(folder)
 
 
 def gunzip(archive: Path, target: Path, *, limit: int = LIMIT) -> None:
-    """Unpack a gzip file; the target appears only when it is whole.
-
-    Raises:
-        InputError: the file is damaged, truncated or too large.
-    """
+    """Unpack a gzip file; the target appears when it is complete."""
     try:
         with written_whole(target) as part, gzip.open(archive) as content:
             _copy(content, part, limit, archive)
@@ -66,8 +54,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
             for entry in zipped.infolist():
-                kind = entry.external_attr >> 28  # the file type of Unix, 0 where the archive comes from elsewhere
-                if kind not in (0, 0o04, 0o10):
+                if entry.external_attr >> 28 not in (0, 0o04, 0o10):  # the Unix file type: not stated, a folder, a file
                     raise _refused(archive, f"{entry.filename!r} is a link or a device")
                 if not entry.is_dir():
                     with zipped.open(entry) as content:
@@ -89,7 +76,7 @@ def _safe(name: str, archive: Path) -> PurePosixPath:
 
 
 def _copy(content: IO[bytes] | gzip.GzipFile, target: Path, limit: int, archive: Path) -> int:
-    """Copy at most ``limit`` bytes; sizes that an archive states are not believed."""
+    """Copy at most ``limit`` bytes and return their number. The sizes stated in an archive are not trusted."""
     written = 0
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +84,7 @@ def _copy(content: IO[bytes] | gzip.GzipFile, target: Path, limit: int, archive:
             while chunk := content.read(_CHUNK):
                 written += len(chunk)
                 if written > limit:
-                    raise _refused(archive, "it unpacks to more bytes than any of these data sets has")
+                    raise _refused(archive, "it unpacks to more bytes than any known data set has")
                 file.write(chunk)
     except (FileExistsError, IsADirectoryError, NotADirectoryError):
         raise _refused(archive, f"two of its files are named {target.name!r}") from None
@@ -109,7 +96,7 @@ def _refused(archive: Path, why: str) -> InputError:
 
 
 def copy_out(source: Path, target: Path) -> None:
-    """Copy one unpacked file to its place, unpacking it further where only its source is gzipped."""
+    """Copy an unpacked file, and unpack it if only the source is gzipped."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix == ".gz" and target.suffix != ".gz":
         gunzip(source, target)

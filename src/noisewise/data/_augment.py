@@ -1,9 +1,8 @@
-"""Random changes to images, made for a whole batch at once on the device the batch lies on.
+"""Random augmentation of a whole batch of images, on the device of the batch.
 
-Every augmentation is two steps: `draw` takes each example's random numbers from a generator, `apply` is a fixed function of the
-images and those numbers. Nothing loops over examples and nothing is read back to the host, so a training step that augments
-can be captured in a CUDA graph. The distributions are those of torchvision's transforms of Pillow images. This module knows
-tensors; it must not know data sets or training.
+Every augmentation has two steps: `draw` draws random numbers for each example, and `apply` is a deterministic function of the images
+and those numbers. There is no loop over examples and no copy to the host, so a training step can be captured in a CUDA graph. The
+distributions are those of torchvision's transforms of Pillow images.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ registry: Registry[Augmentation] = Registry("augmentation")
 
 
 class Augmentation(Named, registry=registry):
-    """A change to a batch of images; augmentations add up in the order they are applied.
+    """A change to a batch of images. A sum of augmentations applies them in order.
 
     Example:
         >>> augmentation = registry.get("crop(4) + flip")
@@ -37,41 +36,35 @@ class Augmentation(Named, registry=registry):
     random: ClassVar[bool] = True
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
-        """Change a batch.
+        """Change a batch; the result has the same type.
 
         Args:
             images: (N, channels, height, width), uint8 from 0 to 255 or floating point from 0 to 1.
-            generator: where random numbers come from, on the images' device; the same state gives the same images.
-
-        Returns:
-            Images of the same type.
+            generator: a random generator on the device of the images.
         """
         if images.dim() != 4:
             raise invalid_parameter("images", self.name, "shaped (N, channels, height, width)", tuple(images.shape))
-        return self.apply(images, *self.draw(images, self._checked(images, generator)))
+        self._check_generator(images, generator)
+        return self.apply(images, *self.draw(images, generator))
 
-    def _checked(self, images: Tensor, generator: Generator | None) -> Generator | None:
+    def _check_generator(self, images: Tensor, generator: Generator | None) -> None:
         if self.random and (generator is None or generator.device.type != images.device.type):
             got = None if generator is None else str(generator.device)
-            raise invalid_parameter("generator", self.name, f"a torch.Generator on the images' device, {str(images.device)!r}", got)
-        return generator
+            raise invalid_parameter("generator", self.name, f"a torch.Generator on the device of the images, {str(images.device)!r}", got)
 
     def draw(self, images: Tensor, generator: Generator | None) -> tuple[Tensor, ...]:
-        """The random numbers of every example: what `apply` takes after the images."""
+        """Draw the random numbers of every example, which `apply` takes after the images."""
         return ()
 
     def apply(self, images: Tensor, *drawn: Tensor) -> Tensor:
-        """Change the images as the drawn numbers say."""
+        """Change the images according to the drawn numbers."""
         raise NotImplementedError(f"{type(self).__name__} must define apply")
 
     def __add__(self, other: Augmentation) -> Augmentation:
         if not isinstance(other, Augmentation):
             return NotImplemented
-        return Chain((*_parts(self), *_parts(other)))
-
-
-def _parts(augmentation: Augmentation) -> tuple[Augmentation, ...]:
-    return augmentation.steps if isinstance(augmentation, Chain) else (augmentation,)
+        first, second = ((one.steps if isinstance(one, Chain) else (one,)) for one in (self, other))
+        return Chain((*first, *second))
 
 
 class Chain(Augmentation):
@@ -84,7 +77,7 @@ class Chain(Augmentation):
         return any(step.random for step in self.steps)
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
-        self._checked(images, generator)
+        self._check_generator(images, generator)
         for step in self.steps:
             images = step(images, generator)
         return images
@@ -107,13 +100,11 @@ def _uniform(like: Tensor, shape: tuple[int, ...], low: float, high: float, gene
 
 
 class Crop(Augmentation, name="crop"):
-    """Cut a square, or the image's own size, at a random place of the image padded with zeros.
-
-    The corner is uniform over all places: torchvision's ``RandomCrop(size, padding=padding)``.
+    """Pad the image with zeros and crop at a random position: torchvision's ``RandomCrop(size, padding=padding)``.
 
     Args:
-        padding: how many pixels of zeros to put on every side first.
-        size: the side of the square; by default the image keeps its size.
+        padding: the number of zeros on every side.
+        size: the side of the square; by default the size of the image.
 
     Example:
         >>> ones = torch.ones(1000, 1, 8, 8)
@@ -128,24 +119,23 @@ class Crop(Augmentation, name="crop"):
         height, width = images.shape[2:]
         wanted = (self.size or height, self.size or width)
         if max(wanted[0] - height, wanted[1] - width) > 2 * self.padding:
-            raise invalid_parameter(
-                "size", "crop", f"at most that of the image and its padding, {min(height, width) + 2 * self.padding}", self.size
-            )
+            limit = min(height, width) + 2 * self.padding
+            raise invalid_parameter("size", "crop", f"at most that of the image and its padding, {limit}", self.size)
         return wanted
 
     def draw(self, images: Tensor, generator: Generator | None) -> tuple[Tensor, ...]:
-        places = [side + 2 * self.padding - wanted + 1 for side, wanted in zip(images.shape[2:], self._shape(images), strict=True)]
-        return tuple(torch.randint(number, (len(images),), generator=generator, device=images.device) for number in places)
+        numbers = [side + 2 * self.padding - wanted + 1 for side, wanted in zip(images.shape[2:], self._shape(images), strict=True)]
+        return tuple(torch.randint(number, (len(images),), generator=generator, device=images.device) for number in numbers)
 
     def apply(self, images: Tensor, *drawn: Tensor) -> Tensor:
         height, width = self._shape(images)
-        windows = functional.pad(images, (self.padding,) * 4).unfold(2, height, 1).unfold(3, width, 1)  # all of them, as a view
+        windows = functional.pad(images, (self.padding,) * 4).unfold(2, height, 1).unfold(3, width, 1)  # a view of all crops
         top, left = drawn
         return windows[torch.arange(len(images), device=images.device), :, top, left]
 
 
 class CentreCrop(Augmentation, name="centre_crop"):
-    """Cut a square out of the middle.
+    """Crop a square from the centre.
 
     Args:
         size: the side of the square.
@@ -185,7 +175,7 @@ class Flip(Augmentation, name="flip"):
 
 
 def _pick(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """The pixels at whole-number places, which broadcast to (N, 1, height, width); zero where they lie outside."""
+    """The pixels at integer positions, which broadcast to (N, 1, height, width); zero outside of the image."""
     number, channels, height, width = images.shape
     example = torch.arange(number, device=images.device).view(-1, 1, 1, 1)
     channel = torch.arange(channels, device=images.device).view(1, -1, 1, 1)
@@ -194,9 +184,9 @@ def _pick(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 class Rotation(Augmentation, name="rotation"):
-    """Turn the image counter-clockwise about its middle by an angle uniform in [−degrees, degrees].
+    """Rotate the image about its centre by an angle uniform in [−degrees, degrees]: torchvision's ``RandomRotation(degrees)``.
 
-    Each pixel takes the nearest one of the image, zero outside: torchvision's ``RandomRotation(degrees)``.
+    Each pixel is the nearest one of the image, or zero outside.
 
     Args:
         degrees: the largest angle.
@@ -217,37 +207,43 @@ class Rotation(Augmentation, name="rotation"):
         rows = torch.arange(height, device=images.device).view(1, 1, -1, 1)
         columns = torch.arange(width, device=images.device).view(1, 1, 1, -1)
         angle = torch.deg2rad(drawn[0]).view(-1, 1, 1, 1)
-        # From the middle of the image to the middle of each pixel of the result, turned back to where it came from.
+        # From the centre of the image to the centre of each pixel of the result, rotated back.
         down, right = rows + (0.5 - height / 2), columns + (0.5 - width / 2)
         across = torch.cos(angle) * right - torch.sin(angle) * down + width / 2
         along = torch.sin(angle) * right + torch.cos(angle) * down + height / 2
         return _pick(images, along.floor().long(), across.floor().long())
 
 
-def _range(parameter: str, lowest: float, highest: float) -> Any:
-    def check(value: Any) -> tuple[float, float]:
+def _floats(parameter: str, owner: str, requirement: str, accept: Callable[[tuple[float, ...]], bool]) -> Any:
+    """A check of a setting that is a sequence of numbers."""
+
+    def check(value: Any) -> tuple[float, ...]:
         try:
-            low, high = map(float, value)
+            numbers = tuple(map(float, value))
         except (TypeError, ValueError):
-            low, high = math.nan, math.nan
-        if not lowest < low <= high <= highest:
-            raise invalid_parameter(parameter, "ResizedCrop", f"a pair (low, high) with {lowest:g} < low <= high <= {highest:g}", value)
-        return low, high
+            numbers = ()
+        if not numbers or not accept(numbers):
+            raise invalid_parameter(parameter, owner, requirement, value)
+        return numbers
 
     return check
 
 
-class ResizedCrop(Augmentation, name="resized_crop"):
-    """Cut a random part of the image and resize it to a square: torchvision's ``RandomResizedCrop(size, scale, ratio)``.
+def _pair(parameter: str, highest: float) -> Any:
+    requirement = f"a pair (low, high) with 0 < low <= high <= {highest:g}"
+    return _floats(parameter, "ResizedCrop", requirement, lambda pair: len(pair) == 2 and 0 < pair[0] <= pair[1] <= highest)
 
-    The area is uniform in `scale`, the logarithm of width / height uniform between those of `ratio`. The first of ten tries
-    that fits the image is taken; if none does, the largest part in the middle whose shape is allowed. Resizing is bilinear
-    and antialiased, as Pillow's is.
+
+class ResizedCrop(Augmentation, name="resized_crop"):
+    """Crop a random part of the image and resize it to a square: torchvision's ``RandomResizedCrop(size, scale, ratio)``.
+
+    The first of ten random crops that fits the image is used; if none does, the largest crop in the centre with an allowed ratio.
+    Resizing is bilinear and antialiased, as in Pillow.
 
     Args:
         size: the side of the result.
-        scale: the smallest and the largest part of the image's area.
-        ratio: the smallest and the largest width / height.
+        scale: the smallest and the largest share of the area, drawn uniformly.
+        ratio: the smallest and the largest width / height, drawn uniformly on a logarithmic scale.
 
     Example:
         >>> half = ResizedCrop(size=16, scale=(0.5, 0.5), ratio=(1, 1))
@@ -259,8 +255,8 @@ class ResizedCrop(Augmentation, name="resized_crop"):
     tries: ClassVar[int] = 10
 
     size: int = setting(default=224, bounds="[1, inf)", integer=True)
-    scale: tuple[float, float] = setting(default=(0.08, 1.0), check=_range("scale", 0, 1))
-    ratio: tuple[float, float] = setting(default=(3 / 4, 4 / 3), check=_range("ratio", 0, 1000))
+    scale: tuple[float, float] = setting(default=(0.08, 1.0), check=_pair("scale", 1))
+    ratio: tuple[float, float] = setting(default=(3 / 4, 4 / 3), check=_pair("ratio", 1000))
 
     def draw(self, images: Tensor, generator: Generator | None) -> tuple[Tensor, ...]:
         number, _, height, width = images.shape
@@ -295,9 +291,9 @@ class ResizedCrop(Augmentation, name="resized_crop"):
         return (resized if images.is_floating_point() else resized.round().clamp(0, 255)).to(images.dtype)
 
     def _weights(self, start: Tensor, length: Tensor, side: int) -> Tensor:
-        """How much every pixel of a line of the image counts in every pixel of the result: (N, size, side).
+        """The weight of every pixel of a line of the image in every pixel of the result: (N, size, side).
 
-        A triangle as wide as the pixels are shrunk, or two pixels where they grow, over the chosen part alone.
+        The filter is a triangle, as wide as the scale for shrinking and two pixels wide for growing, cut at the edges of the crop.
         """
         start, length = start.view(-1, 1, 1), length.view(-1, 1, 1)
         step = length / self.size
@@ -311,8 +307,8 @@ class ResizedCrop(Augmentation, name="resized_crop"):
 class Jitter(Augmentation, name="jitter"):
     """Change brightness, contrast and saturation in a random order: torchvision's ``ColorJitter``.
 
-    Each is a blend f · image + (1 − f) · base, cut to the range of the type, with f uniform in [max(0, 1 − x), 1 + x]; the base
-    is black for brightness, the image's mean grey for contrast, each pixel's grey for saturation.
+    Each is a blend f · image + (1 − f) · base, clipped to the range of the type, with f uniform in [max(0, 1 − x), 1 + x]; the base
+    is black for brightness, the mean grey of the image for contrast, and the grey of each pixel for saturation.
 
     Example:
         >>> Jitter(brightness=0.4).apply(torch.tensor([[[[0.5]]]]), torch.tensor([[1.4, 1.0, 1.0]]), torch.tensor([[0, 1, 2]]))
@@ -331,59 +327,42 @@ class Jitter(Augmentation, name="jitter"):
 
     def apply(self, images: Tensor, *drawn: Tensor) -> Tensor:
         factors, order = drawn
-        whole = not images.is_floating_point()
-        pixels = images.float() if whole else images
+        integer = not images.is_floating_point()
+        pixels = images.float() if integer else images
         for which in order.unbind(1):
             factor = factors.gather(1, which.unsqueeze(1)).to(pixels.dtype).view(-1, 1, 1, 1)
-            base = self._base(pixels, which.view(-1, 1, 1, 1), whole)
-            pixels = (base + factor * (pixels - base)).clamp(0, 255 if whole else 1)
-            if whole:
-                pixels = pixels.floor()  # Pillow's images stay integers between the changes
+            base = self._base(pixels, which.view(-1, 1, 1, 1), integer)
+            pixels = (base + factor * (pixels - base)).clamp(0, 255 if integer else 1)
+            if integer:
+                pixels = pixels.floor()  # as Pillow does after each change
         return pixels.to(images.dtype)
 
-    def _base(self, pixels: Tensor, which: Tensor, whole: bool) -> Tensor:
-        grey = _grey(pixels, whole)
+    def _base(self, pixels: Tensor, which: Tensor, integer: bool) -> Tensor:
+        grey = _grey(pixels, integer)
         mean = grey.mean((1, 2, 3), keepdim=True)
-        if whole:
+        if integer:
             mean = (mean + 0.5).floor()
         return torch.where(which == 0, 0.0, torch.where(which == 1, mean, grey))
 
 
-def _grey(pixels: Tensor, whole: bool) -> Tensor:
+def _grey(pixels: Tensor, integer: bool) -> Tensor:
     if pixels.shape[1] == 1:
         return pixels
     if pixels.shape[1] != 3:
-        raise invalid_parameter("images", "jitter", "of one channel or three", tuple(pixels.shape))
+        raise invalid_parameter("images", "jitter", "of one or three channels", tuple(pixels.shape))
     red, green, blue = (channel.unsqueeze(1) for channel in pixels.unbind(1))
-    if not whole:
+    if not integer:
         return 0.299 * red + 0.587 * green + 0.114 * blue
     # Pillow's fixed point; every product and sum here is below 2²⁴ and so exact in float32.
     return ((19595 * red + 38470 * green + 7471 * blue + 32768) / 65536).floor()
 
 
-def _numbers(parameter: str, positive: bool) -> Any:
-    def check(value: Any) -> tuple[float, ...]:
-        try:
-            numbers = tuple(float(number) for number in value)
-        except (TypeError, ValueError):
-            numbers = ()
-        if not numbers or not all(math.isfinite(number) and (number > 0 or not positive) for number in numbers):
-            raise invalid_parameter(
-                parameter, "Normalise", f"a sequence of {'positive ' if positive else ''}numbers, one per channel", value
-            )
-        return numbers
-
-    return check
-
-
 class Normalise(Augmentation, name="normalise"):
-    """Turn images or features to floating point of about mean 0 and variance 1.
-
-    (x − mean) / std per channel, where uint8 counts from 0 to 1. It draws nothing: training and testing share it.
+    """Scale images or features to mean 0 and variance 1: (x − mean) / std per channel, where uint8 is first scaled to 0 … 1.
 
     Args:
         mean: the mean of every channel, or of every feature.
-        std: its standard deviation.
+        std: the standard deviation of every channel or feature.
 
     Example:
         >>> images = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
@@ -395,18 +374,22 @@ class Normalise(Augmentation, name="normalise"):
 
     random: ClassVar[bool] = False
 
-    mean: tuple[float, ...] = setting(check=_numbers("mean", positive=False))
-    std: tuple[float, ...] = setting(check=_numbers("std", positive=True))
+    mean: tuple[float, ...] = setting(
+        check=_floats("mean", "Normalise", "a sequence of numbers, one per channel", lambda mean: all(map(math.isfinite, mean)))
+    )
+    std: tuple[float, ...] = setting(
+        check=_floats("std", "Normalise", "a sequence of positive numbers, one per channel", lambda std: all(0 < x < math.inf for x in std))
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if len(self.mean) != len(self.std):
-            raise invalid_parameter("std", "Normalise", f"as long as the mean, {len(self.mean)}", self.std)
+            raise invalid_parameter("std", "Normalise", f"as long as mean, {len(self.mean)}", self.std)
         self._buffers: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
 
     @classmethod
     def of(cls, inputs: Tensor) -> Normalise:
-        """The one that gives these inputs mean 0 and variance 1; a channel that never changes is only shifted."""
+        """Fit the mean and standard deviation to inputs; a constant channel is only shifted."""
         if inputs.dim() < 2 or not inputs.numel():
             raise invalid_parameter("inputs", "Normalise.of", "shaped (N, channels, …) with at least one example", tuple(inputs.shape))
         scale = 255.0 if inputs.dtype == torch.uint8 else 1.0
@@ -417,24 +400,24 @@ class Normalise(Augmentation, name="normalise"):
 
     @staticmethod
     def _average(inputs: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
-        """A mean over each channel, part by part, so that a data set of uint8 need not fit in memory as float64."""
+        """The mean of a function over each channel, in parts, so that a uint8 data set need not fit in memory as float64."""
         parts = -(-inputs.numel() // 2**24)
         sums = (of(part.transpose(0, 1).flatten(1).double()).sum(1, keepdim=True) for part in inputs.chunk(parts))
         return sum(sums, torch.zeros((), device=inputs.device)) * (inputs.shape[1] / inputs.numel())
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         if images.dim() < 2 or images.shape[1] != len(self.mean):
-            raise invalid_parameter("images", "normalise", f"of {len(self.mean)} channels, as the mean is", tuple(images.shape))
+            raise invalid_parameter("images", "normalise", f"of {len(self.mean)} channels, as mean and std are", tuple(images.shape))
         return self.apply(images)
 
     def apply(self, images: Tensor, *drawn: Tensor) -> Tensor:
         scale = 255.0 if images.dtype == torch.uint8 else 1.0
         pixels = images if images.is_floating_point() else images.float()
-        mean, std = self._held(scale, pixels)
+        mean, std = self._constants(scale, pixels)
         return (pixels - mean) / std
 
-    def _held(self, scale: float, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation where the pixels are; kept, because a CUDA graph cannot capture a copy from the host."""
+    def _constants(self, scale: float, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation on the device, cached because a CUDA graph cannot capture a copy from the host."""
         key = (scale, like.dtype, like.device, like.dim())
         if key not in self._buffers:
             numbers = torch.tensor((self.mean, self.std), dtype=torch.float64).mul(scale).to(like.device, like.dtype)

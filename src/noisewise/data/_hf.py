@@ -1,10 +1,10 @@
-"""A data set from a Hugging Face `datasets.Dataset`. It asks the object for its columns and never imports that library."""
+"""A data set from a Hugging Face `datasets.Dataset`, without importing that library."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from noisewise.data._column import Column, encode
 from noisewise.data._dataset import Dataset
 from noisewise.data._decoder import open_image, to_rgb
 from noisewise.data._files import without_pillow_warnings
-from noisewise.data._folder import one_size
+from noisewise.data._folder import as_size
 from noisewise.errors import InputError, invalid_parameter, listed, reason, unknown
 
 
@@ -32,42 +32,41 @@ def from_hf(
     """Read a Hugging Face data set into memory.
 
     Args:
-        dataset: one split, as `datasets.load_dataset(…, split="train")` gives it.
+        dataset: one split, as `datasets.load_dataset(…, split="train")` returns it.
         label: the column of labels.
-        features: the columns of numbers to learn from, or of vectors of one length.
-        image: the column of images to learn from; by default the column of images there is, unless features are named.
-        id: a column that names every example, each once.
-        true_label: a column of labels known to be right.
-        classes: the names of the classes in their order; by default those the column of labels comes with.
-        size: the side, or (height, width), to resize images to; it may be left out where all have one size.
+        features: the columns of numbers, or of vectors of one length, to learn from.
+        image: the column of images to learn from; by default the only column of images, unless features are given.
+        id: a column with a unique name for every example.
+        true_label: a column of true labels.
+        classes: the names of the classes in order; by default those of the column of labels.
+        size: the side, or (height, width), to resize images to; not needed if all images have one size.
 
     Returns:
         The data set, in the order of the rows.
     """
-    if not hasattr(dataset, "column_names") or not isinstance(dataset.column_names, list):
-        raise invalid_parameter("dataset", "from_hf", "one split of a Hugging Face data set, like dataset['train']", type(dataset).__name__)
-    if not len(dataset):
-        raise invalid_parameter("dataset", "from_hf", "a data set with at least one row", dataset)
+    if not hasattr(dataset, "column_names") or not isinstance(dataset.column_names, list) or not len(dataset):
+        requirement = "one split of a Hugging Face data set with at least one row, like dataset['train']"
+        raise invalid_parameter("dataset", "from_hf", requirement, type(dataset).__name__)
     source = dataset.with_format(None)
     features = [features] if isinstance(features, str) else features
     for name in (label, image, id, true_label, *(features or ())):
         if name is not None and name not in source.column_names:
             raise unknown("column of the data set", name, source.column_names)
-    given = _column(source, label)
     truth = None if true_label is None else _column(source, true_label)
-    numbered, true_numbered, names = encode(given, truth, classes or getattr(source.features[label], "names", None))
+    class_names = classes or getattr(source.features[label], "names", None)
+    numbered, true_numbered, names = encode(_column(source, label), truth, class_names)
     ids = None if id is None else _column(source, id).ids()
-    pictures = [name for name in source.column_names if type(source.features[name]).__name__ == "Image"]
-    if image is None and features is None and len(pictures) == 1:
-        image = pictures[0]
+    images = [name for name in source.column_names if type(source.features[name]).__name__ == "Image"]
+    if image is None and features is None and len(images) == 1:
+        image = images[0]
     if image is not None:
         inputs = _images(source, image, size)
     elif features:
-        columns = (_column(source, name).numbers() for name in features)  # of numbers, or of vectors
+        columns = (_column(source, name).numbers() for name in features)
         inputs = torch.from_numpy(np.concatenate([values.reshape(len(values), -1) for values in columns], 1))
     else:
-        wanted = f"given, or else image, as not exactly one of the columns {listed(source.column_names)} holds images"
-        raise invalid_parameter("features", "from_hf", wanted, features)
+        requirement = f"set, or 'image', because not exactly one of the columns {listed(source.column_names)} has images"
+        raise invalid_parameter("features", "from_hf", requirement, features)
     return Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=str(getattr(source, "builder_name", None) or "hf"))
 
 
@@ -76,30 +75,24 @@ def _column(source: Any, name: str) -> Column:
 
 
 def _images(source: Any, name: str, size: int | tuple[int, int] | None) -> Tensor:
-    wanted = None if size is None else one_size(size)
-    inputs: Tensor | None = None
+    common = None if size is None else as_size(size)
     column = Column((), f"column {name!r} of the data set")
     kind = type(source.features[name])
-    if kind.__name__ == "Image":  # decoded here, as `datasets` would open any format and size
+    if kind.__name__ == "Image":  # decoded here, because `datasets` would open any format and size
         source = source.cast_column(name, kind(decode=False))
+    inputs = torch.empty(0)
     for row in range(len(source)):
         try:
-            with without_pillow_warnings(), open_image(_file(source[row][name])) as opened:
-                image = to_rgb(opened, wanted)
+            stored = source[row][name]
+            file = str(stored["path"]) if stored["bytes"] is None else io.BytesIO(stored["bytes"])
+            with without_pillow_warnings(), open_image(file) as opened:
+                pixels = torch.from_numpy(np.array(to_rgb(opened, common))).permute(2, 0, 1)
         except Exception as error:  # a damaged image can fail in any way its decoder can
-            raise column.wrong(row, f"holds no image that can be read ({reason(error)})", "leave the row out") from error
-        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
-        if inputs is None:
+            raise column.error(row, f"has an unreadable image ({reason(error)})", "leave the row out") from error
+        if row == 0:
             inputs = torch.empty((len(source), *pixels.shape), dtype=torch.uint8)
         if pixels.shape != inputs.shape[1:]:
-            raise InputError(
-                f"The images of {column.name} must have one size where none is asked for. Got {tuple(inputs.shape[2:])} for row 0 "
-                f"and {tuple(pixels.shape[1:])} for row {row}; set 'size' to resize them."
-            )
+            sizes = f"{tuple(inputs.shape[2:])} in row 0 and {tuple(pixels.shape[1:])} in row {row}"
+            raise InputError(f"The images of {column.name} have different sizes: {sizes}; set 'size' to resize them.")
         inputs[row] = pixels
-    assert inputs is not None
     return inputs
-
-
-def _file(stored: dict[str, Any]) -> BinaryIO | str:
-    return str(stored["path"]) if stored["bytes"] is None else io.BytesIO(stored["bytes"])

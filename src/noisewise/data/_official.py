@@ -1,4 +1,4 @@
-"""What an official data set is: a name, splits, files in the data folder, and how they are read."""
+"""The base classes of the official data sets, and `load` and `files`, which read them by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ registry: Registry[Official] = Registry("data set")
 
 
 class Official(Named, registry=registry):
-    """A data set as its makers distribute it, read into memory. Subclasses set the class attributes and write `read`."""
+    """A data set as it is distributed, read into memory. Subclasses set the class attributes and implement `read`."""
 
     summary: ClassVar[str]
     size: ClassVar[str]
@@ -25,35 +25,33 @@ class Official(Named, registry=registry):
     home: ClassVar[str]
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     places: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    """What must be in the data folder: of each tuple, one path."""
+    """The paths that must be in the data folder: one of each tuple."""
     holdings: ClassVar[tuple[Holding, ...]] = ()
-    """What can be fetched; empty where the makers ask for a request first."""
+    """The files that can be fetched; empty if access must be requested."""
 
     def read(self, root: Path, split: str) -> Dataset:
         """Read one split from the data folder."""
         raise NotImplementedError
 
     def present(self, root: Path) -> bool:
-        """Whether the data folder holds it; its files are not opened."""
+        """Whether the data folder has it; its files are not opened."""
         return all(any((root / path).exists() for path in either) for either in self.places)
 
     def find(self, root: Path, either: tuple[str, ...]) -> Path:
-        """The first of some paths that the data folder holds."""
+        """The first of some paths that exists in a folder."""
         for path in either:
             if (root / path).exists():
                 return root / path
-        advice = f"Run `noisewise data get {self.name}`" if self.holdings else f"Ask for it at {self.home} and put it there"
-        raise InputError(
-            f"The data set {self.name!r} is not in {str(root)!r}: no {' or '.join(either)} there. "
-            f"{advice}, or say where it is in {VARIABLE}."
-        )
+        advice = f"Run `noisewise data get {self.name}`" if self.holdings else f"Request it at {self.home} and copy it there"
+        missing = " or ".join(either)
+        raise InputError(f"The data set {self.name!r} is not in {str(root)!r}: no {missing} there. {advice}, or set {VARIABLE}.")
 
 
 class OfficialFiles(Official):
-    """A data set of image files, which may be too many for memory. Subclasses write `files`."""
+    """A data set of image files. Subclasses implement `files`."""
 
     image_size: ClassVar[tuple[int, int]]
-    """The (height, width) that images are resized to in memory."""
+    """The default (height, width) of the images in memory."""
 
     def files(self, root: Path, split: str) -> ImageFiles:
         """List the files of one split."""
@@ -64,7 +62,7 @@ class OfficialFiles(Official):
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """The folder that holds the data sets: the one given, else $NOISEWISE_DATA, else the user's cache folder."""
+    """The data folder: the given one, else $NOISEWISE_DATA, else the user's cache folder."""
     if root is not None:
         return Path(root).expanduser()
     if named := os.environ.get(VARIABLE):
@@ -78,11 +76,11 @@ def load(spec: str | Official, split: str = "train", root: str | Path | None = N
 
     Args:
         spec: its name or spec: "cifar10", "cifar100(labels=coarse)", "cifar10n(worst)".
-        split: "train" or "test"; `describe` lists the others there may be.
+        split: "train" or "test"; `describe` lists all splits.
         root: the data folder; by default $NOISEWISE_DATA or the user's cache folder.
 
     Raises:
-        InputError: the data folder does not hold it, or a file is damaged.
+        InputError: the data set is not in the data folder, or a file is damaged.
 
     Example:
         >>> len(load("digits"))
@@ -94,15 +92,12 @@ def load(spec: str | Official, split: str = "train", root: str | Path | None = N
 
 
 def files(spec: str | Official, split: str = "train", root: str | Path | None = None) -> ImageFiles:
-    """List the image files of a split, for a source that reads them as they are needed.
+    """List the image files of a split.
 
     Args:
         spec: the name or spec of a data set of image files: "clothing1m", "webvision(classes=200)", "mars", "pku_reid".
-        split: "train" or "test"; `describe` lists the others there may be.
-        root: the data folder; by default $NOISEWISE_DATA or the user's cache folder.
-
-    Raises:
-        InputError: the data folder does not hold it, or it does not come as image files.
+        split: see `load`.
+        root: see `load`.
     """
     data = registry.get(spec)
     if not isinstance(data, OfficialFiles):

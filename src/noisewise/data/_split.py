@@ -1,4 +1,4 @@
-"""Cutting a data set in two. It must not know what either part is for."""
+"""Split a data set in two."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from noisewise.spec import as_int, real
 
 
 def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Cut a data set in two at random, every given class in the same proportion.
+    """Split a data set in two at random, stratified by the given labels.
 
     Args:
         data: a data set in memory, or a stream.
-        fraction: the share of the first part, between 0 and 1. It gets fraction · N examples, a half rounded up, and
-            of each class its share to within one example.
-        seed: what the choice comes from, any integer; nothing else draws from it.
+        fraction: the share of the first part, between 0 and 1: fraction · N examples, a half rounded up, and the same share of each
+            class to within one example.
+        seed: any integer.
 
     Returns:
         The first part and the rest, each in the order of the data set.
@@ -28,10 +28,10 @@ def split(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
     """
     if not 0 < real(fraction) < 1:
         raise invalid_parameter("fraction", "split", "in (0, 1)", fraction)
-    # Going through class after class, an example is chosen whenever the share of those gone through passes an integer.
+    # The examples are sorted by class; one is chosen whenever the share of those before it passes an integer.
     share = (torch.arange(len(data) + 1, dtype=torch.float64) * fraction + 0.5).floor()
     if not 1 <= share[-1] < len(data):
-        raise invalid_parameter("fraction", "split", f"one that leaves neither part of {len(data)} examples empty", fraction)
+        raise invalid_parameter("fraction", "split", f"such that neither part of {len(data)} examples is empty", fraction)
     shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(as_int("seed", "split", seed) % 2**64))
     by_class = shuffled[data.labels.cpu()[shuffled].argsort(stable=True)]
     first = torch.zeros(len(data), dtype=torch.bool)

@@ -1,61 +1,80 @@
-"""Where data live, and how files come to be there: whole and checked, or not at all.
+"""The data folder: files are fetched, checked and only then moved to their names.
 
-A `Holding` lists the files of one data set with their official checksums, and the sources that may deliver them. Files are
-delivered into a workshop beside the data, checked there, and moved into place one by one, so that a file under its own name
-is always a whole one. This module must not know how a source works, nor how files are read.
+A `Holding` lists the files of a data set with their official checksums, and the sources that deliver them. Sources deliver into a
+temporary folder next to the data, so that a file under its own name is always complete.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from noisewise.data._progress import Progress, silent
 from noisewise.errors import InputError
 
 VARIABLE = "NOISEWISE_DATA"
 
+Progress = Callable[[str, int, int | None], None]
+"""Called with the name of a download, the number of bytes so far, and the total or None."""
+
+
+def silent(name: str, done: int, total: int | None) -> None:
+    """Show no progress."""
+
+
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """Show a bar on standard error for every download, if that is a terminal.
+
+    Example:
+        >>> with progress_bars() as progress:
+        ...     progress("images.tar.gz", 1024, 4096)
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Bars(*columns, console=console, disable=not console.is_terminal) as bars:
+        tasks = {}
+
+        def show(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total)
+            bars.update(tasks[name], completed=done, total=total)
+
+        yield show
+
 
 def checksum(path: Path) -> str:
-    """The md5 of a file: what the official sites state. It guards against damage; TLS guards the way here."""
+    """The md5 of a file, which the official sites publish. It detects damage; TLS protects the download."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 class Source(Protocol):
-    """A place that files can be had from."""
+    """Where files can be fetched from; `title` is its name in messages."""
 
     @property
-    def title(self) -> str:
-        """What the source is called in messages."""
+    def title(self) -> str: ...
 
     def deliver(self, workshop: Path, into: Path, progress: Progress) -> None:
-        """Leave the files in ``into`` under the paths they have in the data folder.
-
-        Args:
-            workshop: kept until the fetch succeeds; an unfinished download may stay in it.
-            into: an empty folder.
-            progress: told how far the delivery is.
-
-        Raises:
-            InputError: the files cannot be had from here; the message says why.
-        """
+        """Write the files into the empty folder ``into``, or raise `InputError`; unfinished downloads stay in ``workshop``."""
 
 
 @dataclass(frozen=True)
 class Holding:
-    """The files of one data set, and where they can be had.
+    """The files of one data set, and where to fetch them.
 
     Args:
-        name: what it is called in messages and in the workshop.
-        layouts: for every form the data set is distributed in, the checksum of each file by its path in the data folder.
-        sources: where to look, in this order.
+        name: the name in messages.
+        layouts: for every distributed form of the data set, the checksum of each file by its path in the data folder.
+        sources: the sources to try, in order.
     """
 
     name: str
@@ -63,14 +82,14 @@ class Holding:
     sources: tuple[Source, ...]
 
     def verified(self, root: Path) -> bool:
-        """Whether every file of some layout is in the folder, with its official checksum."""
-        return any(all(_matches(root / path, md5) for path, md5 in layout.items()) for layout in self.layouts)
+        """Whether the folder has every file of some layout, with its official checksum."""
+        return any(all((root / path).is_file() and checksum(root / path) == md5 for path, md5 in layout.items()) for layout in self.layouts)
 
     def fetch(self, root: Path, progress: Progress = silent) -> None:
-        """Have the files in the folder, from the first source that delivers them whole; do nothing where they are there.
+        """Fetch the files from the first source that delivers all of them, unless the folder has them.
 
         Raises:
-            InputError: no source delivered them; the message says why each did not. What was in the folder stays.
+            InputError: every source failed; the message says why. Existing files are unchanged.
         """
         if self.verified(root):
             return
@@ -78,10 +97,11 @@ class Holding:
             workshop = root / ".fetching" / self.name
             workshop.mkdir(parents=True, exist_ok=True)
             with _locked(workshop.with_suffix(".lock")):
-                if not self.verified(root):  # another process may have fetched them while this one waited
+                if not self.verified(root):  # another process may have fetched them in the meantime
                     self._fetch(root, workshop, progress)
         except OSError as error:
-            raise InputError(f"The data set {self.name!r} cannot be put in {str(root)!r}: {error}. Say where in {VARIABLE}.") from error
+            message = f"The data set {self.name!r} cannot be stored in {str(root)!r}: {error}. Set {VARIABLE} to another folder."
+            raise InputError(message) from error
 
     def _fetch(self, root: Path, workshop: Path, progress: Progress) -> None:
         into, failures = workshop / "delivered", []
@@ -95,39 +115,24 @@ class Holding:
             except InputError as error:
                 failures.append(f"{source.title}: {error}")
                 continue
-            _move(into, root)
+            for path in sorted(path for path in into.rglob("*") if path.is_file()):
+                target = root / path.relative_to(into)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
             shutil.rmtree(workshop)
             return
         shutil.rmtree(into, ignore_errors=True)
         raise InputError(
             f"The data set {self.name!r} cannot be fetched; tried {'; '.join(failures)}. "
-            f"Try again with a network, or put its files in {str(root)!r}."
+            f"Connect to a network and try again, or copy its files to {str(root)!r}."
         )
-
-
-def _move(folder: Path, root: Path) -> None:
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        target = root / path.relative_to(folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(target)
-
-
-def _matches(path: Path, md5: str) -> bool:
-    return path.is_file() and checksum(path) == md5
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that the system releases when the process ends, however it ends."""
+    """Lock a file until the block or the process ends; Windows has no such locks, and two processes may fetch at once."""
     with path.open("ab") as file:
-        if sys.platform == "win32":
-            import msvcrt
-
-            while True:
-                with suppress(OSError):  # LK_LOCK gives up after ten seconds
-                    msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
-                    break
-        else:
+        with suppress(ImportError):
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX)

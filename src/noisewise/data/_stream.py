@@ -1,8 +1,7 @@
 """Batches of a data set, from memory or from disk.
 
-A `Stream` is a data set whose images stay in their files and are decoded, by worker processes and a few batches ahead, when
-they are asked for. `batches` reads both kinds alike: the same seed and epoch give the same batches, whatever holds the images
-and however many workers read them. This module must not know where files come from, nor what is done with a batch.
+A `Stream` keeps its images on disk; worker processes decode them a few batches ahead. The same seed and epoch give the same batches
+from memory and from disk, with any number of workers.
 """
 
 from __future__ import annotations
@@ -19,27 +18,20 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from noisewise.data import _decoder
-from noisewise.data._dataset import Dataset, positions_of
+from noisewise.data._dataset import Dataset, as_positions
 from noisewise.data._files import ImageFiles, decode
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.spec import as_int
 
 
 def number_of_batches(examples: int, size: int) -> int:
-    """How many batches an epoch has.
-
-    A last batch of one example would have no variance to normalise it by: it is put into the batch before it, if there is one.
-
-    Args:
-        examples: of the epoch.
-        size: of a batch; the last one has what is left, or one more.
+    """The number of batches of an epoch. A single last example joins the batch before it, because batch norm needs two.
 
     Example:
         >>> [number_of_batches(examples, 64) for examples in (1, 64, 65, 66, 128, 129)]
@@ -49,7 +41,7 @@ def number_of_batches(examples: int, size: int) -> int:
 
 
 def cut(positions: Tensor, size: int) -> list[Tensor]:
-    """The positions of an epoch, batch by batch.
+    """Split the positions of an epoch into batches, see `number_of_batches`.
 
     Example:
         >>> import torch
@@ -61,11 +53,7 @@ def cut(positions: Tensor, size: int) -> list[Tensor]:
 
 
 def smallest_part(size: int, parts: int) -> int:
-    """The least number of examples that a part of a batch has: two, because one has no variance, unless the batches are too small for that.
-
-    Args:
-        size: of a batch.
-        parts: into how many it is divided.
+    """The smallest allowed part when a batch of ``size`` is divided: two examples if possible, because one has no variance.
 
     Example:
         >>> [smallest_part(size, 2) for size in (1, 3, 4, 128)]
@@ -81,7 +69,7 @@ class Batch:
     Args:
         inputs: images or features, (batch, …).
         labels: their given labels, (batch,).
-        index: their positions in the data set the batch is from, (batch,): ``data.labels[batch.index]`` is `labels`.
+        index: their positions in the data set, (batch,): ``data.labels[batch.index]`` equals `labels`.
     """
 
     inputs: Tensor
@@ -96,13 +84,13 @@ class Batch:
 class Stream(Dataset):
     """A data set whose images stay on disk. Make one with `Stream.of`.
 
-    It is a `Dataset` in every respect but one: `inputs` is a tensor on the device "meta", which has the images' shape and
-    type but no pixels; `batches` gives them. They arrive on the device the labels are on.
+    It is a `Dataset` whose `inputs` are on the device "meta", with a shape and a type but no pixels. `batches` decodes the images and
+    puts them on the device of the labels.
 
     Args:
         paths: the file of every example.
-        workers: how many processes decode files; 0 decodes in the process that asks.
-        prefetch: how many batches may lie decoded before they are asked for, besides one in the hands of every worker.
+        workers: how many processes decode files; 0 decodes in the current process.
+        prefetch: how many decoded batches may wait, besides one for every worker.
     """
 
     paths: tuple[str, ...] = ()
@@ -121,8 +109,8 @@ class Stream(Dataset):
         Args:
             files: the files and their labels.
             size: the (height, width) every image is resized to.
-            workers: how many processes decode; by default one per processor, at most 16.
-            prefetch: how many batches may lie decoded ahead.
+            workers: how many processes decode files; by default one per processor, at most 16.
+            prefetch: how many decoded batches may wait.
         """
         return cls(
             inputs=torch.empty((len(files), 3, *size), dtype=torch.uint8, device="meta"),
@@ -145,7 +133,7 @@ class Stream(Dataset):
         return self.inputs.shape[2], self.inputs.shape[3]
 
     def take(self, which: Tensor | Sequence[int]) -> Stream:
-        positions = positions_of(which, len(self))
+        positions = as_positions(which, len(self))
         taken = super().take(positions)
         assert isinstance(taken, Stream)
         return replace(taken, paths=tuple(self.paths[position] for position in positions.tolist()))
@@ -157,10 +145,10 @@ class Stream(Dataset):
         return moved
 
     def images(self, batches: Sequence[Tensor]) -> Generator[Tensor, None, None]:
-        """The images at the positions of every batch in turn, decoded a few batches ahead.
+        """The images of every batch of positions, decoded a few batches ahead.
 
         Raises:
-            InputError: a file cannot be read, or ended the worker that read it; the message names the file.
+            InputError: a file cannot be read, or crashed the worker that read it; the message names the file.
         """
         if not self.workers:
             for batch in batches:
@@ -168,10 +156,10 @@ class Stream(Dataset):
                 yield torch.stack(images).to(self.labels.device)
             return
         with ExitStack() as stack:
-            workers = [stack.enter_context(_Worker(self.size)) for _ in range(min(self.workers, len(batches)))]
+            workers = [stack.enter_context(closing(_Worker(self.size))) for _ in range(min(self.workers, len(batches)))]
             threads = stack.enter_context(ThreadPoolExecutor(max(1, len(workers))))
             for worker in workers:
-                stack.callback(worker.kill)  # before the threads are waited for, so that none goes on reading
+                stack.callback(worker.process.kill)  # on leaving, before the threads are joined, so that none waits for a worker
             stack.callback(threads.shutdown, wait=False, cancel_futures=True)
             idle: SimpleQueue[_Worker] = SimpleQueue()
             for worker in workers:
@@ -180,9 +168,9 @@ class Stream(Dataset):
             for batch in batches:
                 ahead.append(threads.submit(self._decode, batch, idle))
                 if len(ahead) > self.prefetch + len(workers):
-                    yield self._arrived(ahead.popleft())
+                    yield self._to_device(ahead.popleft())
             while ahead:
-                yield self._arrived(ahead.popleft())
+                yield self._to_device(ahead.popleft())
 
     def _decode(self, batch: Tensor, idle: SimpleQueue[_Worker]) -> Tensor:
         images = torch.empty((len(batch), *self.size, 3), dtype=torch.uint8, pin_memory=self.labels.is_cuda)
@@ -191,30 +179,30 @@ class Stream(Dataset):
             for position, pixels in zip(batch.tolist(), images.numpy(), strict=True):
                 worker.decode(self.paths[position], pixels)
         finally:
-            idle.put(worker)  # even a dead one: a batch that waited for it would wait for ever
+            idle.put(worker)  # even if it died: another batch may wait for it
         return images
 
-    def _arrived(self, images: Future[Tensor]) -> Tensor:
+    def _to_device(self, images: Future[Tensor]) -> Tensor:
         return images.result().to(self.labels.device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
 
 
 class _Worker:
-    """A process that decodes files, and the pipes to it."""
+    """A process that decodes image files, see `_decoder`."""
 
     def __init__(self, size: tuple[int, int]) -> None:
         self._size = size
         command = [sys.executable, "-P", "-W", "ignore", str(Path(_decoder.__file__)), *map(str, size)]
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,  # an interrupt at the keyboard is for the process that trains; this one ends with it
+            start_new_session=True,  # Ctrl-C goes to the training process only; this one ends with it
         )
 
     def decode(self, path: str, pixels: np.ndarray) -> None:
-        """Fill (height, width, 3) with the pixels of a file."""
-        requests, replies = self._process.stdin, self._process.stdout
+        """Write the pixels of a file to an array shaped (height, width, 3)."""
+        requests, replies = self.process.stdin, self.process.stdout
         assert isinstance(requests, io.BufferedWriter) and isinstance(replies, io.BufferedReader)
         try:
             requests.write(json.dumps(path).encode() + b"\n")
@@ -226,37 +214,31 @@ class _Worker:
             pixels[:] = decode(path, self._size).permute(1, 2, 0).numpy()  # raises the error that says why
         elif not status or replies.readinto(pixels.data) < pixels.nbytes:
             raise InputError(
-                f"The process that decoded the image {path!r} ended with status {self._process.wait()}. "
-                "Replace the file or leave it out; if it is sound, use fewer workers, as memory may have run out."
+                f"The process that decoded the image {path!r} ended with status {self.process.wait()}. "
+                "Replace or delete the file; if the file is fine, memory may have run out: use fewer workers."
             )
 
-    def kill(self) -> None:
-        self._process.kill()
-
-    def __enter__(self) -> _Worker:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.kill()
-        self._process.communicate()
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
 
 
 def batches(
     data: Dataset, batch_size: int, *, shuffle: bool, seed: int = 0, epoch: int = 0, drop_last: bool = False, group: int = 1
 ) -> Iterator[Batch]:
-    """One pass over a data set.
+    """Iterate over a data set once.
 
     Args:
         data: a data set in memory, or a stream.
-        batch_size: how many examples a batch has; the last one may have fewer.
-        shuffle: whether the order is random; otherwise it is the data set's.
-        seed: what the random order comes from, together with the epoch; it is the same on every device.
-        epoch: the number of the pass.
-        drop_last: whether to leave out a last batch that is not full.
-        group: how many examples in a row have one label, in a random order: a batch of 128 in groups of 16 has at most eight classes.
+        batch_size: the number of examples in a batch; the last one may have fewer.
+        shuffle: whether to shuffle the examples.
+        seed: the seed of the random order, together with the epoch; the order is the same on every device.
+        epoch: the number of the epoch.
+        drop_last: whether to drop a last batch that is not full.
+        group: how many examples in a row share a label in the random order: a batch of 128 in groups of 16 has at most eight classes.
 
     Returns:
-        An iterator of batches on the data set's device. Closing it, or leaving the loop, ends a stream's workers.
+        An iterator of batches on the device of the data set. Closing it, or leaving the loop, ends the workers of a stream.
 
     Example:
         >>> data = Dataset(torch.arange(10.0).view(5, 2), torch.tensor([0, 1, 0, 1, 0]), ("a", "b"))
@@ -266,59 +248,52 @@ def batches(
     for name, value, lowest in (("batch_size", batch_size, 1), ("seed", seed, 0), ("epoch", epoch, 0), ("group", group, 1)):
         as_int(name, "batches", value, lowest)
     if drop_last and batch_size > len(data):
-        raise invalid_parameter(
-            "batch_size", "batches", f"at most the number of examples, {len(data)}, when the last batch is dropped", batch_size
-        )
+        raise invalid_parameter("batch_size", "batches", f"at most the number of examples, {len(data)}, with drop_last", batch_size)
     positions = order(data.labels, seed, epoch, group) if shuffle else torch.arange(len(data))
     kept = len(data) - len(data) % batch_size if drop_last else len(data)
-    return _batches(data, positions[:kept], batch_size)
+    return _batches(data, positions[:kept], int(batch_size))
 
 
 def order(labels: Tensor, seed: int, epoch: int, group: int = 1) -> Tensor:
-    """The random order of one pass. It is drawn on the CPU, so that it is the same on every device.
+    """The random order of one epoch. It is drawn on the CPU, so that it is the same on every device.
 
     Args:
-        labels: of all examples.
-        seed: what it comes from, together with the epoch.
-        epoch: the number of the pass.
-        group: how many examples in a row have one label, but for what is left over of every class, which comes last, one class after
-            the other in a random order.
+        labels: the labels of all examples.
+        seed: the seed, together with the epoch.
+        epoch: the number of the epoch.
+        group: how many examples in a row share a label. The rest of each class comes last, in a random order of the classes.
 
     Example:
         >>> labels = torch.tensor([0, 1, 0, 1, 0, 1, 0, 1, 1])
         >>> labels[order(labels, seed=0, epoch=1, group=2)].tolist()
         [1, 1, 0, 0, 1, 1, 0, 0, 1]
     """
-    shuffled = torch.randperm(len(labels), generator=_drawn_from(seed, epoch))
+    shuffled = torch.randperm(len(labels), generator=_generator(seed, epoch))
     if group == 1:
         return shuffled
     labels = labels.cpu()
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
-    number = torch.bincount(labels)
-    place = torch.arange(len(labels)) - torch.repeat_interleave(number.cumsum(0) - number, number)
-    full = place < torch.repeat_interleave(number - number % group, number)
-    groups, left = by_class[full].view(-1, group), by_class[~full]
-    generator = _drawn_from(seed, epoch, group)
+    sizes = torch.bincount(labels)
+    rank = torch.arange(len(labels)) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)  # of an example within its class
+    full = rank < torch.repeat_interleave(sizes - sizes % group, sizes)
+    groups, rest = by_class[full].view(-1, group), by_class[~full]
+    generator = _generator(seed, epoch, group)
     mixed = torch.randperm(len(groups), generator=generator)
-    turn = torch.randperm(len(number), generator=generator)
-    return torch.cat([groups[mixed].flatten(), left[turn[labels[left]].argsort(stable=True)]])
+    turn = torch.randperm(len(sizes), generator=generator)
+    return torch.cat([groups[mixed].flatten(), rest[turn[labels[rest]].argsort(stable=True)]])
 
 
-def _drawn_from(*numbers: int) -> torch.Generator:
+def _generator(*numbers: int) -> torch.Generator:
     (mixed,) = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(mixed) >> 1)
 
 
 def _batches(data: Dataset, positions: Tensor, batch_size: int) -> Iterator[Batch]:
-    chosen = _cut(positions.to(data.labels.device), batch_size)
+    chosen = torch.split(positions.to(data.labels.device), batch_size)
     if not isinstance(data, Stream):
         for index in chosen:
             yield Batch(data.inputs[index], data.labels[index], index)
         return
-    with closing(data.images(_cut(positions, batch_size))) as images:
+    with closing(data.images(torch.split(positions, batch_size))) as images:
         for index, inputs in zip(chosen, images, strict=True):
             yield Batch(inputs, data.labels[index], index)
-
-
-def _cut(positions: Tensor, batch_size: int) -> list[Tensor]:
-    return [positions[start : start + batch_size] for start in range(0, len(positions), batch_size)]

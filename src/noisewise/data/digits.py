@@ -1,4 +1,4 @@
-"""The digits that come with scikit-learn: the one data set that is always there."""
+"""The digits of scikit-learn, which need no download."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _TRAINING = 1437
 class Digits(Official, name="digits"):
     """Handwritten digits, 8×8; the first four fifths are the training split.
 
-    The order is the one they were collected in, so that neighbours, often by one writer, are in the same split. The 17 grey
-    levels are spread over 0 to 255.
+    They keep the order in which they were collected, so that neighbours, often by one writer, are in the same split. The 17 grey levels
+    are scaled to 0 … 255.
 
     Reference:
         Alpaydin and Kaynak. Optical recognition of handwritten digits. UCI, 1998.
     """
 
-    summary = "1,797 handwritten digits, 8×8, inside scikit-learn"
+    summary = "1,797 handwritten digits, 8×8, part of scikit-learn"
     size = "1,437 + 360 images, nothing to fetch"
     licence = "CC BY 4.0"
     home = "https://archive.ics.uci.edu/dataset/80"
@@ -33,6 +33,5 @@ class Digits(Official, name="digits"):
         digits = load_digits()
         images = (torch.from_numpy(digits.images) * (255 / 16)).round().to(torch.uint8).unsqueeze(1)
         labels = torch.from_numpy(digits.target).long()
-        whole = Dataset(images, labels, tuple("0123456789"), true_labels=labels.clone(), name=repr(self))
-        order = torch.arange(len(whole))
-        return whole.take(order[:_TRAINING] if split == "train" else order[_TRAINING:])
+        data = Dataset(images, labels, tuple("0123456789"), true_labels=labels.clone(), name=repr(self))
+        return data.take((torch.arange(len(data)) < _TRAINING) == (split == "train"))

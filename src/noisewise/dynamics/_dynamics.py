@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from noisewise import curve
-from noisewise.arrays import NO_CLASS, Flags, Floats, Whole
+from noisewise.arrays import NO_CLASS, Flags, Floats, Ints
 from noisewise.curriculum import Scheduled, advance
 from noisewise.data import number_of_batches
 from noisewise.dynamics._estimate import Estimate, split_estimate
@@ -45,7 +45,7 @@ class Histograms:
 
     edges: Floats
     epochs: tuple[int, ...]
-    counts: dict[str, Whole]
+    counts: dict[str, Ints]
 
 
 class _Tally(NamedTuple):
@@ -56,8 +56,8 @@ class _Tally(NamedTuple):
 
 
 class _History(NamedTuple):
-    forgetting: Whole
-    first_fit: Whole
+    forgetting: Ints
+    first_fit: Ints
     area_under_margin: Floats
 
 
@@ -269,7 +269,7 @@ class Dynamics:
         groups: dict[str, Any] = (
             {"all": slice(None)} if self.record.wrong is None else {"clean": ~self.record.wrong, "noisy": self.record.wrong}
         )
-        rows: dict[str, list[Whole]] = {group: [] for group in groups}
+        rows: dict[str, list[Ints]] = {group: [] for group in groups}
         counted = []
         for epoch, margins, _ in self.record.stream(of, epochs):
             counted.append(epoch)
@@ -311,7 +311,7 @@ class Dynamics:
         return pulls / self._size(np.average(self._pulls(epoch, _MARGINS), weights=counts)) if counts.any() else pulls
 
     @property
-    def forgetting(self) -> Whole:
+    def forgetting(self) -> Ints:
         """How often each example went from right to wrong, against its given label, between the epochs that saw it.
 
         Reference:
@@ -320,7 +320,7 @@ class Dynamics:
         return self._history.forgetting
 
     @property
-    def first_fit(self) -> Whole:
+    def first_fit(self) -> Ints:
         """The first epoch in which each example was predicted as labelled; −1 for one that never was."""
         return self._history.first_fit
 
@@ -474,7 +474,7 @@ class Dynamics:
         return np.linspace(low, high, bins + 1) if low < high else np.linspace(-0.5, 0.5, bins + 1) + (low if low == high else 0.0)
 
 
-def _counts(margins: Halves) -> Whole:
+def _counts(margins: Halves) -> Ints:
     """How often each of `_MARGINS` occurs; NaN is left out."""
     return np.bincount(codes(margins), minlength=len(MARGINS))[_NUMBERS]
 

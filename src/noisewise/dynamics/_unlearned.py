@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from noisewise import curve
-from noisewise.arrays import Floats, Whole
+from noisewise.arrays import Floats, Ints
 from noisewise.curriculum import Scaled, Shifted
 from noisewise.errors import invalid_parameter, listed
 from noisewise.losses import CONTRACT, Loss, MarginLoss, get
@@ -27,7 +27,7 @@ _POINT = 0.01
 _FAR_LESS = 10  # a class is unlearned if it is predicted less often than once for every ten of its labels
 
 
-def unlearned_classes(given: NDArray[Any], predicted: NDArray[Any], classes: int) -> Whole:
+def unlearned_classes(given: NDArray[Any], predicted: NDArray[Any], classes: int) -> Ints:
     """Find the classes that are predicted for fewer than a tenth as many examples as are labelled so.
 
     Classes with fewer than five labels are left out. Examples with a prediction of −1 were not seen and are ignored.

@@ -1,7 +1,6 @@
-"""The papers' networks, in torch alone. A new file in this folder is imported and registered by itself.
+"""The networks of the papers: ``get("resnet20", num_classes=10)`` builds one, `available()` lists them.
 
-``get("resnet20", num_classes=10)`` builds a model, `available()` lists them, `load_weights` reads weights from a local file. Images
-must be floating point and normalised, which the data package does.
+Inputs are floating point and normalised. Every module in this folder is imported, so that a new file registers its models.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,9 +1,7 @@
-"""What a model is: an embedding, a linear layer that scores it, and a name.
+"""The base classes of models: scores = head(features(x)).
 
-    scores = head(features(x))
-
-An author writes two methods: `build` makes the layers and returns the size of the embedding, `embed` computes it. The last layer is
-called `head` in every model, so that training can find it (to keep it in float32, or to replace it for other classes).
+A model implements two methods: `build` makes the layers and returns the size of the embedding, `embed` computes the embedding. The
+last layer is always called `head`, so that training can find it.
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ registry: Registry[Classifier] = Registry("model")
 
 
 class Classifier(Named, nn.Module, registry=registry):
-    """A network that gives every example one score per class.
+    """A network with one score per class for every example.
 
     Args:
         num_classes: the number of scores.
-        dropout: the share of the embedding's entries that training drops, just before the last layer.
+        dropout: the dropout rate of the embedding, just before the last layer.
 
     Example:
         >>> import torch
@@ -48,7 +46,7 @@ class Classifier(Named, nn.Module, registry=registry):
         self.head = nn.Linear(self.build(), self.num_classes)
 
     def build(self) -> int:
-        """Make the layers of the embedding, and return its size."""
+        """Make the layers of the embedding and return its size."""
         raise NotImplementedError(f"{type(self).__name__} must define build")
 
     def embed(self, x: Tensor) -> Tensor:
@@ -57,16 +55,16 @@ class Classifier(Named, nn.Module, registry=registry):
 
     @classmethod
     def settings_for(cls, shape: Sequence[int]) -> dict[str, int]:
-        """The settings that the shape of one input decides; by default none."""
+        """The settings that depend on the shape of one input; by default none."""
         return {}
 
     def check(self, x: Tensor) -> None:
-        """Refuse what the network cannot take; only types and shapes, so that compilers see through it."""
+        """Raise `InputError` for inputs of a wrong type or shape; values are not checked, so that the model can be compiled."""
         if not x.is_floating_point():
             raise invalid_parameter("x", type(self).__name__, "floating point (scale and normalise images first)", x.dtype)
 
     def features(self, x: Tensor) -> Tensor:
-        """The embedding of a batch, shaped (N, size): what `head` turns into scores."""
+        """The embedding of a batch, shaped (N, size): the input of `head`."""
         self.check(x)
         return F.dropout(self.embed(x), self.dropout, self.training)
 
@@ -87,14 +85,10 @@ def _kaiming_uniform(layer: nn.Module) -> None:
         nn.init.xavier_uniform_(layer.weight)
 
 
-def _as_made(layer: nn.Module) -> None:
-    """Leave torch's own initialisation as it is."""
-
-
 INITIALISATIONS: dict[str, Callable[[nn.Module], None]] = {
     "kaiming_normal": _kaiming_normal,
     "kaiming_uniform": _kaiming_uniform,
-    "torch": _as_made,
+    "torch": lambda layer: None,
 }
 
 
@@ -103,12 +97,12 @@ class ImageClassifier(Classifier):
 
     Args:
         channels: the number of channels of an image.
-        init: how the weights start. Biases start as torch makes them, batch normalisation at scale 1 and shift 0.
+        init: how the weights are initialised. Biases have torch's default, batch normalisation scale 1 and shift 0.
 
-            - "kaiming_normal": convolutions normal with variance 2 / fan-out (He et al. 2015), linear layers as torch makes them;
-            - "kaiming_uniform": convolutions uniform with variance 2 / fan-in, linear layers Xavier-uniform: the published
-              code that the curriculum paper's recipes build on, for the CNNs and the ResNets alike;
-            - "torch": every layer as torch makes it.
+            - "kaiming_normal": convolutions normal with variance 2 / fan-out (He et al. 2015), linear layers with torch's default;
+            - "kaiming_uniform": convolutions uniform with variance 2 / fan-in, linear layers Xavier-uniform, as in the code of the
+              curriculum paper;
+            - "torch": torch's default for every layer.
     """
 
     channels: int = setting(default=3, bounds="[1, inf)", integer=True, kw_only=True)
@@ -134,7 +128,7 @@ class FeatureClassifier(Classifier):
     """A network on vectors; inputs of any other shape are flattened.
 
     Args:
-        inputs: the number of entries of one input.
+        inputs: the number of features of one input.
     """
 
     inputs: int = setting(bounds="[1, inf)", integer=True)
@@ -146,17 +140,17 @@ class FeatureClassifier(Classifier):
     def check(self, x: Tensor) -> None:
         super().check(x)
         if x.dim() < 2 or math.prod(x.shape[1:]) != self.inputs:
-            raise invalid_parameter("x", type(self).__name__, f"shaped (N, …) with {self.inputs} entries for each example", tuple(x.shape))
+            raise invalid_parameter("x", type(self).__name__, f"shaped (N, …) with {self.inputs} features for each example", tuple(x.shape))
 
 
 def get(spec: str | Classifier, *, shape: Sequence[int] | None = None, **kwargs: Any) -> Classifier:
-    """Build the model a spec names; a model that is built already is returned as it is.
+    """Build the model of a spec; a model is returned unchanged.
 
     Args:
         spec: a spec string such as "resnet20" or "resnet44(dropout=0.2)", or a model.
-        shape: the shape of one input, (channels, height, width) or (features,). It sets what the model takes from it:
-            `channels` of a convolutional network (and `size` of the plain ones), `inputs` of the others.
-        **kwargs: more settings, `num_classes` above all.
+        shape: the shape of one input, (channels, height, width) or (features,). It sets `channels` of a convolutional network (and
+            `size` of the plain ones), or `inputs` of the others.
+        **kwargs: more settings, such as `num_classes`.
 
     Returns:
         A new model, initialised from torch's global random state: call `torch.manual_seed` first.

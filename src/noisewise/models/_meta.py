@@ -20,26 +20,16 @@ class _NoInitialisation(TorchFunctionMode):
 
 
 def without_weights(spec: str, **settings: Any) -> Classifier:
-    """Build a model on the meta device, where tensors have shapes but no values.
-
-    Args:
-        spec: what `get` takes.
-        **settings: likewise.
-    """
+    """Build a model on the meta device, where tensors have shapes but no values; see `get`."""
     with torch.device("meta"), _NoInitialisation():
         return get(spec, **settings)
 
 
 def with_weights(spec: str, tensors: Mapping[str, Tensor]) -> Classifier:
-    """Build a model from its weights. No random numbers are drawn, and tensors keep their type.
-
-    Args:
-        spec: what `get` takes.
-        tensors: its state, which the model uses without a copy.
-    """
+    """Build a model from a state dict, which it uses without a copy. No random numbers are drawn, and tensors keep their type."""
     model = without_weights(spec)
     model.load_state_dict(tensors, assign=True)
-    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):  # it has buffers that are not in its state
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):  # some buffers are not in the state dict
         model = get(spec)
         model.load_state_dict(tensors)
     return model

@@ -1,7 +1,7 @@
 """Inception networks: GoogLeNet V1 for 32×32 images, and GoogLeNet V2 (BN-Inception) for 224×224 ones.
 
-Both are the tables of their papers. Every convolution is followed by batch normalisation and ReLU and has no bias; the
-auxiliary classifiers are left out.
+Both follow the tables of their papers. Every convolution has no bias and is followed by batch normalisation and ReLU. There are no
+auxiliary classifiers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ def _unit(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequent
 
 
 def _halving() -> nn.MaxPool2d:
-    # Padded, so that an image of any size comes out as large as from a convolution with stride 2.
+    # The padding gives the same size as a convolution with stride 2.
     return nn.MaxPool2d(3, stride=2, padding=1)
 
 
 class Branches(nn.Module):
-    """Paths through the same input, side by side in the output's channels."""
+    """Parallel paths, whose outputs are concatenated along the channels."""
 
     def __init__(self, *paths: nn.Module) -> None:
         super().__init__()
@@ -36,12 +36,10 @@ class Branches(nn.Module):
 class GoogLeNet(ImageClassifier, name="googlenet"):
     """GoogLeNet V1 for 32×32 images: 5,983,402 parameters with 10 classes; embedding 1024.
 
-    Modules 3a to 5b are the paper's. What is changed for small images: the stem's 7×7 convolution with stride 2 is a 3×3 one
-    with stride 1 and its two poolings are gone, so that modules 3 see 32×32, modules 4 16×16 and modules 5 8×8. What is
-    changed for today's learning rates: batch normalisation in place of local response normalisation and auxiliary classifiers.
+    Modules 3a to 5b are those of the paper. For small images the stem is a 3×3 convolution with stride 1 without pooling, so that
+    modules 3, 4 and 5 see 32×32, 16×16 and 8×8. Batch normalisation replaces local response normalisation.
 
-    The GR paper's table 4 names GoogLeNet V1 and MentorNet's setting. MentorNet's published code runs a network of two 5×5
-    convolutions and three linear layers under the name "inception"; this is the network that the papers name.
+    Table 4 of the GR paper names GoogLeNet V1 in the setting of MentorNet, whose published code calls a smaller network "inception".
 
     Args:
         dropout: 0.4 in the paper.
@@ -91,9 +89,8 @@ def _module_v1(inputs: int, single: int, reduce3: int, three: int, reduce5: int,
 class BNInception(ImageClassifier, name="bninception"):
     """GoogLeNet V2, also called BN-Inception: 10,169,984 parameters without its last layer; embedding 1024.
 
-    The paper's table, for images of 224×224; others work too (the GR paper crops 227×227 for MARS). The first convolution is a
-    plain one, as in the widely used Caffe weights; the paper's own was separable. Where those weights widen modules 4c and 4d
-    to 608 channels, this keeps the table's 576.
+    It is the table of the paper, for images of 224×224; other sizes work too (227×227 for MARS in the GR paper). The first convolution
+    is not separable, as in the popular Caffe weights, but modules 4c and 4d have 576 channels, as in the table.
 
     Example:
         >>> BNInception(num_classes=625).head
@@ -132,17 +129,9 @@ def _double(inputs: int, reduced: int, outputs: int, stride: int = 1) -> nn.Sequ
     return nn.Sequential(_unit(inputs, reduced, 1), _unit(reduced, outputs, 3), _unit(outputs, outputs, 3, stride))
 
 
-def _module_v2(
-    inputs: int,
-    single: int,
-    reduce3: int,
-    three: int,
-    reduce33: int,
-    double: int,
-    projected: int,
-    pool: type[nn.AvgPool2d] | type[nn.MaxPool2d] = nn.AvgPool2d,
-) -> Branches:
+def _module_v2(inputs: int, *widths: int, pool: type[nn.Module] = nn.AvgPool2d) -> Branches:
     """A row of BN-Inception's table: #1×1, #3×3 reduce, #3×3, double #3×3 reduce, double #3×3, pool proj."""
+    single, reduce3, three, reduce33, double, projected = widths
     return Branches(
         _unit(inputs, single, 1),
         nn.Sequential(_unit(inputs, reduce3, 1), _unit(reduce3, three, 3)),

@@ -12,7 +12,7 @@ from noisewise.errors import invalid_parameter
 from noisewise.models._base import FeatureClassifier
 from noisewise.spec import setting
 
-_WIDEST = 10**6  # beyond it torch cannot count the weights of a layer
+_WIDEST = 10**6  # torch overflows with wider layers
 
 
 def _widths(value: Any) -> tuple[int, ...]:
@@ -23,13 +23,13 @@ def _widths(value: Any) -> tuple[int, ...]:
 
 
 class MLP(FeatureClassifier, name="mlp"):
-    """Hidden linear layers with ReLU; the last of them is the embedding. Weights start as torch makes them.
+    """Hidden linear layers with ReLU; the last one is the embedding. The initialisation is torch's default.
 
     Args:
-        inputs: the number of entries of one input; any shape is flattened.
+        inputs: the number of features of one input; any shape is flattened.
         hidden: the width of every hidden layer.
         norm: "none", or "batch" for batch normalisation before every ReLU.
-        dropout: the share of every hidden layer's entries that training drops.
+        dropout: the dropout rate of every hidden layer.
 
     Example:
         >>> import torch
@@ -59,7 +59,7 @@ class Linear(FeatureClassifier, name="linear"):
     """One linear layer: the flattened input is the embedding.
 
     Args:
-        inputs: the number of entries of one input; any shape is flattened.
+        inputs: the number of features of one input; any shape is flattened.
 
     Example:
         >>> import torch

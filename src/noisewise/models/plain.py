@@ -1,4 +1,4 @@
-"""The plain convolutional networks of the curriculum paper's recipes: four layers for MNIST, eight for CIFAR-10."""
+"""The plain convolutional networks of the curriculum paper: four layers for MNIST, eight for CIFAR-10."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from noisewise.spec import setting
 
 
 class PlainNetwork(ImageClassifier):
-    """Groups of 3×3 convolutions, each group ended by a 2×2 max-pooling; then one hidden linear layer.
+    """Groups of 3×3 convolutions, each followed by a 2×2 max-pooling, and one hidden linear layer.
 
     Convolutions and linear layers have biases; each is followed by batch normalisation and ReLU.
 

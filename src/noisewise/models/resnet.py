@@ -1,6 +1,6 @@
-"""Residual networks: the CIFAR ones of He et al.'s section 4.2 (option A), and ResNet-18, -34, -50 with either stem.
+"""Residual networks: the CIFAR networks of He et al., section 4.2, and ResNet-18, -34 and -50.
 
-The layers of the second family have torchvision's names, so that its ImageNet weights can be loaded.
+The latter use torchvision's layer names, so that its ImageNet weights can be loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.
 
 
 class PaddedShortcut(nn.Module):
-    """Option A: every `stride`-th pixel, and zeros for the channels that are not there yet, half of them on either side."""
+    """Option A: every `stride`-th pixel, with new channels of zeros, half of them on either side."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class PaddedShortcut(nn.Module):
 
 
 class Block(nn.Module):
-    """A residual and a shortcut, which is projected where the shape changes (option B)."""
+    """A residual and a shortcut, which is a projection if the shape changes (option B)."""
 
     expansion: ClassVar[int] = 1
 
@@ -74,7 +74,7 @@ class PaddedBlock(BasicBlock):
 
 
 class Bottleneck(Block):
-    """1×1, 3×3 and 1×1 convolutions; the 3×3 one carries the stride, as in torchvision ("version 1.5")."""
+    """1×1, 3×3 and 1×1 convolutions; the 3×3 one has the stride, as in torchvision ("version 1.5")."""
 
     expansion: ClassVar[int] = 4
 
@@ -94,7 +94,7 @@ class Bottleneck(Block):
 
 
 class ResidualNetwork(ImageClassifier):
-    """A 3×3 stem, stages of blocks of which all but the first halve the image, global average pooling."""
+    """A 3×3 stem, stages of blocks and global average pooling; every stage but the first halves the image."""
 
     block: ClassVar[type[Block]]
     widths: ClassVar[tuple[int, ...]]
@@ -130,8 +130,7 @@ class CifarResNet(ResidualNetwork):
     Shortcuts are option A, identity with zero padding, and have no parameters.
 
     Args:
-        dropout: 0.2 in table 8 of the GR paper. The paper does not say where it acts; here, as everywhere in this
-            package, on the pooled embedding, before the last layer.
+        dropout: 0.2 in table 8 of the GR paper, which does not say where; here on the pooled embedding, as in all models.
 
     Reference:
         He, Zhang, Ren, Sun: Deep residual learning for image recognition. CVPR 2016.
@@ -182,11 +181,11 @@ class ResNet110(CifarResNet, name="resnet110"):
 
 
 class ResNet(ResidualNetwork):
-    """The ImageNet networks of He et al. 2016, with their own stem or with one for 32×32 images.
+    """The ImageNet networks of He et al. 2016, with the original stem or one for 32×32 images.
 
     Args:
-        stem: "cifar": a 3×3 convolution and no pooling; "imagenet": a 7×7 convolution and a 3×3 max-pooling, both with stride
-            2, as torchvision's weights need it.
+        stem: "cifar": a 3×3 convolution without pooling; "imagenet": a 7×7 convolution and a 3×3 max-pooling, both with stride 2, as
+            in torchvision.
 
     Reference:
         He, Zhang, Ren, Sun: Deep residual learning for image recognition. CVPR 2016.

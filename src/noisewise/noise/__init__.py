@@ -1,7 +1,6 @@
-"""Label noise with a name: rules that corrupt labels, and the function that applies them.
+"""Named label noises, and `corrupt`, which applies them: ``corrupt(labels, "symmetric(0.4)")``.
 
-``corrupt(labels, "symmetric(0.4)")`` returns the corrupted labels, which examples were changed, the transition matrix of the noise and
-the one that came out, and a digest of the result. A new file in this folder is imported and registered by itself.
+Every module in this folder is imported, so that a new file registers the noises it defines.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.arrays import Flags, Floats, Whole
+from noisewise.arrays import Flags, Floats, Ints
 from noisewise.errors import invalid_parameter
 from noisewise.noise._rule import Examples, Noise, registry
 from noisewise.noise._stream import Stream
@@ -27,20 +27,20 @@ class Corruption:
 
     Args:
         labels: the labels after the noise, int64 (N,).
-        mask: which examples are not what their label says: the label was changed or the input replaced, (N,).
-        true: the labels before it, (N,).
-        matrices: the transition matrices of the noises it is a sum of, or None where one depends on more than the class.
+        mask: which examples have a changed label or a replaced input, (N,).
+        true: the labels before the noise, (N,).
+        matrices: the transition matrices of the parts of a sum of noises, or None if one depends on more than the class.
         num_classes: the number of classes.
         digest: SHA-256 of labels, mask, replaced inputs, noise and seed.
-        noise: the spec of the noise; the registry reads it back.
+        noise: the spec of the noise.
         seed: the seed.
-        inputs: the inputs, where the noise replaced some; otherwise None.
-        replaced: whose inputs the noise replaced, (N,); None where it replaced none.
+        inputs: the inputs if the noise replaced some, otherwise None.
+        replaced: which inputs were replaced, (N,), or None if none were.
     """
 
     labels: Tensor
     mask: Tensor
-    true: Whole
+    true: Ints
     matrices: tuple[Floats, ...] | None
     num_classes: int
     digest: str
@@ -50,13 +50,13 @@ class Corruption:
     replaced: Tensor | None = None
 
     @cached_property
-    def asked(self) -> Tensor | None:
+    def expected(self) -> Tensor | None:
         """The transition matrix of the noise, float64, or None if the noise depends on more than the class."""
         return None if self.matrices is None else torch.from_numpy(_product(self.matrices))
 
     @cached_property
     def realised(self) -> Tensor:
-        """The transition matrix that came out, float64; the identity's row for a class with no example."""
+        """The transition matrix of the result, float64; a class without examples has the row of the identity matrix."""
         return counted(self.true, self.labels, self.num_classes)
 
     @property
@@ -87,14 +87,14 @@ def corrupt(
         noise: a spec such as ``"symmetric(0.4)"`` or ``"pair(0.2, flips='exact') + open_set(0.1)"``, or a `Noise`.
         num_classes: the number of classes; by default the number of `superclasses`, or else the largest label plus one.
         seed: any integer. The same labels, noise and seed give the same result on every platform.
-        inputs: the inputs, (N, …), for the noises that look at them.
-        superclasses: the superclass of every class, for the superclass noises; CIFAR-100's by default where there are 100 classes.
-        human: people's labels for the same examples by name, for ``"human(…)"``.
-        other_inputs: another data set's inputs, (M, …), for ``"open_set(…, source='other')"``.
-        classes: the name of every class, in order, for noises that name some.
+        inputs: the inputs, (N, …), for the noises that use them.
+        superclasses: the superclass of every class, for the superclass noises; by default those of CIFAR-100 if there are 100 classes.
+        human: human labels for the same examples by name, for ``"human(…)"``.
+        other_inputs: inputs of another data set, (M, …), for ``"open_set(…, source='other')"``.
+        classes: the name of every class, in order, for noises that name classes.
 
     Returns:
-        The labels, what was changed, both transition matrices and a digest; see `Corruption`.
+        The labels, which examples changed, both transition matrices and a digest; see `Corruption`.
 
     Example:
         >>> corrupt(torch.arange(1000) % 10, "symmetric(0.4, flips='exact')", seed=1)
@@ -127,7 +127,7 @@ def matrix_of(noise: Noise, num_classes: int, seed: int = 0) -> Floats | None:
     """The transition matrix of a noise for a number of classes, or None if it depends on more than the class.
 
     Args:
-        noise: a noise that needs nothing but the labels.
+        noise: a noise that needs only the labels.
         num_classes: the number of classes.
         seed: the seed, for noises that draw their matrix.
 
@@ -145,7 +145,7 @@ def _product(matrices: tuple[Floats, ...]) -> Floats:
 
 
 def _applied(rule: Noise, examples: Examples, seed: int) -> tuple[Examples, tuple[Floats, ...] | None]:
-    """The examples after all parts of a rule, each of which was checked before the first, and the parts' transition matrices."""
+    """Check all parts of a noise, then apply them; return the examples and the transition matrices of the parts."""
     for part in rule.parts:
         part.check(examples)
     matrices = []
@@ -174,13 +174,12 @@ def _examples(
         raise invalid_parameter("superclasses", "corrupt", f"one for each of the {num_classes} classes", f"{len(groups)} of them")
     true = as_labels(labels, owner="corrupt", num_classes=num_classes).numpy()
     if inputs is not None and (not isinstance(inputs, Tensor) or inputs.shape[:1] != true.shape):
-        raise invalid_parameter(
-            "inputs", "corrupt", f"a tensor of one input for each of the {len(true)} labels", getattr(inputs, "shape", inputs)
-        )
+        got = getattr(inputs, "shape", inputs)
+        raise invalid_parameter("inputs", "corrupt", f"a tensor with one input for each of the {len(true)} labels", got)
     if classes is not None and len(classes) != num_classes:
         raise invalid_parameter("classes", "corrupt", f"one name for each of the {num_classes} classes", f"{len(classes)} of them")
-    named = None if classes is None else tuple(map(str, classes))
-    return Examples(true, num_classes, inputs, np.zeros(len(true), dtype=bool), groups, human, other_inputs, named)
+    names = None if classes is None else tuple(map(str, classes))
+    return Examples(true, num_classes, inputs, np.zeros(len(true), dtype=bool), groups, human, other_inputs, names)
 
 
 def _digest(examples: Examples, mask: Flags, noise: str, seed: int) -> str:

@@ -1,4 +1,4 @@
-"""What a noise is: a rule that corrupts labels. This module has the base classes; the noises are in the modules beside it.
+"""The base classes of noises.
 
 Matrices are row-stochastic, with the true label first: ``T[i, j] = P(given label j | true label i)``.
 """
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from noisewise.arrays import Flags, Floats, Whole
+from noisewise.arrays import Flags, Floats, Ints
 from noisewise.errors import invalid_parameter
 from noisewise.noise._stream import Stream
 from noisewise.spec import Named, Registry, setting
@@ -23,24 +23,24 @@ registry: Registry[Noise] = Registry("noise")
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """What a noise may use: the labels so far and what else is known about the examples.
+    """The examples a noise is applied to.
 
     Args:
-        labels: int64 (N,).
+        labels: the current labels, int64 (N,).
         num_classes: the number of classes.
         inputs: (N, …), or None.
-        replaced: whose inputs a noise has replaced, (N,).
+        replaced: which inputs a noise has replaced, (N,).
         superclasses: the superclass of every class, or None.
-        human: people's labels for the same examples, by name.
+        human: human labels for the same examples, by name.
         other_inputs: inputs of another data set, (M, …), or None.
-        classes: the name of every class, or None where they are known by their numbers alone.
+        classes: the name of every class, or None if they have only numbers.
     """
 
-    labels: Whole
+    labels: Ints
     num_classes: int
     inputs: Tensor | None
     replaced: Flags
-    superclasses: Whole | None = None
+    superclasses: Ints | None = None
     human: Mapping[str, Any] = field(default_factory=dict)
     other_inputs: Tensor | None = None
     classes: tuple[str, ...] | None = None
@@ -50,24 +50,24 @@ class Examples:
 
 
 class Noise(Named, registry=registry):
-    """A rule that corrupts labels. Noises add: ``symmetric(0.4) + open_set(0.1)`` does one, then the other."""
+    """A rule that corrupts labels. A sum such as ``symmetric(0.4) + open_set(0.1)`` applies one after the other."""
 
     replaces_all: ClassVar[bool] = False
-    """Whether it replaces every label, so that no noise can come before it."""
+    """Whether it replaces every label, so that it must come first in a sum."""
 
     looks_at_inputs: ClassVar[bool] = False
-    """Whether it needs the inputs, and not the labels alone."""
+    """Whether it needs the inputs."""
 
     def check(self, examples: Examples) -> None:
-        """Raise `InputError` if the rule lacks something it needs; called before anything is changed."""
+        """Raise `InputError` if something the noise needs is missing; called before anything is changed."""
 
     def corrupt(self, examples: Examples, stream: Stream) -> tuple[Examples, Floats | None]:
-        """The examples after the rule, and its transition matrix, or None where that depends on more than the class."""
+        """Return the corrupted examples, and the transition matrix, or None if the noise depends on more than the class."""
         raise NotImplementedError
 
     @property
     def parts(self) -> tuple[Noise, ...]:
-        """The rules it is a sum of, in order."""
+        """The noises of a sum, in order."""
         return (self,)
 
     def __add__(self, other: Noise) -> Noise:
@@ -97,30 +97,29 @@ class Flipping(Noise):
     """A noise that changes each example with some probability.
 
     Args:
-        flips: "independent": every example is changed with its probability, on its own. "exact": exactly as many examples are
-            changed as are expected to be, rounded. For most rules that is round(r · n), where n counts the examples that the rule can
-            change; for `symmetric_inclusive`, which may draw a label's own class, round(r (k − 1)/k · n).
+        flips: "independent": every example changes independently. "exact": exactly the expected number of examples changes. For most
+            noises that is round(r · n), where n is the number of examples the noise can change; for `symmetric_inclusive`, which may
+            draw the same class, round(r (k − 1)/k · n).
     """
 
     flips: str = setting(default="independent", choices=("independent", "exact"), kw_only=True)
 
     def choose(self, probability: Floats, draws: Floats, expected: float) -> Flags:
-        """Which examples change: those whose draw is below their probability, or the `expected` number that come nearest to it."""
+        """Which examples change: those whose draw is below their probability, or the `expected` number that are closest to it."""
         if self.flips == "independent":
             return draws < probability
         distance = np.divide(draws, probability, out=np.full_like(draws, np.inf), where=probability > 0)
-        distance[probability == 1] = 0  # what must change does so before what may
-        number = round(round(expected, 6))  # a sum of probabilities carries rounding errors: a half must still be a half
+        distance[probability == 1] = 0  # certain changes come first
+        number = round(round(expected, 6))  # a half must stay a half in spite of rounding errors
         chosen = np.zeros(len(draws), dtype=bool)
         chosen[np.argsort(distance, kind="stable")[:number]] = True
         return chosen
 
 
 class ClassNoise(Flipping):
-    """A noise that looks at the class alone, and so is its transition matrix. Write `transition`.
+    """A noise that depends only on the class, and is defined by its transition matrix. Subclasses implement `transition`.
 
-    Two numbers are drawn for one example after the other: whether it flips, and where to. Under independent flips, then, the
-    examples that follow an example do not matter to it.
+    Two numbers are drawn for each example in turn, so that with independent flips an example does not depend on later ones.
     """
 
     def transition(self, examples: Examples, stream: Stream) -> Floats:
@@ -131,7 +130,7 @@ class ClassNoise(Flipping):
         matrix = self.transition(examples, stream)
         draws = stream.uniform(len(examples), 2)
         staying = matrix.diagonal()
-        # A class with nowhere to go stays, though rounding may have left its diagonal a hair below one.
+        # A class without another target stays, even if rounding made its diagonal slightly smaller than one.
         leaves = np.array([np.count_nonzero(row) for row in matrix]) > (staying != 0)
         leaving = np.where(leaves, 1 - staying, 0.0)[examples.labels]
         flipped = np.flatnonzero(self.choose(leaving, draws[:, 0], float(leaving.sum())))
@@ -140,8 +139,8 @@ class ClassNoise(Flipping):
         return replace(examples, labels=labels), matrix
 
 
-def _draw_other(matrix: Floats, labels: Whole, draws: Floats) -> Whole:
-    """A label from each label's row of the matrix, given that it is another one."""
+def _draw_other(matrix: Floats, labels: Ints, draws: Floats) -> Ints:
+    """Draw a different label for each label, from its row of the matrix."""
     result = np.empty_like(labels)
     order = np.argsort(labels, kind="stable")
     edges = np.searchsorted(labels[order], np.arange(len(matrix) + 1))
@@ -154,13 +153,13 @@ def _draw_other(matrix: Floats, labels: Whole, draws: Floats) -> Whole:
 
 
 def cumulative(weights: Floats) -> Floats:
-    """Sums from the left over the last dimension, ending in exactly 1, so that no draw falls behind the last or into a zero."""
+    """Cumulative sums over the last dimension that end in exactly 1, so that every draw hits a positive weight."""
     sums = np.cumsum(weights, axis=-1)
     return sums / sums[..., -1:]
 
 
 class DirectedNoise(ClassNoise):
-    """A noise that with probability `rate` moves a label in a direction of its class. Write `directions`.
+    """A noise that changes a label with probability `rate`, in a direction of its class. Subclasses implement `directions`.
 
     T = (1 − rate) · I + rate · D.
 
@@ -171,7 +170,7 @@ class DirectedNoise(ClassNoise):
     rate: float = setting(bounds="[0, 1]")
 
     def directions(self, examples: Examples, stream: Stream) -> Floats:
-        """D[i, j]: where the labels of class i go, row-stochastic; the identity for a class that stays."""
+        """D[i, j]: the distribution of the new labels of class i; the row of the identity matrix for a class that stays."""
         raise NotImplementedError
 
     def transition(self, examples: Examples, stream: Stream) -> Floats:
@@ -181,14 +180,11 @@ class DirectedNoise(ClassNoise):
 
 
 class CircularNoise(DirectedNoise):
-    """A directed noise that treats all classes alike, so that one row says it all. Write `steps`."""
+    """A directed noise that is the same for all classes, so that one row defines it. Subclasses implement `steps`."""
 
     def steps(self, num_classes: int) -> Floats:
         """D[0]: the probabilities that a label moves 0, 1, 2, … classes forward, modulo the number of classes."""
         raise NotImplementedError
-
-    def directions(self, examples: Examples, stream: Stream) -> Floats:
-        return circulant(self.steps(examples.num_classes))
 
     def transition(self, examples: Examples, stream: Stream) -> Floats:
         row = self.rate * self.steps(examples.num_classes)
@@ -197,7 +193,7 @@ class CircularNoise(DirectedNoise):
 
 
 def circulant(row: Floats) -> Floats:
-    """The matrix whose rows are all this one, each a place further to the right: a view, in the memory of two rows.
+    """The matrix whose rows are shifted copies of one row, as a view of two rows.
 
     Example:
         >>> circulant(np.array([0.5, 0.3, 0.2]))
@@ -208,8 +204,8 @@ def circulant(row: Floats) -> Floats:
     return np.lib.stride_tricks.sliding_window_view(np.concatenate([row, row]), len(row))[:0:-1]
 
 
-def onto(targets: Whole) -> Floats:
-    """The directions of a rule that sends every class to one class."""
+def onto(targets: Ints) -> Floats:
+    """The directions of a noise with one target for every class."""
     matrix = np.zeros((len(targets), len(targets)))
     matrix[np.arange(len(targets)), targets] = 1
     return matrix

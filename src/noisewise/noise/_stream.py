@@ -1,8 +1,8 @@
-"""The random numbers of a noise: its own, never global state, and the same on every platform.
+"""The random numbers of a noise, the same on every platform and independent of global state.
 
 They are the 64-bit words of Philox4x64-10, whose key is the first 16 bytes (little-endian) of the SHA-256 of
 ``"seed/position/spec"``, where ``position`` counts the parts of a sum from 0 and ``spec`` is the part's repr. A word ``w`` is the
-uniform number ``((w >> 12) + 0.5) / 2**52``, strictly between 0 and 1. The first part of a sum therefore does what it does alone.
+uniform number ``((w >> 12) + 0.5) / 2**52``, strictly between 0 and 1. The first part of a sum therefore gives the same result as alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from noisewise.arrays import Floats
 
 
 class Stream:
-    """Uniform numbers strictly between 0 and 1, decided by a seed and a text alone.
+    """Uniform numbers strictly between 0 and 1, determined by a seed and a text.
 
     Example:
         >>> Stream(0, "0/symmetric(0.4)").uniform(2)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.arrays import Floats, places_of
+from noisewise.arrays import Floats, first_positions
 from noisewise.errors import InputError, invalid_parameter, listed, unknown
 from noisewise.noise._rule import CircularNoise, ClassNoise, DirectedNoise, Examples, Noise, circulant, onto
 from noisewise.noise._stream import Stream
@@ -37,7 +37,7 @@ class NoNoise(Noise, name="none"):
 
 
 def _one_step(num_classes: int, step: int) -> Floats:
-    """The row of a rule that sends every label on by so many classes."""
+    """The row of a noise that moves every label by ``step`` classes."""
     row = np.zeros(num_classes)
     row[step % num_classes] = 1
     return row
@@ -50,7 +50,7 @@ class Symmetric(CircularNoise, name="symmetric"):
 
     Example:
         >>> from noisewise.noise import corrupt
-        >>> corrupt([0, 1, 2], "symmetric(0.3)").asked
+        >>> corrupt([0, 1, 2], "symmetric(0.3)").expected
         tensor([[0.7000, 0.1500, 0.1500],
                 [0.1500, 0.7000, 0.1500],
                 [0.1500, 0.1500, 0.7000]], dtype=torch.float64)
@@ -70,7 +70,7 @@ class SymmetricInclusive(CircularNoise, name="symmetric_inclusive"):
 
     Example:
         >>> from noisewise.noise import corrupt
-        >>> corrupt([0, 1], "symmetric_inclusive(0.4)").asked
+        >>> corrupt([0, 1], "symmetric_inclusive(0.4)").expected
         tensor([[0.8000, 0.2000],
                 [0.2000, 0.8000]], dtype=torch.float64)
 
@@ -105,9 +105,9 @@ def _class_map(value: Any) -> str | dict[int, int] | dict[str, str]:
         return value
     requirement = f"{' or '.join(CLASS_MAPS)}, or a dictionary from classes to other classes, like {{9: 1}} or {{'cat': 'dog'}}"
     try:
-        given = dict(value)
-        names = all(isinstance(one, str) for pair in given.items() for one in pair)
-        pairs = given if names else {operator.index(source): operator.index(target) for source, target in given.items()}
+        pairs = dict(value)
+        names = all(isinstance(name, str) for pair in pairs.items() for name in pair)
+        pairs = pairs if names else {operator.index(source): operator.index(target) for source, target in pairs.items()}
     except (TypeError, ValueError):
         raise invalid_parameter("map", "ClassMap", requirement, value) from None
     if not pairs or any(source == target for source, target in pairs.items()) or (not names and min(map(min, pairs.items())) < 0):
@@ -116,7 +116,7 @@ def _class_map(value: Any) -> str | dict[int, int] | dict[str, str]:
 
 
 def _other_numbers(names: tuple[str, ...]) -> bool:
-    """Whether classes are called by integers that are not their places: a number could be meant either way."""
+    """Whether class names are integers other than their positions, so that a number would be ambiguous."""
     return all(name.removeprefix("-").isdecimal() for name in names) and names != tuple(map(str, range(len(names))))
 
 
@@ -125,7 +125,7 @@ class ClassMap(DirectedNoise, name="class_map"):
 
     Args:
         map: "cifar10" (truck → automobile, bird → airplane, deer → horse, cat ↔ dog), "mnist" (7 → 1, 2 → 7, 5 ↔ 6, 3 → 8), or a
-            dictionary, of classes by their names or by their numbers, which count from 0.
+            dictionary of class names, or of class numbers from 0.
 
     Example:
         >>> from noisewise.noise import corrupt
@@ -143,27 +143,25 @@ class ClassMap(DirectedNoise, name="class_map"):
         self._pairs(examples)
 
     def _pairs(self, examples: Examples) -> Mapping[int, int]:
-        """The map between numbers of classes."""
+        """The map between class numbers."""
         if isinstance(self.map, str):
             if examples.num_classes != 10:
                 raise invalid_parameter("num_classes", f"the {self.map} class map", "10", examples.num_classes)
             return CLASS_MAPS[self.map]
         names = examples.classes
-        if not any(isinstance(one, str) for one in self.map):
+        if not any(isinstance(source, str) for source in self.map):
             if names is not None and _other_numbers(names):
-                raise invalid_parameter(
-                    "map", "ClassMap", f"by names where classes are called by other numbers ({listed(names)})", self.map
-                )
-            if (highest := max(int(one) for pair in self.map.items() for one in pair)) >= examples.num_classes:
+                raise invalid_parameter("map", "ClassMap", f"by names, because the names are other numbers ({listed(names)})", self.map)
+            if (highest := max(int(number) for pair in self.map.items() for number in pair)) >= examples.num_classes:
                 raise invalid_parameter("map", "ClassMap", f"between classes below {examples.num_classes}, the number of classes", highest)
             return {int(source): int(target) for source, target in self.map.items()}
         if names is None:
-            raise invalid_parameter("map", "ClassMap", "by numbers where the names of the classes are not known", self.map)
-        places = places_of(names)
-        for name in (str(one) for pair in self.map.items() for one in pair):
-            if name not in places:
+            raise invalid_parameter("map", "ClassMap", "by numbers, because the names of the classes are not known", self.map)
+        positions = first_positions(names)
+        for name in (str(name) for pair in self.map.items() for name in pair):
+            if name not in positions:
                 raise unknown("class", name, names)
-        return {places[str(source)]: places[str(target)] for source, target in self.map.items()}
+        return {positions[str(source)]: positions[str(target)] for source, target in self.map.items()}
 
     def directions(self, examples: Examples, stream: Stream) -> Floats:
         pairs = self._pairs(examples)
@@ -217,21 +215,20 @@ class Matrix(ClassNoise, name="matrix"):
 
     def __setattr__(self, key: str, value: Any) -> None:
         super().__setattr__(key, value)
-        vars(self).pop("_spelled", None)
+        vars(self).pop("_repr", None)
 
     def __repr__(self) -> str:
-        return self._spelled
+        return self._repr
 
     @cached_property
-    def _spelled(self) -> str:
-        """All its numbers, which take long to write and are asked for again and again."""
+    def _repr(self) -> str:
+        """Cached, because a large matrix takes long to write."""
         return self.spec()
 
     def check(self, examples: Examples) -> None:
         if len(self.values) != examples.num_classes:
-            raise invalid_parameter(
-                "values", "Matrix", f"shaped like the {examples.num_classes} classes (say num_classes=…)", f"{len(self.values)} rows"
-            )
+            requirement = f"a matrix with a row for each of {examples.num_classes} classes (or set num_classes)"
+            raise invalid_parameter("values", "Matrix", requirement, f"{len(self.values)} rows")
 
     def transition(self, examples: Examples, stream: Stream) -> Floats:
         return np.array(self.values)

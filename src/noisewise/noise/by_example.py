@@ -1,4 +1,4 @@
-"""Noises that use more of an example than its class: its input, or labels that people gave."""
+"""Noises that use more than the class of an example: its input, or human labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.arrays import Floats, Whole
+from noisewise.arrays import Floats, Ints
 from noisewise.errors import InputError, invalid_parameter, unknown
 from noisewise.noise._rule import Examples, Flipping, Noise, cumulative
 from noisewise.noise._stream import Stream, normal_quantile
@@ -19,7 +19,7 @@ from noisewise.transition import as_labels
 
 def _inputs(examples: Examples, noise: Noise) -> Tensor:
     if examples.inputs is None:
-        raise invalid_parameter("inputs", noise.name, "given, because it looks at them", None)
+        raise invalid_parameter("inputs", noise.name, "given, because the noise uses them", None)
     return examples.inputs
 
 
@@ -29,13 +29,12 @@ def _check_finite(examples: Examples, noise: Noise) -> None:
 
 
 class Instance(Flipping, name="instance"):
-    """Part-dependent noise: how likely an example flips, and where to, depends on its input.
+    """Part-dependent noise: the probability of a flip and the new label depend on the input.
 
     q ~ N(r, 0.1²) truncated to [0, 1];  P(j | x, y) = q · softmax_{j ≠ y}(x · W_y)_j,  W_y ~ N(0, 1) shaped (features, k).
 
-    Bytes count as numbers from 0 to 1. The mean of q is r only where the truncation is far: for r = 0.05 it is 0.101 instead. The
-    products x · W are rounded as the machine's linear algebra rounds them, so that a label could differ between platforms where
-    two classes tie to sixteen digits.
+    uint8 inputs are scaled to 0 … 1. The mean of q differs from r near 0 and 1, because of the truncation: for r = 0.05 it is 0.101.
+    The rounding of x · W depends on the platform, so that a label may differ if two classes tie to sixteen digits.
 
     Args:
         rate: r, in (0, 1). With flips="exact", round(r · n) labels are changed.
@@ -66,9 +65,9 @@ class Instance(Flipping, name="instance"):
         for label in range(examples.num_classes):
             projection = stream.normal(inputs.shape[1], examples.num_classes)
             here = np.flatnonzero(flipped & (examples.labels == label))
-            pull = (inputs[here].double().cpu() * scale @ torch.from_numpy(projection)).numpy()
-            pull[:, label] = -np.inf
-            chances = cumulative(np.exp(pull - pull.max(axis=1, keepdims=True)))
+            logits = (inputs[here].double().cpu() * scale @ torch.from_numpy(projection)).numpy()
+            logits[:, label] = -np.inf
+            chances = cumulative(np.exp(logits - logits.max(axis=1, keepdims=True)))
             labels[here] = (chances <= draws[here, 2:]).sum(axis=1)
         return replace(examples, labels=labels), None
 
@@ -81,7 +80,7 @@ class Instance(Flipping, name="instance"):
 
 
 class Human(Noise, name="human"):
-    """Labels that people gave, in place of the true ones: for CIFAR-10 aggre, random1, random2, random3 or worst, for CIFAR-100 fine.
+    """Human labels instead of the true ones: aggre, random1, random2, random3 or worst for CIFAR-10, fine for CIFAR-100.
 
     Args:
         which: the name of a set of human labels in the data set.
@@ -99,20 +98,17 @@ class Human(Noise, name="human"):
 
     which: str = setting()
 
-    def labels(self, examples: Examples) -> Whole:
+    def labels(self, examples: Examples) -> Ints:
         if not examples.human:
-            raise InputError(
-                f"The noise human({self.which}) needs human labels, which these data do not have. "
-                "Use CIFAR-10 with CIFAR-10N, or in Python pass your own as corrupt(…, human={…})."
-            )
+            advice = "Use CIFAR-10N, or pass labels as corrupt(…, human={…}) in Python."
+            raise InputError(f"The noise human({self.which}) needs human labels, which this data set does not have. {advice}")
         if self.which not in examples.human:
             raise unknown("set of human labels", str(self.which), examples.human)
         given = examples.human[self.which]
         labels = as_labels(given, what=f"human labels {self.which!r}", owner="corrupt", num_classes=examples.num_classes).numpy()
         if len(labels) != len(examples):
-            raise invalid_parameter(
-                "human", f"human({self.which})", f"one label for each of the {len(examples)} examples", f"{len(labels)} labels"
-            )
+            requirement = f"one label for each of the {len(examples)} examples"
+            raise invalid_parameter("human", f"human({self.which})", requirement, f"{len(labels)} labels")
         return labels
 
     def check(self, examples: Examples) -> None:
@@ -123,12 +119,12 @@ class Human(Noise, name="human"):
 
 
 class OpenSet(Flipping, name="open_set"):
-    """With probability `rate`, an example's input is replaced by something that belongs to no class; its label stays.
+    """With probability `rate`, the input is replaced by one that belongs to no class; the label stays.
 
     Args:
         rate: the probability, in [0, 1].
-        source: "noise": every number drawn uniformly between the smallest and the largest of the inputs. "other": an example of
-            `other_inputs`, each used once before any is used again.
+        source: "noise": uniform random numbers between the smallest and the largest input. "other": an example of `other_inputs`; each
+            is used once before any is used again.
 
     Example:
         >>> from noisewise.noise import corrupt

@@ -1,10 +1,10 @@
-"""Noises that stay inside the superclass of an example: CIFAR-100's twenty, or those given."""
+"""Noises that stay inside the superclass of an example: the given superclasses, or those of CIFAR-100."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from noisewise.arrays import Floats, Whole
+from noisewise.arrays import Floats, Ints
 from noisewise.errors import invalid_parameter
 from noisewise.noise._rule import DirectedNoise, Examples, onto
 from noisewise.noise._stream import Stream
@@ -20,9 +20,9 @@ CIFAR100_SUPERCLASSES: tuple[int, ...] = (
 
 
 class SuperclassNoise(DirectedNoise):
-    """A noise inside the superclasses. A class alone in its superclass keeps its labels."""
+    """A noise inside the superclasses. The only class of a superclass keeps its labels."""
 
-    def superclasses(self, examples: Examples) -> Whole:
+    def superclasses(self, examples: Examples) -> Ints:
         if examples.superclasses is not None:
             return examples.superclasses
         if examples.num_classes == len(CIFAR100_SUPERCLASSES):
@@ -32,16 +32,16 @@ class SuperclassNoise(DirectedNoise):
     def check(self, examples: Examples) -> None:
         self.superclasses(examples)
 
-    def members(self, examples: Examples) -> list[Whole]:
+    def members(self, examples: Examples) -> list[Ints]:
         """The classes of every superclass."""
         superclasses = self.superclasses(examples)
         return [np.flatnonzero(superclasses == superclass) for superclass in np.unique(superclasses)]
 
 
 class SuperclassCircular(SuperclassNoise, name="superclass_circular"):
-    """With probability `rate`, the next class of the same superclass, the last one going to the first.
+    """With probability `rate`, the next class of the same superclass; the last one becomes the first.
 
-    Superclasses are those given, or CIFAR-100's where there are 100 classes and none are given.
+    By default the superclasses are those of CIFAR-100, if there are 100 classes.
 
     Example:
         >>> from noisewise.noise import corrupt
@@ -62,8 +62,8 @@ class SuperclassCircular(SuperclassNoise, name="superclass_circular"):
 class SuperclassCircularLegacy(SuperclassCircular, name="superclass_circular_legacy"):
     """With probability `rate`, the next class within a block of five consecutive labels.
 
-    What most published code does for CIFAR-100, whose labels are in alphabetical order: only 6 of the 100 flips stay inside the
-    true superclass (apple → aquarium_fish → baby …). For comparison with those numbers only.
+    Most published code does this for CIFAR-100, whose labels are in alphabetical order: only 6 of the 100 flips stay inside the true
+    superclass (apple → aquarium_fish → baby …). Use it only to compare with published numbers.
 
     Example:
         >>> from noisewise.noise import corrupt
@@ -74,7 +74,7 @@ class SuperclassCircularLegacy(SuperclassCircular, name="superclass_circular_leg
         The published code of Patrini et al., CVPR 2017, and of Ma et al., Normalized Loss Functions, ICML 2020.
     """
 
-    def superclasses(self, examples: Examples) -> Whole:
+    def superclasses(self, examples: Examples) -> Ints:
         if examples.num_classes % 5:
             raise invalid_parameter("num_classes", self.name, "a multiple of 5", examples.num_classes)
         return np.arange(examples.num_classes) // 5
@@ -85,7 +85,7 @@ class SuperclassUniform(SuperclassNoise, name="superclass_uniform"):
 
     Example:
         >>> from noisewise.noise import corrupt
-        >>> corrupt([0, 1, 2], "superclass_uniform(0.4)", superclasses=[0, 0, 0]).asked[0]
+        >>> corrupt([0, 1, 2], "superclass_uniform(0.4)", superclasses=[0, 0, 0]).expected[0]
         tensor([0.6000, 0.2000, 0.2000], dtype=torch.float64)
 
     Reference:
@@ -101,7 +101,7 @@ class SuperclassUniform(SuperclassNoise, name="superclass_uniform"):
 
 
 class SuperclassSwap(SuperclassNoise, name="superclass_swap"):
-    """Two random classes of every superclass, chosen by the seed, are flipped to each other with probability `rate`.
+    """With probability `rate`, the other one of two random classes in every superclass, which depend on the seed.
 
     Example:
         >>> from noisewise.noise import corrupt

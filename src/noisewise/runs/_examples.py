@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from noisewise.arrays import Whole
+from noisewise.arrays import Ints
 from noisewise.data import Dataset, is_official, read
 from noisewise.errors import InputError
 from noisewise.runs._files import exists, read_array
@@ -29,7 +29,7 @@ from noisewise.runs._record import Record
 _INDEX, _IDS = "labels/index.npy", "labels/ids.json"
 
 
-def numbers_of(record: Record) -> Whole:
+def numbers_of(record: Record) -> Ints:
     """The number of every example of a run in its source."""
     if not exists(record.folder, _INDEX):
         return np.arange(len(record.given))
@@ -74,7 +74,7 @@ def examples_of(record: Record, data: Any = None, *, places: Any = None) -> Data
     return replace(examples, labels=torch.from_numpy(np.array(now)).to(examples.labels.device))
 
 
-def first_labels(record: Record) -> Whole:
+def first_labels(record: Record) -> Ints:
     """The labels that the examples of a run had before any correction."""
     if read_origin(Path(record.folder)) is None:
         return record.given
@@ -99,7 +99,7 @@ def examples_as_given(record: Record, data: Any = None, *, places: Any = None) -
 
 
 def _matching(
-    folder: str | PathLike[str], settings: Mapping[str, Any], numbers: Whole, labels: Whole, data: Any = None, *, places: Any = None
+    folder: str | PathLike[str], settings: Mapping[str, Any], numbers: Ints, labels: Ints, data: Any = None, *, places: Any = None
 ) -> Dataset:
     """The examples of some numbers, after a check that they have the labels they should have.
 
@@ -134,7 +134,7 @@ def _matching(
     return given.take(torch.from_numpy(rows if places is None else rows[places])).read_from(whole.source)
 
 
-def _difference(given: Dataset, rows: Tensor, labels: Whole, recorded: Mapping[str, Any], trusted: bool) -> str | None:
+def _difference(given: Dataset, rows: Tensor, labels: Ints, recorded: Mapping[str, Any], trusted: bool) -> str | None:
     """How examples differ from those of a run; None if they are the same.
 
     Args:
@@ -158,7 +158,7 @@ def _read_again(provenance: Mapping[str, Any], settings: Mapping[str, Any], inst
     return read_recorded(before or {"source": settings["data"]})
 
 
-def rows_of(numbers: Whole, index: Whole) -> Whole | None:
+def rows_of(numbers: Ints, index: Ints) -> Ints | None:
     """Where the examples of some numbers stand among those of an index; None if one of them is not there."""
     order = np.argsort(index)
     rows = order[np.searchsorted(index, numbers, sorter=order).clip(max=len(index) - 1)]

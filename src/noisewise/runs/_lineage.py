@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from noisewise.arrays import Whole
+from noisewise.arrays import Ints
 from noisewise.runs._files import exists
 from noisewise.runs._format import read_correction
 
@@ -91,7 +91,7 @@ def read_origin(folder: Path) -> Origin | None:
     )
 
 
-def label_digest(labels: Whole) -> str:
+def label_digest(labels: Ints) -> str:
     """What labels are known by: the same for the same labels in the same order, on any machine."""
     return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()
 

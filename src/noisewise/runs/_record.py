@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.arrays import NO_CLASS, Flags, Floats, Whole
+from noisewise.arrays import NO_CLASS, Flags, Floats, Ints
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.runs._files import exists, list_numbered, missing, open_array, read_array
 from noisewise.runs._format import FORMAT, KINDS, RECORDS, read_classes, read_metrics, read_provenance, read_settings, read_status
@@ -98,12 +98,12 @@ class Record:
         return read_metrics(self.folder)
 
     @cached_property
-    def given(self) -> Whole:
+    def given(self) -> Ints:
         """The labels the model was trained on."""
         return self._labels("labels/given.npy", None, 0)
 
     @cached_property
-    def true(self) -> Whole | None:
+    def true(self) -> Ints | None:
         """The labels known to be right, or None; −1 for an example that is of no class, its input replaced by the noise."""
         return self._labels("labels/true.npy", self.given.shape, NO_CLASS) if exists(self.folder, "labels/true.npy") else None
 
@@ -180,7 +180,7 @@ class Record:
         named = of in RECORDS and isinstance(epoch, int | np.integer)
         return named and all(self._path(_file(kind, epoch, of)).is_file() for kind in KINDS)
 
-    def _labels(self, name: str, shape: tuple[int, ...] | None, least: int) -> Whole:
+    def _labels(self, name: str, shape: tuple[int, ...] | None, least: int) -> Ints:
         labels = self._checked(name, read_array(self.folder, name), np.int64, shape)
         self._check_range(name, labels, least)
         return labels

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from noisewise.data import as_inputs, as_they_are, augmentations, inputs_of, is_frame, like_those
+from noisewise.data import as_inputs, as_tensor, augmentations, is_frame, match_dtype, read_features
 from noisewise.errors import InputError, invalid_parameter, reason
 
 EVALUATION_BATCH = 1024
@@ -67,11 +67,11 @@ class Predictor:
     def _raw(self, inputs: Any) -> torch.Tensor:
         if self.kind is None:
             weights = (weight.dtype for weight in self.model.parameters() if weight.is_floating_point())
-            raw = as_they_are(inputs, next(weights, torch.float32))
+            raw = as_tensor(inputs, next(weights, torch.float32))
             if not raw.dim() or not len(raw):
                 raise invalid_parameter("inputs", "predict", "shaped (N, …) with at least one example", tuple(raw.shape))
             return raw
-        raw = like_those(self._numbers(inputs), self.kind, "The inputs given to predict", scaled=self.normalise is not None)
+        raw = match_dtype(self._numbers(inputs), self.kind, "The inputs given to predict", scaled=self.normalise is not None)
         shape = raw.shape[1:] if self.shape is None else tuple(self.shape)
         if raw.shape[1:] != shape:
             got = tuple(raw.shape[1:])
@@ -80,7 +80,7 @@ class Predictor:
 
     def _numbers(self, inputs: Any) -> torch.Tensor:
         if self.features is not None and (is_frame(inputs) or isinstance(inputs, str | PathLike)):
-            return inputs_of(inputs, self.features)
+            return read_features(inputs, self.features)
         if isinstance(inputs, str | PathLike):
             raise InputError(f"The {self.words} was trained on no table with named columns. Got {str(inputs)!r}; give an array of inputs.")
         return as_inputs(inputs)

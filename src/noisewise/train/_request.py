@@ -18,8 +18,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from noisewise import losses, models
-from noisewise.arrays import NO_CLASS, places_of
-from noisewise.data import READ_OPTIONS, Dataset, ImageFiles, Official, augmentations, is_official, like_those, read, split
+from noisewise.arrays import NO_CLASS, first_positions
+from noisewise.data import READ_OPTIONS, Dataset, ImageFiles, Official, augmentations, is_official, match_dtype, read, split
 from noisewise.errors import InputError, invalid_parameter, listed, unknown
 from noisewise.noise import Corruption
 from noisewise.noise import registry as noises
@@ -258,7 +258,7 @@ def read_both(data: Any, test: Any) -> tuple[Dataset, Dataset | None]:
             f"The test set must have inputs shaped {tuple(train.inputs.shape[1:])}, like the training set's. "
             f"Got {tuple(alike.inputs.shape[1:])}; give another test set."
         )
-    alike = replace(alike, inputs=like_those(alike.inputs, str(train.inputs.dtype), "The inputs of the test set"))
+    alike = replace(alike, inputs=match_dtype(alike.inputs, str(train.inputs.dtype), "The inputs of the test set"))
     return train, _with_truth(alike).read_from(found.source)
 
 
@@ -278,7 +278,7 @@ def _with_features(test: Dataset, train: Dataset) -> Dataset:
     """The test set with its columns as the training set has them; it may have more."""
     if train.features is None or test.features is None or test.features == train.features:
         return test
-    places = places_of(test.features)
+    places = first_positions(test.features)
     missing = [name for name in train.features if name not in places]
     if missing:
         raise InputError(
@@ -293,7 +293,7 @@ def _with_classes(test: Dataset, classes: tuple[str, ...]) -> Dataset:
     """The test set with its labels numbered as the training set's classes are; it may lack some of them."""
     if test.classes == classes:
         return test
-    places = places_of(classes)
+    places = first_positions(classes)
     for name in test.classes:
         if name not in places:
             raise InputError(f"The test set has a class {name!r} that the training set has not. Its classes are {listed(classes)}.")

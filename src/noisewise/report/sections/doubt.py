@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.arrays import NO_CLASS, Whole
+from noisewise.arrays import NO_CLASS, Ints
 from noisewise.audit import Audit, pair_counts
 from noisewise.data import Dataset, features, picture
 from noisewise.errors import InputError
@@ -160,13 +160,13 @@ def _matrices(run: Reading, found: Audit) -> list[Matrix]:
     return [_table(f"{title}{which}", pairs, shown, run.classes) for title, pairs in moves.items()]
 
 
-def _mixed_up(given: Whole, best: Whole, number: int) -> Whole:
+def _mixed_up(given: Ints, best: Ints, number: int) -> Ints:
     """How many examples leave each class or come to it."""
     moved = given != best
     return np.bincount(given[moved], minlength=number) + np.bincount(best[moved], minlength=number)
 
 
-def _table(title: str, pairs: tuple[Whole, Whole], shown: Whole, classes: Sequence[str]) -> Matrix:
+def _table(title: str, pairs: tuple[Ints, Ints], shown: Ints, classes: Sequence[str]) -> Matrix:
     given, best = pairs
     among = np.isin(given, shown) & np.isin(best, shown)
     counts = pair_counts(np.searchsorted(shown, given[among]), np.searchsorted(shown, best[among]), len(shown))

@@ -1,0 +1,122 @@
+"""`read` finds out what kind of source it is given, and calls the reader for it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import DataLoader, TensorDataset
+
+from noisewise.data._arrays import from_arrays
+from noisewise.data._dataset import Dataset
+from noisewise.data._files import ImageFiles
+from noisewise.data._folder import from_folder, load_or_stream
+from noisewise.data._hf import from_hf
+from noisewise.data._loader import from_loader
+from noisewise.data._official import Official, OfficialFiles, files, load
+from noisewise.data._official import registry as official
+from noisewise.data._table import TABLE_SUFFIXES, from_table, is_frame, is_table
+from noisewise.errors import InputError, invalid_parameter, unknown
+from noisewise.spec import name_of
+
+
+def read(source: Any, **options: Any) -> Dataset:
+    """Read data of any supported kind.
+
+    Args:
+        source: a `Dataset`; the path of a CSV, Parquet or Excel file or a DataFrame of pandas or polars (`from_table`), or the path of a
+            folder (`from_folder`); a pair of inputs and labels, or a torch TensorDataset of them (`from_arrays`); a torch DataLoader
+            (`from_loader`); `ImageFiles`; a Hugging Face data set (`from_hf`); or the name of an official data set, like
+            "cifar10n(worst)" (`load`). Text that names an official data set is never read as a path: write "./mnist" for a folder.
+        **options: the options of the reader named above.
+
+    Returns:
+        The data set. If it was read from a path or by name, `Dataset.source` says how to read it again.
+
+    Example:
+        >>> read(([[0.5], [1.5]], ["cat", "dog"]), name="pets")
+        Dataset(pets: 2 × (1,) torch.float32, 2 classes)
+        >>> read("digits", split="test")
+        Dataset(digits: 360 × (1, 8, 8) torch.uint8, 10 classes, 0.00 % wrong)
+    """
+    kind, reader, *args = _reader(source)
+    if others := [repr(name) for name in options if name not in _options(reader)]:
+        raise InputError(f"{kind} is read without {', '.join(others)}; leave that out.")
+    data: Dataset = reader(*args, **options)
+    if isinstance(source, Official) or (isinstance(source, str) and is_official(source)):
+        return data.read_from(_as_json({"source": str(source), **options}))
+    return data.read_from(_as_json({"source": Path(source), **options})) if isinstance(source, str | os.PathLike) else data
+
+
+def _reader(source: Any) -> tuple[Any, ...]:
+    """The kind of a source for errors, the function that reads it, and the arguments of that function."""
+    if isinstance(source, Dataset):
+        return "A data set in memory", lambda data: data, source
+    if isinstance(source, ImageFiles):
+        return "A list of image files", load_or_stream, source
+    if isinstance(source, DataLoader):
+        return "A DataLoader", from_loader, source
+    if isinstance(source, TensorDataset):
+        if len(source.tensors) != 2:
+            raise invalid_parameter("source", "read", "a TensorDataset of inputs and labels", f"{len(source.tensors)} tensors")
+        return "A TensorDataset", from_arrays, *source.tensors
+    if is_frame(source):
+        return "A DataFrame", from_table, source
+    if isinstance(source, tuple | list) and len(source) == 2:
+        return "A pair of arrays", from_arrays, *source
+    if isinstance(source, Official) or (isinstance(source, str) and is_official(source)):
+        data = official.get(source)
+        return f"The data set {data.name!r}", _official_files if isinstance(data, OfficialFiles) else load, data
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if path.is_dir():
+            return f"The folder {str(path)!r}", from_folder, path
+        if is_table(path):
+            return f"The table {str(path)!r}", from_table, path
+        hint = unknown("data set", str(source), official.available())
+        raise InputError(f"{hint} It is not a folder either, nor a file that ends in {', '.join(sorted(TABLE_SUFFIXES))}.")
+    if type(source).__module__.partition(".")[0] == "datasets":
+        return "A Hugging Face data set", from_hf, source
+    kinds = "a path, a pair (inputs, labels), a data set or the name of one, a DataFrame, a TensorDataset or a DataLoader"
+    raise invalid_parameter("source", "read", kinds, type(source).__name__)
+
+
+def is_official(text: str) -> bool:
+    """Whether a text is the name or spec of an official data set."""
+    return name_of(text) in official
+
+
+def _as_json(value: Any) -> Any:
+    """Convert options to what JSON can store, with absolute paths, so that they work from every folder."""
+    if isinstance(value, dict):
+        return {name: _as_json(item) for name, item in value.items() if item is not None}
+    if isinstance(value, os.PathLike):
+        return str(Path(value).absolute())
+    if isinstance(value, str | int):
+        return value
+    return list(map(_as_json, value)) if isinstance(value, Iterable) else float(value)
+
+
+def _options(reader: Callable[..., Dataset]) -> list[str]:
+    return [name for name, parameter in inspect.signature(reader).parameters.items() if parameter.default is not parameter.empty]
+
+
+def _official_files(
+    data: OfficialFiles,
+    *,
+    split: str = "train",
+    root: str | Path | None = None,
+    size: int | tuple[int, int] | None = None,
+    memory: float = 4.0,
+    unreadable: str = "refuse",
+) -> Dataset:
+    return load_or_stream(files(data, split, root), size=size or data.image_size, memory=memory, unreadable=unreadable)
+
+
+READ_OPTIONS = frozenset(
+    name for reader in (from_arrays, from_folder, from_hf, from_loader, from_table, _official_files) for name in _options(reader)
+)
+"""The names of all options of `read`."""
