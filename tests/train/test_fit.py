@@ -504,7 +504,7 @@ MISTAKES = {
     "neither": ({"epochs": None}, "A run needs either epochs or steps"),
     "batch": ({"batch_size": 2.5}, "The 'batch_size' parameter of a run must be an integer in [1, inf). Got 2.5"),
     "more parts than examples": ({"accumulate": 65}, "The 'accumulate' parameter of a run must be at most the batch_size, 64. Got 65"),
-    "parts": ({"accumulate": 2, "loss": "peer(ce)"}, "needs the whole batch at once (accumulate=1). Got peer(ce, alpha=1.0)"),
+    "parts": ({"accumulate": 2, "loss": "peer(ce)"}, "(accumulate=1). Got peer(ce, alpha=1.0)"),
     "smoothed": (
         {"loss": "imae(T=8, normalise='batch', label_smoothing=0.1)"},
         "Batch normalisation needs class indices and no label smoothing",

@@ -11,15 +11,7 @@ from noisewise.runs._find import find_runs
 from noisewise.runs._folder import KEPT_CHECKPOINTS, RunFolder, check_storable, end_state, folder_name, mark_ended
 from noisewise.runs._format import CALIBRATION, Settings, load_settings, read_classes, read_settings, read_shares, read_temperature
 from noisewise.runs._lineage import CHANGES, FIRST, ORIGIN, Before, Origin, label_digest, read_origin
-from noisewise.runs._provenance import (
-    digest,
-    digest_of,
-    head_commit,
-    make_provenance,
-    read_recorded,
-    reading_arguments,
-    source_kind,
-)
+from noisewise.runs._provenance import digest, digest_of, head_commit, make_provenance, read_recorded, reading_arguments, source_kind
 from noisewise.runs._record import LARGEST, MARGINS, Epoch, Halves, Record, codes
 from noisewise.runs._same_data import data_set_numbers
 

@@ -95,13 +95,8 @@ def _matching(
 ) -> Dataset:
     """The examples with these numbers in their source, after a check of their labels and inputs.
 
-    Args:
-        folder: the folder of the run.
-        settings: the noise and its seed; also the data, if the provenance does not say what was read.
-        numbers: the numbers of the examples in their source.
-        labels: the labels they must have.
-        data: what to read instead of the run's data; a path or name is read with the same options.
-        positions: which of the numbers are wanted; by default all.
+    The settings give the noise and its seed, and the data if the provenance does not. A path or name as `data` is read with the options of
+    the run. `positions` selects some of the numbers.
     """
     advice = "Give what it was trained on with data=…."
     noise = settings.get("noise", "none")

@@ -82,14 +82,7 @@ def missing(folder: Folder, name: str) -> InputError:
 
 
 def list_numbered(folder: Folder, name: str, start: str, ending: str) -> dict[int, Path]:
-    """The files of one folder of a run that are named by their epoch, in order; links out of the run are ignored.
-
-    Args:
-        folder: the run folder.
-        name: the name of the folder in it, such as "record/training".
-        start: how file names start, such as "margins-".
-        ending: how file names end, such as ".npy".
-    """
+    """The files of a subfolder that are named start, epoch, ending ("margins-00001.npy"), by epoch; links out of the run are ignored."""
     files, pattern = {}, re.compile(re.escape(start) + "([0-9]+)" + re.escape(ending))
     try:
         with os.scandir(inside(folder, name)) as entries:
@@ -105,15 +98,7 @@ def list_numbered(folder: Folder, name: str, start: str, ending: str) -> dict[in
 
 
 def read_json(folder: Folder, name: str, kind: type[Any] = dict, needs: Sequence[str] = (), *, limit: int = SMALL) -> Any:
-    """Read a JSON file of a run. Numbers that are not finite are refused.
-
-    Args:
-        folder: the run folder.
-        name: the name of the file.
-        kind: the type of the content, dict or list.
-        needs: the required keys.
-        limit: the largest size in bytes.
-    """
+    """Read a JSON file of a run: a dict with the keys in `needs`, or a list, of at most `limit` bytes and with finite numbers only."""
     path, text = Path(folder) / name, read_text(folder, name, limit=limit)
     try:
         content = parse_json(text)

@@ -139,12 +139,7 @@ class RunFolder:
         inside(self.path, name).unlink(missing_ok=True)
 
     def check_whole(self, epoch: int, clean: Iterable[int]) -> None:
-        """Refuse a run with missing metrics or records.
-
-        Args:
-            epoch: the last epoch.
-            clean: the epochs with a pass in eval mode.
-        """
+        """Refuse a run with missing metrics or records up to an epoch, or of the clean passes in eval mode at some epochs."""
         missing = sorted(set(range(1, epoch + 1)) - {line["epoch"] for line in self.metrics()})
         if missing:
             raise InputError(

@@ -95,9 +95,8 @@ class Settings:
 
     def __repr__(self) -> str:
         """Show only what differs from the defaults, like scikit-learn."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        shown = (f"{field.name}={given[field.name]!r}" for field in fields(self) if given[field.name] != field.default)
-        return f"Settings({', '.join(shown)})"
+        changed = (f"{field.name}={getattr(self, field.name)!r}" for field in fields(self) if getattr(self, field.name) != field.default)
+        return f"Settings({', '.join(changed)})"
 
     @property
     def group(self) -> int:
@@ -190,13 +189,7 @@ _METRICS = {
 
 
 def check_values(where: str, content: Mapping[str, Any], kinds: Mapping[str, _Kind]) -> None:
-    """Refuse a value of the wrong kind.
-
-    Args:
-        where: the file of the values, for the error.
-        content: the values by name; names without a kind are not checked.
-        kinds: the kinds by name.
-    """
+    """Refuse a value of the wrong kind; names without a kind are not checked, and `where` names the file in the error."""
     for name, kind in kinds.items():
         if name in content and not kind.fits(content[name]):
             raise InputError(
@@ -210,7 +203,7 @@ def read_settings(folder: Folder) -> dict[str, Any]:
         raise InputError(f"There is no run in {str(folder)!r}: it has no settings.json. Give the folder of a run.")
     settings: dict[str, Any] = read_json(folder, "settings.json")
     if settings.get("format", FORMAT) == FORMAT:  # another format may have other values
-        check_settings(repr(str(Path(folder) / "settings.json")), settings)
+        check_values(repr(str(Path(folder) / "settings.json")), settings, _SETTINGS)
     return settings
 
 
@@ -225,11 +218,6 @@ def load_settings(folder: Folder) -> Settings:
     if problems:
         raise InputError(f"The run in {str(folder)!r} {problems[0]}. Read it with the version of noisewise that wrote it.")
     return Settings(**written)
-
-
-def check_settings(where: str, settings: Mapping[str, Any]) -> None:
-    """Refuse settings of the wrong kind; `where` names their file in the error."""
-    check_values(where, settings, _SETTINGS)
 
 
 def read_status(folder: Folder, needs: Sequence[str] = ()) -> dict[str, Any]:
@@ -298,7 +286,7 @@ def read_correction(folder: Folder, name: str) -> dict[str, Any]:
     check_values(where, content["before"], _BEFORE)
     check_values(where, content["changes"], dict.fromkeys(content["changes"], COUNT))
     for part in ("settings", "otherwise", "source"):
-        check_settings(where, content[part])
+        check_values(where, content[part], _SETTINGS)
     return content
 
 

@@ -10,7 +10,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,7 @@ def make_provenance(
 ) -> dict[str, Any]:
     """The versions, digests and the commit that you need to trust or repeat a run.
 
-    Args:
-        parts: the data sets, by "train", "validation" and "test".
-        read_from: the arguments that read the training and the test set.
-        corruption: the result of the noise; None without noise.
-        device: the device of the run.
+    `parts` are the data sets by "train", "validation" and "test", and `read_from` the arguments that read the training and the test set.
     """
     commit = head_commit(Path.cwd())
     return {
@@ -77,14 +73,9 @@ def _input_digests(data: Dataset, rows: Tensor | None = None) -> dict[str, str]:
 
 
 def may_have_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | None = None) -> bool:
-    """Whether data that the user gave may have the inputs of a run.
+    """Whether data that the user gave, or some of its rows, may have the inputs whose digests a run recorded.
 
     Images on disk may have moved since, or may have been in memory then; a `Recorder` does not record inputs.
-
-    Args:
-        recorded: the digests of the training set in the run's provenance.
-        data: a data set.
-        rows: the positions in it of the examples of the run, in order; by default all.
     """
     now = _input_digests(data, rows)
     if ("sizes" in recorded) != ("sizes" in now):
@@ -94,7 +85,7 @@ def may_have_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | N
 
 
 def has_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | None = None) -> bool:
-    """Whether data have exactly the inputs that a run recorded; see `may_have_inputs` for the arguments."""
+    """Whether data, or some of its rows, have exactly the inputs that a run recorded."""
     now = _input_digests(data, rows)
     return now == {name: recorded[name] for name in ("inputs", "sizes") if name in recorded}
 
@@ -125,16 +116,13 @@ def digest(values: Tensor, rows: Tensor | None = None) -> str:
     """The digest of a tensor or of some of its rows, computed in parts to save memory."""
     shape = tuple(values.shape) if rows is None else (len(rows), *values.shape[1:])
     result = hashlib.sha256(f"{values.dtype} {shape}".encode())
-    for part in _parts(values.detach().view(1) if values.dim() == 0 else values.detach(), rows):
-        result.update(part.contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
-    return result.hexdigest()
-
-
-def _parts(values: Tensor, rows: Tensor | None) -> Iterator[Tensor]:
+    values = values.detach().view(1) if values.dim() == 0 else values.detach()
     size = max(1, 2**24 // max(1, values[:1].numel() * values.element_size()))
     for start in range(0, len(values if rows is None else rows), size):
         part = slice(start, start + size)
-        yield values[part if rows is None else rows[part]]
+        chunk = values[part if rows is None else rows[part]]
+        result.update(chunk.contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
+    return result.hexdigest()
 
 
 def reading_arguments(source: str | os.PathLike[str], like: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from noisewise.runs._lineage import label_digest, read_origin
+from noisewise.runs._lineage import read_origin
 from noisewise.runs._record import Record
 
 Value = TypeVar("Value")
@@ -19,10 +19,9 @@ def data_set_numbers(records: Sequence[Record]) -> list[int]:
     """For each run, the number of its data set among the data sets of the same name, from 1."""
     sources, numbers = [_source(record) for record in records], [1] * len(records)
     known: dict[Any, list[tuple[_Source, int]]] = {}
-    for position, source in sorted(enumerate(sources), key=lambda pair: pair[1].corrections):
+    for position, source in enumerate(sources):
         namesakes = known.setdefault(source.name, [])
-        same = [number for other, number in namesakes if source.before is not None and source.before == other.labels]
-        same += [number for other, number in namesakes if source.may_be(other)]
+        same = [number for other, number in namesakes if source.may_be(other)]
         numbers[position] = same[0] if same else 1 + max((number for _, number in namesakes), default=0)
         namesakes.append((source, numbers[position]))
     return numbers
@@ -33,18 +32,12 @@ class _Source(NamedTuple):
 
     Args:
         name: the name of the data, before any correction.
-        corrections: how many times the labels were corrected.
-        before: the digest of the labels before the last correction.
-        labels: the digest of the labels.
         classes: the names of the classes.
         test: the digests of the test set.
         examples: the number of training and validation examples; a correction may drop some.
     """
 
     name: Any
-    corrections: int
-    before: str | None
-    labels: str | None
     classes: tuple[str, ...] | None
     test: tuple[Any, Any] | None
     examples: int | None
@@ -63,9 +56,6 @@ def _source(record: Record) -> _Source:
     parts = [data[name]["examples"] for name in ("train", "validation") if "examples" in (data.get(name) or {})]
     return _Source(
         name={**record.settings, **({} if origin is None else origin.settings)}.get("data"),
-        corrections=0 if origin is None else len(origin.steps),
-        before=None if origin is None else origin.before.labels,
-        labels=_attempt(lambda: label_digest(record.given)),
         classes=_attempt(lambda: record.classes),
         test=(test.get("sizes", test["inputs"]), test.get("labels")) if "inputs" in test else None,
         examples=sum(parts) if parts and origin is None else None,

@@ -125,23 +125,16 @@ def compare(
     if RunFolder(folder).exists():
         raise InputError(f"The folder {str(folder)!r} is a run itself and cannot contain other runs. Give another folder.")
     tasks = plan(model, data_name(data), loss=loss, noise=noise, seed=seed, folder=folder, **settings)
-    return train_all(tasks, data, test=test, jobs=jobs, watch=watch)
+    failures = train_each(tasks, data, test=test, jobs=jobs, watch=watch)
+    if failures:
+        raise RunsFailedError(*summarise_failures(tasks, failures, data, test))
+    return Runs(Run(task.folder, data=data, test=test) for task in tasks)
 
 
 def check_jobs(jobs: int | None, owner: str) -> None:
     """Refuse a number of runs at a time that is not a positive integer."""
     if jobs is not None:
         as_int("jobs", owner, jobs, 1)
-
-
-def train_all(
-    tasks: Sequence[Task], data: Any, *, test: Any = None, jobs: int | None = None, watch: Callable[[Progress], None] | None = None
-) -> Runs:
-    """Train tasks on the same data; see `compare`."""
-    failures = train_each(tasks, data, test=test, jobs=jobs, watch=watch)
-    if failures:
-        raise RunsFailedError(*summarise_failures(tasks, failures, data, test))
-    return Runs(Run(task.folder, data=data, test=test) for task in tasks)
 
 
 def summarise_failures(tasks: Sequence[Task], failures: Mapping[int, str], data: Any = None, test: Any = None) -> tuple[str, Runs]:

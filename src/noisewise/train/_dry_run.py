@@ -20,16 +20,9 @@ def evaluate(model: nn.Module, inputs: Tensor) -> Any:
 
 
 def use_channels_last(model: nn.Module, inputs: Tensor) -> bool:
-    """Convert a convolutional model to the channels-last memory format, which is faster, unless it cannot take such inputs.
+    """Convert a convolutional model to the channels-last memory format, which is faster, and return whether it takes such inputs.
 
-    A model that flattens the output of its convolutions with `view` cannot.
-
-    Args:
-        model: any model; one without convolutions is not changed.
-        inputs: images in channels-last format.
-
-    Returns:
-        Whether the model was converted.
+    A model that flattens the output of its convolutions with `view` does not.
     """
     if not any(weights.dim() == 4 for weights in model.parameters()):
         return False

@@ -232,7 +232,9 @@ class _Training:
         classes = len(sources.train.classes)
         self.loss = losses.get(settings.loss)
         self.scheduled = any(isinstance(part, curriculum.Scheduled) for part in self.loss.modules())
-        self.normalise = self._scale(sources.train) if settings.normalise else None
+        self.normalise = recorded_scale(folder) if settings.normalise and folder.exists() else None  # a resumed run keeps its scale
+        if settings.normalise and self.normalise is None:
+            self.normalise = _scale_of(sources.train)
         self.data = sources.to(self.device)
         torch.manual_seed(_seed(settings.seed, "weights"))
         self.from_seed = isinstance(model, str)
@@ -274,11 +276,6 @@ class _Training:
         last = examples - size * (number_of_batches(examples, size) - 1)
         return min(smallest_part(size, self.settings.accumulate * self.world), smallest_part(last, self.world))
 
-    def _scale(self, data: Dataset) -> Normalise:
-        """The normalisation of the inputs; a resumed run uses the one it started with."""
-        before = recorded_scale(self.folder) if self.folder.exists() else None
-        return _scale_of(data) if before is None else before
-
     def _open(self) -> None:
         if self.folder.exists():
             _check_same_run(self.folder, self.settings, self.provenance)  # another call may have just made it
@@ -305,14 +302,7 @@ class _Training:
         if self.world > 1:
             scorer = DistributedDataParallel(scorer)
         self.step = Step(
-            scorer,
-            self.loss,
-            self.updater,
-            self.data.train,
-            self.prepare_training,
-            settings.clip,
-            settings.accumulate,
-            settings.batch_size,
+            scorer, self.loss, self.updater, self.data.train, self.prepare_training, settings.clip, settings.accumulate, settings.batch_size
         )
         # A graph would run Python code in the forward of a custom module only once, when it is captured.
         plain = self.from_seed or is_unmodified(self.model)
@@ -358,7 +348,11 @@ class _Training:
             best, waited = self._judge(self._epoch(epoch), best, waited)
             if self.rank == 0 and (self._over(epoch, waited) or epoch % self.settings.checkpoint_every == 0):
                 self._checkpoint(epoch, best, waited)
-        kept = {"kept": self._restore_best()} if self.settings.keep == "best" else {}
+        kept = {}
+        if self.settings.keep == "best":
+            wait_for_all()
+            fill(self.model, self.folder.read_best(self.best_epoch), self.settings.model, self.folder)
+            kept = {"kept": self.best_epoch}
         if self.rank == 0:
             self._finish(stopped_early=epoch < self.epochs, **kept)
 
@@ -412,7 +406,8 @@ class _Training:
         if self.world > 1:
             self.step.tally.gather()
         self._check_finite(first + number)
-        line = self._line(epoch, first + number, float(rates[-1]))
+        line = {"epoch": epoch, "step": first + number, "lr": float(rates[-1]), "train_loss": self.step.mean_loss()}
+        line |= self.step.tally.metrics(self.data.train.true_labels is not None)
         if epoch % self.settings.evaluate_every == 0 or epoch == self.epochs:
             line |= self._evaluate(epoch)
         line["seconds"] = time.perf_counter() - started
@@ -465,10 +460,6 @@ class _Training:
 
     def _weights_are_finite(self) -> bool:
         return not sum(~weights.isfinite().all() for weights in self.updater.parameters if weights.requires_grad)
-
-    def _line(self, epoch: int, step: int, lr: float) -> dict[str, Any]:
-        emphasis = self.step.tally.metrics(self.data.train.true_labels is not None)
-        return {"epoch": epoch, "step": step, "lr": lr, "train_loss": self.step.mean_loss(), **emphasis}
 
     def _scores(self, name: str) -> tuple[Tensor, Tensor]:
         """Margins and predictions on the training, validation or test set, in eval mode."""
@@ -524,12 +515,6 @@ class _Training:
         if self.rank == 0 and self.settings.keep == "best":
             self.folder.write_best(self.best_epoch, self.model.state_dict())
         return accuracy[0], 0
-
-    def _restore_best(self) -> int:
-        """Load the weights that were best on the validation share, and return their epoch."""
-        wait_for_all()
-        fill(self.model, self.folder.read_best(self.best_epoch), self.settings.model, self.folder)
-        return self.best_epoch
 
     def _checkpoint(self, epoch: int, best: float | None, waited: int) -> None:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}

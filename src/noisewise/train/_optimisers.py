@@ -262,10 +262,6 @@ def _warmup(value: Any) -> float:
     return 0 if value == 0 and not isinstance(value, bool) else _length(value, "warmup", "a schedule")
 
 
-def _every(value: Any) -> float:
-    return _length(value, "every", "Step")
-
-
 def _milestones(value: Any) -> tuple[float, ...]:
     if not isinstance(value, tuple | list) or not value:
         raise invalid_parameter("milestones", "MultiStep", "a tuple such as (32000, 48000) or (0.5, 0.75)", value)
@@ -338,7 +334,7 @@ class Step(Schedule, name="step"):
         tensor([1.0000, 1.0000, 0.5000, 0.5000, 0.2500, 0.2500], dtype=torch.float64)
     """
 
-    every: float = setting(check=_every)
+    every: float = setting(check=lambda value: _length(value, "every", "Step"))
     factor: float = setting(default=0.1, bounds="(0, 1]")
 
     def shape(self, step: Tensor, total_steps: int) -> Tensor:

@@ -66,20 +66,19 @@ class Predictor:
             if not raw.dim() or not len(raw):
                 raise invalid_parameter("inputs", "predict", "shaped (N, …) with at least one example", tuple(raw.shape))
             return raw
-        raw = like_those(self._numbers(inputs), self.dtype, "The inputs given to predict", scaled=self.normalise is not None)
+        if self.features is not None and (is_frame(inputs) or isinstance(inputs, str | PathLike)):
+            numbers = inputs_of(inputs, self.features)
+        elif isinstance(inputs, str | PathLike):
+            raise InputError(f"The {self.run_name} was not trained on a table with named columns. Got {str(inputs)!r}; give an array.")
+        else:
+            numbers = as_inputs(inputs)
+        raw = like_those(numbers, self.dtype, "The inputs given to predict", scaled=self.normalise is not None)
         if raw.shape[1:] != tuple(self.shape or ()):
             got = tuple(raw.shape[1:])
             raise InputError(
                 f"The {self.run_name} was trained on examples shaped {tuple(self.shape or ())}. Got {got}; give inputs of that shape."
             )
         return raw
-
-    def _numbers(self, inputs: Any) -> torch.Tensor:
-        if self.features is not None and (is_frame(inputs) or isinstance(inputs, str | PathLike)):
-            return inputs_of(inputs, self.features)
-        if isinstance(inputs, str | PathLike):
-            raise InputError(f"The {self.run_name} was not trained on a table with named columns. Got {str(inputs)!r}; give an array.")
-        return as_inputs(inputs)
 
     def _score(self, inputs: torch.Tensor) -> torch.Tensor:
         shape = tuple(inputs.shape)  # a model may change it

@@ -179,14 +179,7 @@ def recorded_scale(folder: RunFolder) -> Normalise | None:
 
 
 def fill(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], name: str, folder: RunFolder) -> None:
-    """Load the weights of a run into a model.
-
-    Args:
-        model: a model with the same layers.
-        tensors: the state of the model.
-        name: the name of the model, for errors.
-        folder: the folder of the run.
-    """
+    """Load the weights of a run into a model with the same layers; `name` is for errors."""
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
@@ -201,10 +194,8 @@ def is_built_in(model: torch.nn.Module) -> bool:
 
 def is_unmodified(model: torch.nn.Module) -> bool:
     """Whether a built-in model has no hooks and no custom layers, so that a CUDA graph captures all it does."""
-    model, *parts = model.modules()
+    _, *parts = model.modules()
     foreign = (type(part).__module__.partition(".")[0] not in ("torch", "noisewise") for part in parts)
-    return is_built_in(model) and not any(map(_is_hooked, (model, *parts))) and not any(foreign)
-
-
-def _is_hooked(part: torch.nn.Module) -> bool:
-    return bool(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    hooked = (getattr(part, kind) for part in (model, *parts) for kind in kinds)
+    return is_built_in(model) and not any(hooked) and not any(foreign)

@@ -79,14 +79,7 @@ class Tally:
 
     @torch.no_grad()
     def note(self, index: Tensor, scores: Tensor, margins: Tensor, number: Tensor) -> None:
-        """Note the margins and predictions of some examples.
-
-        Args:
-            index: their positions.
-            scores: (N, C).
-            margins: the margins of their labels; not finite if the loss is not.
-            number: the number of the step.
-        """
+        """Note the margins (not finite if the loss is not) and predictions of some examples at the step with this number."""
         self.margins[index] = margins.to(self.margins.dtype)
         self.predictions[index] = scores.argmax(1)
         broken = ~torch.isfinite(margins.sum()) & (self.bad_step < 0)
@@ -95,13 +88,7 @@ class Tally:
 
     @torch.no_grad()
     def add(self, sums: Tensor, counts: Tensor, eta: Tensor) -> None:
-        """Add the sums of a batch.
-
-        Args:
-            sums: Σ w of right labels, of wrong labels, and Σ loss.
-            counts: the number of right and of wrong labels.
-            eta: the learning rate.
-        """
+        """Add the sums of a batch (Σ w of right labels, of wrong labels, Σ loss) and its numbers of right and wrong labels."""
         self.emphasis += sums[:2]
         self.pull += eta * sums[:2]
         self.eta += eta * counts

@@ -36,13 +36,7 @@ def _digest(state: dict[str, Tensor]) -> str:
 
 
 def warn_of_other_start(folder: RunFolder, model: nn.Module, start: str) -> None:
-    """Warn that an existing run started from other weights than a module has, unless these come from the run itself.
-
-    Args:
-        folder: the folder of the run.
-        model: the module.
-        start: the digest of its weights.
-    """
+    """Warn that a run started from other weights than a module (with digest `start`) has, unless these come from the run itself."""
     if not is_main_process() or folder.provenance().get("start") == start or was_trained(model, folder):
         return
     if folder.status()["state"] == "finished" and _digest(folder.read_tensors("model.safetensors")[0]) == start:
