@@ -23,7 +23,7 @@ from noisewise.curriculum import (
     spread,
 )
 from noisewise.losses import CE, GCE, GR, IMAE, MAE, NCE, TCE, Accumulation, Focal, before_batch_normalisation
-from noisewise.train._processes import joined
+from noisewise.train._processes import join
 from registry import batch
 from two_processes import in_two_processes
 
@@ -274,7 +274,7 @@ def test_accumulation_refuses_losses_that_need_none():
 
 
 def data_parallel_worker(result: str) -> None:
-    with joined(torch.device("cpu")):
+    with join(torch.device("cpu")):
         torch.manual_seed(0)
         layer = torch.nn.Linear(6, 5).double()
         parallel = torch.nn.parallel.DistributedDataParallel(layer)

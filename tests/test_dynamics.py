@@ -453,8 +453,8 @@ def corrupt(folder: Path, name: str, content: bytes | np.ndarray | None) -> None
     [
         ("record/training/margins-00002.npy", None, "has no record/training/margins-00002.npy"),
         ("record/training/predictions-00001.npy", None, "has no record/training/predictions-00001.npy"),
-        ("record/training/margins-00002.npy", b"", "margins-00002.npy' is not a whole .npy file"),
-        ("record/training/margins-00002.npy", b"PK\x03\x04 something else", "margins-00002.npy' is not a whole .npy file"),
+        ("record/training/margins-00002.npy", b"", "margins-00002.npy' is not a complete .npy file"),
+        ("record/training/margins-00002.npy", b"PK\x03\x04 something else", "margins-00002.npy' is not a complete .npy file"),
         ("record/training/margins-00002.npy", np.zeros(3, dtype=np.float16), r"float16 shaped \(4,\). Got float16 shaped \(3,\)"),
         ("record/training/margins-00002.npy", np.zeros(4, dtype=np.float64), r"float16 shaped \(4,\). Got float64"),
         ("record/training/predictions-00002.npy", np.zeros(4), r"integers shaped \(4,\). Got float64"),
@@ -480,7 +480,7 @@ def test_a_truncated_array_is_named(tmp_path):
     folder = write_run(tmp_path / "run", **TINY)
     path = folder / "record/training/predictions-00002.npy"
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(InputError, match=r"predictions-00002.npy' is not a whole .npy file"):
+    with pytest.raises(InputError, match=r"predictions-00002.npy' is not a complete .npy file"):
         Dynamics(folder).summary()
 
 

@@ -29,7 +29,7 @@ from noisewise.draw import _telling
 from noisewise.draw._film import _edges, film
 from noisewise.draw._history import CURVES, histories, history, labels
 from noisewise.dynamics import Dynamics, _dynamics, find_runs
-from noisewise.runs import namesakes
+from noisewise.runs import data_set_numbers
 from noisewise.train import Settings
 from test_dynamics import write_run
 
@@ -318,13 +318,13 @@ def test_a_run_whose_data_are_not_told_is_told_apart_from_none(tmp_path: Path) -
     told = {"data": {"train": {"examples": 4}, "test": {"inputs": "1f", "labels": "2e"}}}
     (tmp_path / "a/provenance.json").write_text(json.dumps(told))
     (tmp_path / "b/provenance.json").unlink()
-    assert namesakes([run.record for run in runs]) == [1, 1]
+    assert data_set_numbers([run.record for run in runs]) == [1, 1]
 
 
 def test_data_of_one_name_with_other_classes_are_others(tmp_path: Path) -> None:
     runs = [_run(tmp_path / name, {5: 0.5}) for name in ("a", "b", "c")]
     (tmp_path / "b/classes.json").write_text(json.dumps(["ape", "bee", "cow"]))
-    assert namesakes([run.record for run in runs]) == [1, 2, 1]
+    assert data_set_numbers([run.record for run in runs]) == [1, 2, 1]
 
 
 def test_data_of_which_a_correction_left_some_out_are_the_same(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_data_of_which_a_correction_left_some_out_are_the_same(tmp_path: Path) -
     )
     pruned = retrain(first, correct(first.find_label_issues(), "prune"), data=(inputs, labels))
     assert len(pruned.dynamics.record.given) < 60
-    assert namesakes([run.dynamics.record for run in (other, pruned)]) == [1, 1], "the run it came from is not there to tell"
+    assert data_set_numbers([run.dynamics.record for run in (other, pruned)]) == [1, 1], "the run it came from is not there to tell"
 
 
 def test_the_figure_of_margins_names_what_it_shows(trained: Path, tmp_path: Path) -> None:

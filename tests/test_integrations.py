@@ -111,7 +111,7 @@ def test_a_folder_keeps_the_run_for_the_audit(digits: tuple[np.ndarray, np.ndarr
     assert ours.run_.classes == tuple(names) and len(ours.run_.metrics) == 10
     found = ours.run_.find_label_issues()
     assert (noisy != labels)[found.is_issue].mean() > 0.9
-    with pytest.raises(noisewise.InputError, match="holds a run"):
+    with pytest.raises(noisewise.InputError, match="contains a run"):
         clone(ours).fit(rows[:100], names[noisy[:100]])
 
 

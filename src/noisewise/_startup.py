@@ -1,7 +1,7 @@
-"""Ctrl-C while the command line is still loading: one line instead of a traceback.
+"""Print one line instead of a traceback if Ctrl-C interrupts the command line while it is still loading.
 
-Loading takes seconds, most of them inside torch, which may turn an interrupt into another error. The package imports this module first,
-so it needs the standard library only. It does nothing unless this process is the command ``noisewise``.
+Loading takes seconds, mostly in torch, which may turn an interrupt into another error. The package imports this module first, so it uses
+the standard library only. It does nothing unless this process is the command ``noisewise``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _is_command() -> bool:
 
 def _quit(number: int, frame: FrameType | None) -> None:
     os.write(2, b"noisewise: interrupted.\n")
-    os._exit(128 + number)  # nothing has started that would need cleaning up
+    os._exit(128 + number)  # nothing has started, so there is nothing to clean up
 
 
 @contextmanager

@@ -1,9 +1,8 @@
-"""The demonstration: what 40 % wrong labels do to a small network under several losses. Less than a minute on two cores.
+"""The demo trains a small network on digits with 40 % wrong labels, with several losses, in less than a minute on two cores.
 
-It trains on the handwritten digits that come with scikit-learn, so it needs no download. All settings are the defaults of a run but
-for the number of epochs, which is the best for `gce(q=0.7)` on a held-out share of the noisy training labels, with other seeds
-(benchmarks/demo_settings.py). Cross-entropy does better when it stops early. It is a demonstration, not an experiment: one data set,
-one network, one seed. Its numbers show what the losses do; they do not rank them.
+The digits come with scikit-learn, so nothing is downloaded. All settings are defaults, except the number of epochs, which was chosen for
+`gce(q=0.7)` on held-out noisy labels with other seeds (benchmarks/demo_settings.py). Cross-entropy does better with early stopping.
+One data set, one network and one seed illustrate the losses; they do not rank them.
 """
 
 from __future__ import annotations
@@ -32,26 +31,21 @@ CAPTION = (
     "Settings are defaults; the epochs were chosen on held-out noisy labels, not on the test set. One seed: an illustration, not a ranking."
 )
 
-# The rest are the defaults of a run. On the CPU everywhere, so that the numbers are the same.
-_SETTINGS: dict[str, Any] = {
-    "epochs": EPOCHS,
-    "evaluate_every": 4,
-    "checkpoint_every": 10,
-    "device": "cpu",
-}
+# Always on the CPU, so that the numbers are the same everywhere.
+_SETTINGS: dict[str, Any] = {"epochs": EPOCHS, "evaluate_every": 4, "checkpoint_every": 10, "device": "cpu"}
 
 
 @dataclass(frozen=True)
 class Result:
-    """How one loss ended.
+    """The results of one loss.
 
     Args:
         loss: its spec.
         test: accuracy on test data.
         clean_subset: the share of training examples with right labels that are predicted as labelled.
-        noisy_subset: the share of training examples with wrong labels that are predicted as labelled: memorised.
-        errors_found: of as many examples as have wrong labels, those with the smallest mean margin, the share that does.
-        folder: the run folder, from the folder of the results.
+        noisy_subset: the share of training examples with wrong labels that are predicted as labelled, that is, memorised.
+        errors_found: the share of wrong labels among the n examples with the smallest mean margin, where n labels are wrong.
+        folder: the run folder, relative to the folder of the results.
     """
 
     loss: str
@@ -63,7 +57,7 @@ class Result:
 
 
 def check(folder: Path, seed: int) -> None:
-    """Refuse a folder that cannot be written and a seed that is none, before any training."""
+    """Refuse a folder that cannot be written and an invalid seed, before any training."""
     as_int("seed", "demo", seed, 0)
     make_folder(folder)
 
@@ -72,22 +66,22 @@ def run(folder: Path, *, seed: int = 0, watch: Callable[[Any], None] | None = No
     """Train once per loss, two at a time, and write the run folders, ``results.json`` and ``report.html`` to the folder.
 
     Args:
-        folder: where the results go; it is made if it does not exist.
-        seed: of the noise, the starting weights and the order of examples.
-        watch: told whenever a run gets further; see `noisewise.compare`.
+        folder: the folder of the results; it is created if it does not exist.
+        seed: the seed of the noise, the starting weights and the order of examples.
+        watch: called whenever a run makes progress; see `noisewise.compare`.
     """
     check(folder, seed)
     runs = compare("mlp", "digits", loss=LOSSES, noise=[NOISE], seed=[seed], folder=folder / RUNS, jobs=2, watch=watch, **_SETTINGS)
-    results = [_result(one, folder) for one in runs]
-    written = {
+    results = [_result(run, folder) for run in runs]
+    summary = {
         "noise": NOISE,
         "seed": seed,
         "epochs": EPOCHS,
         "corrupted": int(_wrong(runs[0].dynamics).sum()),
-        "results": [asdict(one) for one in results],
+        "results": [asdict(result) for result in results],
     }
     with written_whole(folder / "results.json") as part:
-        part.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     runs.report(folder / "report.html")
     return results
 
@@ -107,5 +101,5 @@ def _result(run: Run, folder: Path) -> Result:
 
 
 def _wrong(dynamics: Dynamics) -> Any:
-    assert dynamics.record.wrong is not None  # the demonstration makes the noise itself
+    assert dynamics.record.wrong is not None  # the demo made the noise
     return dynamics.record.wrong

@@ -13,19 +13,17 @@ from pathlib import Path
 from noisewise.errors import InputError, cannot_write, invalid_parameter
 
 PART = ".part"
-_NOBODY_WRITES_SO_LONG = 24 * 60 * 60
-
-
-_OURS = b'<meta name="generator" content="noisewise">'
+_ABANDONED = 24 * 60 * 60  # seconds after which a temporary file is deleted
+_GENERATOR = b'<meta name="generator" content="noisewise">'
 
 
 def check_output(output: str | os.PathLike[str], owner: str, endings: Sequence[str]) -> Path:
-    """The file, after a check that it can be written.
+    """The path of an output file, after a check that it can be written.
 
     Args:
         output: the file.
         owner: what writes it, for the error.
-        endings: what its name may end in.
+        endings: the allowed file endings.
     """
     file = Path(output)
     if file.suffix.lower() not in endings:
@@ -35,14 +33,14 @@ def check_output(output: str | os.PathLike[str], owner: str, endings: Sequence[s
 
 
 def check_place(file: Path) -> None:
-    """Refuse a file that cannot be written, or whose folder does not exist. A file is created to try it."""
+    """Refuse a file that cannot be written, or whose folder does not exist, by creating a temporary file."""
     folder = file.resolve().parent
     if not folder.is_dir():
         raise InputError(
             f"The file {file.name!r} cannot be written: the folder {str(folder)!r} does not exist. "
             "Make it first, or give another output file."
         )
-    with _one_sentence(file):
+    with _storage_errors(file):
         if file.is_dir() or (file.exists() and not os.access(file, os.W_OK)):
             raise InputError(f"The file {str(file)!r} cannot be written. Give another output file.")
         _try(file)
@@ -51,7 +49,7 @@ def check_place(file: Path) -> None:
 def is_page(file: Path) -> bool:
     """Whether an existing file is a report or a review page that noisewise wrote."""
     with file.open("rb") as opened:
-        return _OURS in opened.read(512)
+        return _GENERATOR in opened.read(512)
 
 
 def check_replacing(file: Path, source: str | os.PathLike[str] | None, ours: Callable[[Path], bool], kind: str) -> None:
@@ -59,11 +57,11 @@ def check_replacing(file: Path, source: str | os.PathLike[str] | None, ours: Cal
 
     Args:
         file: the file that will be written.
-        source: what is read, a path or a name; None if it cannot be the file.
-        ours: whether noisewise wrote a file.
+        source: the input, a path or a name; None if it cannot be the file.
+        ours: tells whether noisewise wrote a file.
         kind: what will be written, for the error.
     """
-    with _one_sentence(file):
+    with _storage_errors(file):
         if not file.exists():
             return
         if source is not None and Path(source).exists() and file.samefile(source):
@@ -74,20 +72,20 @@ def check_replacing(file: Path, source: str | os.PathLike[str] | None, ours: Cal
 
 def make_folder(folder: Path) -> None:
     """Make a folder if it does not exist, and refuse one that cannot be written to."""
-    with _one_sentence(folder):
+    with _storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _try(folder / "try")
 
 
 @contextmanager
 def written_output(file: Path) -> Iterator[Path]:
-    """`written_whole` for a file that the user named: raises `InputError` if it cannot be written."""
-    with _one_sentence(file), written_whole(file) as part:
+    """`written_whole` for a file that the user named; raises `InputError` if it cannot be written."""
+    with _storage_errors(file), written_whole(file) as part:
         yield part
 
 
 @contextmanager
-def _one_sentence(path: Path) -> Iterator[None]:
+def _storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -114,15 +112,15 @@ def written_whole(file: Path, sweep: bool = True, later: set[Path] | None = None
     Args:
         file: the file.
         sweep: whether to remove such temporary files, which is slow in a folder with many files.
-        later: a set that the folder is added to, for a caller that writes many files and then calls `sync_folders` once; by default the
-            folder is synced here.
+        later: a set to add the folder to, for a caller that writes many files and then calls `sync_folders`; by default the folder is
+            synced at once.
 
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "list.txt"
         >>> with written_whole(file) as part:
         ...     _ = part.write_text("whole")
-        >>> [one.name for one in file.parent.iterdir()]
+        >>> [path.name for path in file.parent.iterdir()]
         ['list.txt']
     """
     part = _part(file)
@@ -148,7 +146,6 @@ def sync_folders(folders: set[Path]) -> None:
 
 
 def _sync(path: Path, flags: int) -> None:
-    """Wait until what is written there is on the disk."""
     descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
@@ -157,7 +154,7 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _sweep(file: Path) -> None:
-    for left in file.parent.glob(f".{glob.escape(file.name)}.*{PART}"):
-        with suppress(OSError):  # another may have removed it first
-            if time.time() - left.stat().st_mtime > _NOBODY_WRITES_SO_LONG:
-                left.unlink()
+    for part in file.parent.glob(f".{glob.escape(file.name)}.*{PART}"):
+        with suppress(OSError):  # another process may have removed it
+            if time.time() - part.stat().st_mtime > _ABANDONED:
+                part.unlink()

@@ -1,6 +1,6 @@
-"""Signals that ask a process to end, SIGTERM and SIGHUP, handled as Ctrl-C is: what is under way is put in order first.
+"""Handle SIGTERM and SIGHUP like Ctrl-C, so that a run can clean up before its process ends.
 
-Cluster managers, `timeout`, `torchrun` and a closed terminal end processes this way. This module must not know what is under way.
+Cluster managers, `timeout`, `torchrun` and a closed terminal send these signals.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Stopped(KeyboardInterrupt):
 def _stop(number: int, frame: FrameType | None) -> None:
     for each in _SIGNALS:
         if signal.getsignal(each) is _stop:
-            signal.signal(each, signal.SIG_IGN)  # a second one must not cut short what the first has begun to end
+            signal.signal(each, signal.SIG_IGN)  # a second signal must not interrupt the cleaning up
     raise Stopped(number)
 
 
 @contextmanager
 def raised() -> Iterator[list[int]]:
-    """Raise `Stopped` in the block when such a signal comes; afterwards the handlers are as they were.
+    """Raise `Stopped` in the block when a signal arrives, and restore the handlers afterwards.
 
-    Signals that somebody handles or ignores are left alone, and so are all of them outside the main thread.
+    Signals that are already handled or ignored are not changed. Outside the main thread this does nothing.
     """
-    here = threading.current_thread() is threading.main_thread()
-    handled = [number for number in _SIGNALS if here and signal.getsignal(number) is signal.SIG_DFL]
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handled = [number for number in _SIGNALS if in_main_thread and signal.getsignal(number) is signal.SIG_DFL]
     for number in handled:
         signal.signal(number, _stop)
     try:
@@ -52,7 +52,7 @@ def raised() -> Iterator[list[int]]:
 
 @contextmanager
 def delayed() -> Iterator[None]:
-    """Raise `Stopped` in the block when such a signal comes, and once the block has ended let the signal end the process."""
+    """Raise `Stopped` in the block when a signal arrives, and let the signal end the process after the block."""
     handled: list[int] = []
     try:
         with raised() as handled:
@@ -64,5 +64,5 @@ def delayed() -> Iterator[None]:
 
 
 def exit_code(error: BaseException) -> int:
-    """What a shell expects of a command that a signal ended, Ctrl-C included."""
+    """The exit code of a command that was ended by a signal or Ctrl-C."""
     return 128 + (error.number if isinstance(error, Stopped) else signal.SIGINT)

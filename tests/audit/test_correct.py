@@ -482,7 +482,7 @@ def test_a_model_or_a_loop_of_ones_own_is_not_replaced_by_one_of_ours(tmp_path):
     run = fit(mlp(), "digits", epochs=1, noise="symmetric(0.2)", folder=tmp_path / "own", device="cpu")
     with pytest.raises(InputError, match=r"has a custom model"):
         retrain(run, correct(run.find_label_issues()))
-    with pytest.raises(InputError, match=r"has a model of your own\. Give one with the same layers as into"):
+    with pytest.raises(InputError, match="has a custom model"):
         run.model()
     with pytest.raises(InputError, match="The 'into' parameter of a run must be a module with the layers of its model"):
         run.predict(load("digits", "test").inputs, into="mlp")

@@ -185,13 +185,13 @@ def test_a_run_without_a_record_is_refused(tmp_path):
 
 def test_labels_and_record_of_different_length_are_refused(tmp_path):
     folder = write_run(tmp_path / "run", [0, 1, 2], training=[(1, [0.0, 1.0], [0, 1])])
-    with pytest.raises(InputError, match=r"must hold .* shaped \(3,\)\. Got .* shaped \(2,\) instead"):
+    with pytest.raises(InputError, match=r"must contain .* shaped \(3,\)\. Got .* shaped \(2,\) instead"):
         audit(folder)
 
 
 def test_labels_outside_the_classes_are_refused(tmp_path):
     folder = write_run(tmp_path / "run", [0, 1, 3], training=[(1, [0.0, 1.0, 2.0], [0, 1, 2])])
-    with pytest.raises(InputError, match=r"must hold labels from 0 to 2 in one row\. Got .* 0 to 3 instead"):
+    with pytest.raises(InputError, match=r"must contain labels from 0 to 2 in one row\. Got .* 0 to 3 instead"):
         audit(folder)
 
 

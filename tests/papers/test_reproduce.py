@@ -438,14 +438,14 @@ def test_a_run_that_fails_holds_up_no_other(tmp_path: Path, jobs: int) -> None:
     plan = reproduce.plan(get("imae/table1"), quick=True, output=tmp_path)
     first, *others = plan.tasks
     with (
-        RunFolder(first.folder).held(),
+        RunFolder(first.folder).lock(),
         pytest.raises(reproduce.RecipeFailedError, match=r"1 of 3 runs failed; the first, ce: .* is in use") as failed,
     ):
         reproduce.reproduce(plan, jobs=jobs)
     done = failed.value.done
     assert [run.path for run in failed.value.finished] == [task.folder for task in others] == [run.path for run in done.runs]
     assert {one.cell.words for one in done.cells if one.ours is not None} == {"MAE", "IMAE"} and done.files.keys() == {"results", "report"}
-    with RunFolder(first.folder).held():
+    with RunFolder(first.folder).lock():
         told = _run("imae/table1", "--quick", "-o", tmp_path, code=2)
     assert "| 66.9" in told.stdout and "1 of 1 runs failed" in told.stderr, "what is there is shown all the same"
     assert _run("imae/table1", "--quick", "-o", tmp_path).stdout.count("|") >= 9
@@ -465,7 +465,7 @@ def test_a_run_that_another_call_trained_meanwhile_did_not_fail(tmp_path: Path) 
     plan = reproduce.plan(get("imae/table1"), quick=True, output=tmp_path)
     other = reproduce.plan(get("imae/table1"), only="loss=mae", quick=True, output=tmp_path)
     with ExitStack() as in_use:
-        in_use.enter_context(RunFolder(plan.tasks[1].folder).held())
+        in_use.enter_context(RunFolder(plan.tasks[1].folder).lock())
         failed = []
 
         def watch(progress: Any) -> None:
@@ -481,7 +481,7 @@ def test_a_run_that_another_call_trained_meanwhile_did_not_fail(tmp_path: Path) 
 def _while_held(plan: reproduce.Plan, place: int, then: Callable[[], Any]) -> reproduce.Reproduction:
     """Reproduce while another call trains one of the runs, which ends, and does what is given, before the last run is trained."""
     with ExitStack() as in_use:
-        in_use.enter_context(RunFolder(plan.tasks[place].folder).held())
+        in_use.enter_context(RunFolder(plan.tasks[place].folder).lock())
 
         def watch(progress: Any) -> None:
             if progress.place == len(plan.tasks) - 1 and progress.step == 1:
@@ -523,7 +523,7 @@ def test_a_folder_of_another_run_is_refused_before_any_is_trained(tmp_path: Path
     last = plan.tasks[-1]
     with pytest.raises(KeyboardInterrupt):
         replace(last, settings=replace(last.settings, checkpoint_every=9)).train(*_data("cifar100", plan), watch=_interrupt)
-    with pytest.raises(InputError, match="holds a run with checkpoint_every=9"):
+    with pytest.raises(InputError, match="a run with checkpoint_every=9"):
         reproduce.reproduce(plan, jobs=jobs)
     assert len(list(tmp_path.glob("runs/**/settings.json"))) == 1
 

@@ -46,9 +46,9 @@ def test_finished_runs_are_not_done_again_and_the_rest_is(tmp_path):
 
 def test_a_folder_with_runs_of_other_settings_is_refused_before_any_run_starts(tmp_path):
     noisewise.fit("mlp", clusters(), loss="ce", folder=tmp_path / "none-ce-seed0", **SETTINGS)
-    with pytest.raises(InputError, match=r"^The folder .*none-ce-seed0' holds a run with weight_decay=0.0001. Got weight_decay=0.0; give"):
+    with pytest.raises(InputError, match=r"none-ce-seed0' .* weight_decay=0.0001. Got weight_decay=0.0"):
         compare("mlp", clusters(), loss=["mae", "ce"], folder=tmp_path, jobs=1, weight_decay=0.0, **SETTINGS)
-    with pytest.raises(InputError, match=r"^The folder .*none-ce-seed0' is a run itself, in which no others are looked for"):
+    with pytest.raises(InputError, match="none-ce-seed0' is a run itself"):
         compare("mlp", clusters(), loss=["mae", "ce"], folder=tmp_path / "none-ce-seed0", jobs=1, **SETTINGS)
     assert [path.name for path in tmp_path.iterdir()] == ["none-ce-seed0"]
 
@@ -118,7 +118,7 @@ def test_a_run_whose_worker_is_killed_has_failed_and_the_other_worker_does_the_r
             killed.append(progress.place)
             os.kill(workers[progress.place].pid, signal.SIGKILL)
 
-    with pytest.raises(InputError, match=r"1 of 4 runs failed; the first, ce: its process ended with status -9"):
+    with pytest.raises(RunsFailedError, match=r"1 of 4 runs failed; the first, ce: its process ended with status -9"):
         compare("mlp(hidden=(16,))", clusters(), loss=["ce"], seed=range(4), folder=tmp_path, jobs=2, watch=watch, **asked)
     states = [status(folder) for folder in sorted(tmp_path.iterdir())]
     assert sorted(one["state"] for one in states) == ["failed", *["finished"] * 3]
@@ -155,7 +155,7 @@ def test_runs_that_no_worker_is_left_for_have_failed_too(tmp_path):
         for worker in multiprocessing.active_children():
             os.kill(worker.pid, signal.SIGKILL)
 
-    with pytest.raises(InputError, match="3 of 3 runs failed; the first, ce: its process ended with status -9"):
+    with pytest.raises(RunsFailedError, match="3 of 3 runs failed; the first, ce: its process ended with status -9"):
         compare("mlp", clusters(), loss=["ce", "mae", "gce"], folder=tmp_path, jobs=1, watch=watch, **LONG)
 
 
@@ -193,9 +193,9 @@ def test_seeds_may_be_an_array():
 @pytest.mark.parametrize(
     ("grid", "sentence"),
     [
-        ({"loss": "ce"}, "needs a list for loss. Got 'ce'"),
-        ({"loss": []}, "The 'loss' parameter of compare must be a list of one or more. Got [] instead."),
-        ({"loss": ["ce"], "seed": 3}, "needs a list for seed. Got 3; write [3]."),
+        ({"loss": "ce"}, "The 'loss' parameter of compare must be a list with at least one entry. Got 'ce'"),
+        ({"loss": []}, "The 'loss' parameter of compare must be a list with at least one entry. Got [] instead."),
+        ({"loss": ["ce"], "seed": 3}, "The 'seed' parameter of compare must be a list with at least one entry. Got 3"),
         ({"loss": ["ce"], "jobs": -1}, "The 'jobs' parameter of compare must be an integer in [1, inf). Got -1 instead."),
         ({"loss": ["ce"], "jobs": 0}, "The 'jobs' parameter of compare must be an integer"),
         ({"loss": ["ce"], "jobs": 1.5}, "The 'jobs' parameter of compare must be an integer"),
@@ -233,9 +233,7 @@ def test_losses_and_noises_may_be_objects(tmp_path):
 
 
 def test_a_comparison_builds_its_models_itself(tmp_path):
-    with pytest.raises(
-        InputError, match=r"'model' parameter of compare must be a model spec, from which every run builds its own\. Got 'Linear'"
-    ):
+    with pytest.raises(InputError, match=r"'model' parameter of compare must be a model spec.*Got 'Linear'"):
         compare(torch.nn.Linear(4, 3), "digits", loss=["ce", "mae"], epochs=1, folder=tmp_path / "runs")
 
 

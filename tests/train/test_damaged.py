@@ -1,4 +1,4 @@
-"""A run folder that lost something, or holds something else than was written, is named in one sentence and left as it is."""
+"""A damaged run folder is refused with an error that names the file, and is not changed."""
 
 import shutil
 
@@ -48,19 +48,19 @@ def shortened(path):
 BOTH = [
     ("metrics.jsonl", lambda path: path.write_text(path.read_text() + '{"epoch":\n'), r"Line \d of .*metrics.jsonl' is not the metrics of"),
     ("metrics.jsonl", lambda path: path.write_bytes(b"\xff\xfe"), "metrics.jsonl' is not UTF-8 text"),
-    ("metrics.jsonl", removed, r"was trained for \d epochs, and its metrics.jsonl lacks epoch 1"),
-    ("metrics.jsonl", without_line(2), r"was trained for \d epochs, and its metrics.jsonl lacks epoch 2"),
-    ("settings.json", holding("[]"), "settings.json' must hold a JSON dict. Got list"),
+    ("metrics.jsonl", removed, "metrics.jsonl has no epoch 1"),
+    ("metrics.jsonl", without_line(2), "metrics.jsonl has no epoch 2"),
+    ("settings.json", holding("[]"), "settings.json' must contain a JSON dict. Got list"),
     ("settings.json", holding("{"), "settings.json' cannot be read as JSON"),
-    ("status.json", holding("[]"), "status.json' must hold a JSON dict. Got list"),
-    ("status.json", holding("{}"), "status.json' does not say 'state'"),
+    ("status.json", holding("[]"), "status.json' must contain a JSON dict. Got list"),
+    ("status.json", holding("{}"), "status.json' has no 'state'"),
     ("status.json", removed, "has no status.json"),
-    ("provenance.json", holding("[]"), "provenance.json' must hold a JSON dict. Got list"),
-    ("provenance.json", holding("{}"), "provenance.json' does not say 'data'"),
+    ("provenance.json", holding("[]"), "provenance.json' must contain a JSON dict. Got list"),
+    ("provenance.json", holding("{}"), "provenance.json' has no 'data'"),
     ("record", removed, "has no record/training/margins-00001.npy"),
     ("record/training/predictions-00003.npy", removed, "has no record/training/predictions-00003.npy"),
     ("record/clean", removed, "has no record/clean/margins-00002.npy"),
-    ("record/training/margins-00002.npy", shortened, "margins-00002.npy' is not a whole .npy file"),
+    ("record/training/margins-00002.npy", shortened, "margins-00002.npy' is not a complete .npy file"),
     ("labels/given.npy", removed, "has no labels/given.npy"),
 ]
 FINISHED = [
@@ -102,5 +102,5 @@ def test_a_model_that_is_not_there_whole_is_named(runs, tmp_path, damage, senten
 
 
 def test_a_folder_without_a_run_is_no_run(tmp_path):
-    with pytest.raises(InputError, match=r"There is no run in '.*nowhere': it holds no settings.json"):
+    with pytest.raises(InputError, match=r"There is no run in '.*nowhere': it has no settings.json"):
         Run(tmp_path / "nowhere")

@@ -19,7 +19,7 @@ from noisewise import DivergedError, InputError, WorkerLostError, fit
 from noisewise.cli import app
 from noisewise.data import Stream, _files, _stream, order, read
 from noisewise.train import Run
-from noisewise.train._processes import joined
+from noisewise.train._processes import join
 from two_processes import in_two_processes
 from waiting import LIMIT
 
@@ -119,7 +119,7 @@ def decoding(folder: Path, images: Path) -> None:
 
 def joint_worker(folder: Path, images: Path) -> None:
     """Everything that needs two processes and no process group of its own: starting them takes longer than all of it."""
-    with joined(torch.device("cpu")):
+    with join(torch.device("cpu")):
         plain_run(folder / "batch", BATCH)
         for name in UNEVEN:
             uneven(folder, name)

@@ -294,7 +294,7 @@ def test_without_a_folder_the_same_call_finds_its_run_again(tmp_path, monkeypatc
 
 def test_a_folder_with_another_run_is_refused(tmp_path):
     fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
-    with pytest.raises(InputError, match=r"holds a run with loss='ce'. Got loss='mae'"):
+    with pytest.raises(InputError, match=r"a run with loss='ce'. Got loss='mae'"):
         fit("mlp", clusters(), loss="mae", folder=tmp_path / "run", **QUICK)
     with pytest.raises(InputError, match="other data of the same name"):
         fit("mlp", clusters(seed=4), folder=tmp_path / "run", **QUICK)
@@ -335,7 +335,7 @@ def test_a_test_set_is_numbered_as_the_training_set_is(tmp_path):
     test = (inputs[kept], [names[position] for position in kept])
     run = fit("mlp(hidden=(32,))", (inputs, names), test=test, folder=tmp_path / "run", **FAST)
     assert run.metrics[-1]["test_accuracy"] > 0.9
-    with pytest.raises(InputError, match="The test set has a class 'dog' that the training set has not"):
+    with pytest.raises(InputError, match="The test set has a class 'dog'"):
         fit("mlp", (inputs, names), test=(inputs[:2], ["dog", "cat"]), folder=tmp_path / "other", **FAST)
 
 
@@ -497,23 +497,23 @@ MISTAKES = {
     "optimiser": ({"optimiser": "sgdd"}, "There is no optimiser named 'sgdd'. Did you mean 'sgd'"),
     "schedule": ({"schedule": "cosin"}, "There is no schedule named 'cosin'. Did you mean 'cosine'"),
     "augment": ({"augment": "crops"}, "There is no augmentation named 'crops'. Did you mean"),
-    "no images": ({"augment": "flip"}, "The 'augment' parameter of a run must be \"none\" where the inputs are no images. Got 'flip'"),
+    "no images": ({"augment": "flip"}, "The 'augment' parameter of a run must be \"none\" if the inputs are not images. Got 'flip'"),
     "setting": ({"batchsize": 3}, "There is no setting named 'batchsize'. Did you mean 'batch_size'"),
     "epochs": ({"epochs": 0}, "The 'epochs' parameter of a run must be an integer in [1, inf). Got 0"),
     "both": ({"steps": 3}, "A run needs either epochs or steps. Got epochs=3, steps=3"),
     "neither": ({"epochs": None}, "A run needs either epochs or steps"),
     "batch": ({"batch_size": 2.5}, "The 'batch_size' parameter of a run must be an integer in [1, inf). Got 2.5"),
     "more parts than examples": ({"accumulate": 65}, "The 'accumulate' parameter of a run must be at most the batch_size, 64. Got 65"),
-    "parts": ({"accumulate": 2, "loss": "peer(ce)"}, "peer(ce, alpha=1.0)"),
+    "parts": ({"accumulate": 2, "loss": "peer(ce)"}, "(accumulate=1). Got peer(ce, alpha=1.0)"),
     "smoothed": (
         {"loss": "imae(T=8, normalise='batch', label_smoothing=0.1)"},
         "Batch normalisation needs class indices and no label smoothing",
     ),
     "smoothed, drawn": ({"loss": "peer(ce, label_smoothing=0.1)"}, "needs class indices"),
     "validation": ({"validation": 0.9999}, "The 'validation' parameter of a run must"),
-    "reduction": ({"loss": "ce(reduction='sum')"}, "A run trains on the mean of a batch's losses. Got ce(reduction='sum')"),
+    "reduction": ({"loss": "ce(reduction='sum')"}, "Got ce(reduction='sum')"),
     "decay": ({"weight_decay": -1}, "The 'weight_decay' parameter of a run must be in [0, inf). Got -1"),
-    "patience": ({"patience": 3}, "Early stopping watches a validation share"),
+    "patience": ({"patience": 3}, "Got patience without validation"),
     "precision": ({"precision": "fp8"}, "The 'precision' parameter of a run must be one of 'auto', 'float32', 'bfloat16'. Got 'fp8'"),
     "device": ({"device": "gpu"}, "The 'device' parameter of a run must be auto, cpu, cuda or cuda:0. Got 'gpu'"),
 }

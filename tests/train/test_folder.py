@@ -53,10 +53,10 @@ def test_a_process_that_is_killed_leaves_its_folder_free(tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs to find a file that is open")
 def test_a_process_forked_during_training_does_not_keep_the_folder(tmp_path):
     folder, lock = RunFolder(tmp_path), str(tmp_path / ".lock")
-    with folder.held():
+    with folder.lock():
         copies = [os.dup(int(one.name)) for one in Path("/proc/self/fd").iterdir() if os.path.realpath(one) == lock]  # as a fork has it
     assert copies
-    with folder.held():
+    with folder.lock():
         pass
     for copy in copies:
         os.close(copy)
@@ -64,7 +64,7 @@ def test_a_process_forked_during_training_does_not_keep_the_folder(tmp_path):
 
 def test_a_finished_run_is_read_back_while_its_folder_is_held(tmp_path):
     fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
-    with RunFolder(tmp_path / "run").held():
+    with RunFolder(tmp_path / "run").lock():
         assert fit("mlp", clusters(), folder=tmp_path / "run", **QUICK).state == "finished"
 
 
@@ -98,9 +98,7 @@ def test_modules_of_one_class_that_are_built_otherwise_are_different_runs(tmp_pa
 
 def test_a_folder_with_a_run_of_another_module_is_refused(tmp_path):
     fit(layers(4), clusters(), folder=tmp_path / "run", **QUICK)
-    with pytest.raises(
-        InputError, match=r"holds a run of another Sequential, with other layers, or others of them frozen. Give another folder"
-    ):
+    with pytest.raises(InputError, match="a run of another Sequential, with other layers"):
         fit(layers(8), clusters(), folder=tmp_path / "run", **QUICK)
 
 
@@ -111,7 +109,7 @@ def test_a_folder_that_another_run_took_meanwhile_is_refused(tmp_path):
                 fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
             return super().forward(inputs)
 
-    with pytest.raises(InputError, match=r"holds a run with model='mlp'. Got model='Late'"):
+    with pytest.raises(InputError, match=r"a run with model='mlp'. Got model='Late'"):
         fit(Late(8, 3), clusters(), folder=tmp_path / "run", **QUICK)
     assert Run(tmp_path / "run").state == "finished" and Run(tmp_path / "run").model()
 
@@ -129,36 +127,12 @@ def test_a_module_may_be_given_again_after_its_training(tmp_path):
     assert fit(model, clusters(), folder=tmp_path / "run", **QUICK).metrics == first.metrics
 
 
-def test_a_run_from_before_modules_were_told_apart_goes_on(tmp_path):
-    torch.manual_seed(0)
-    fit(layers(4), clusters(), folder=tmp_path / "straight", **QUICK)
-    torch.manual_seed(0)
-    stopped_at(7, layers(4), clusters(), folder=tmp_path / "run", **QUICK)
-    path = tmp_path / "run/provenance.json"
-    written = json.loads(path.read_text())
-    del written["model"]
-    path.write_text(json.dumps(written))
-    fit(layers(4), clusters(), folder=tmp_path / "run", **QUICK)
-    same_bits(tmp_path / "straight", tmp_path / "run")
-
-
-def test_a_run_from_before_a_setting_was_there_goes_on_if_it_is_at_its_default(tmp_path):
-    fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)
-    path = tmp_path / "run/settings.json"
-    written = json.loads(path.read_text())
-    del written["clip"]
-    path.write_text(json.dumps(written))
-    assert fit("mlp", clusters(), folder=tmp_path / "run", **QUICK).settings.clip is None
-    with pytest.raises(InputError, match=r"holds a run with clip=None. Got clip=1.0"):
-        fit("mlp", clusters(), folder=tmp_path / "run", clip=1.0, **QUICK)
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"format": 2}, "has format 2 and not 1"),
-        ({"warp": 9}, "has a setting 'warp' that this noisewise does not know"),
-        ({"model": None}, "lacks the setting 'model'"),
+        ({"format": 2}, "has format 2"),
+        ({"warp": 9}, "has an unknown setting 'warp'"),
+        ({"model": None}, "has no setting 'model'"),
     ],
 )
 def test_a_run_of_another_version_is_refused_in_one_sentence(tmp_path, change, sentence):
@@ -167,7 +141,7 @@ def test_a_run_of_another_version_is_refused_in_one_sentence(tmp_path, change, s
     written = {**json.loads(path.read_text()), **change}
     path.write_text(json.dumps({name: value for name, value in written.items() if name not in change or value is not None}))
     for use in (lambda: Run(tmp_path / "run"), lambda: fit("mlp", clusters(), folder=tmp_path / "run", **QUICK)):
-        with pytest.raises(InputError, match=f"The run in '.*run' {sentence}. Read it with the version of noisewise that wrote it"):
+        with pytest.raises(InputError, match=f"The run in '.*run' {sentence}"):
             use()
 
 
@@ -192,22 +166,12 @@ def test_what_an_epoch_writes_does_not_grow_with_those_before(tmp_path, monkeypa
     assert numbers[0] == numbers[1] > 0
 
 
-def test_a_line_that_lost_its_end_is_ended(tmp_path):
-    """An editor may take the last end of line away while a run is trained."""
-
-    def watch(done, of):
-        path = tmp_path / "run/metrics.jsonl"
-        if done == 7:
-            path.write_bytes(path.read_bytes().rstrip(b"\n"))
-
-    run = fit("mlp", clusters(), folder=tmp_path / "run", watch=watch, **QUICK)
-    assert [line["epoch"] for line in run.metrics] == [1, 2, 3]
-
-
 def test_checkpoints_are_kept_and_read_by_their_number(tmp_path):
     folder = RunFolder(tmp_path)
     for epoch in (99_998, 99_999, 100_000, 100_001):
-        folder.write_checkpoint(epoch, {"weight": torch.full((2,), float(epoch))}, {"epoch": epoch, "step": 1, "best": None, "waited": 0})
+        folder.write_checkpoint(
+            epoch, {"weight": torch.full((2,), float(epoch))}, {"epoch": epoch, "step": 1, "best": None, "best_epoch": 0, "waited": 0}
+        )
     assert KEPT_CHECKPOINTS == 2 and [notes["epoch"] for _, notes in folder.checkpoints()] == [100_001, 100_000]
 
 
@@ -216,9 +180,7 @@ def test_a_run_that_lost_its_settings_is_not_taken_for_another(tmp_path):
     (tmp_path / "run/settings.json").unlink()
     before = contents(tmp_path / "run")
     for asked in ({}, {"loss": "mae", "seed": 7}):
-        with pytest.raises(
-            InputError, match=r"'.*run' is not empty and holds no run: it has 'checkpoints' and no settings.json. Give another"
-        ):
+        with pytest.raises(InputError, match=r"'.*run' is not empty .*'checkpoints' and no settings.json"):
             fit("mlp", clusters(), folder=tmp_path / "run", **QUICK, **asked)
     assert contents(tmp_path / "run") == before
 
@@ -245,7 +207,7 @@ def test_a_folder_with_files_that_are_not_a_runs_is_left_as_it_is(tmp_path, what
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text('{"noisewise": "0.1"}' if what in ("a folder", "a record", "metrics") else "mine")
     before = contents(tmp_path)
-    with pytest.raises(InputError, match="is not empty and holds no run: it has "):
+    with pytest.raises(InputError, match="is not empty and is not a run"):
         fit("mlp", clusters(), folder=tmp_path, **QUICK)
     assert contents(tmp_path) == before
 
@@ -280,6 +242,6 @@ def test_files_that_came_while_the_model_was_built_are_left_as_they_are(tmp_path
             (tmp_path / "run/labels/given.npy").write_text("mine")
             return super().forward(inputs)
 
-    with pytest.raises(InputError, match="is not empty and holds no run: it has 'labels'"):
+    with pytest.raises(InputError, match=r"is not empty .*'labels'"):
         fit(Late(8, 3), clusters(), folder=tmp_path / "run", **QUICK)
     assert (tmp_path / "run/labels/given.npy").read_text() == "mine"

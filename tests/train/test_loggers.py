@@ -111,7 +111,7 @@ def test_a_server_that_is_down_costs_one_warning_and_no_training(monkeypatch):
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     logger = MLflow(uri="http://127.0.0.1:9")
-    with pytest.warns(UserWarning, match=r"The logger mlflow\(uri='http://127.0.0.1:9'.* failed and stays silent") as warned:
+    with pytest.warns(UserWarning, match=r"The logger mlflow\(uri='http://127.0.0.1:9'.* failed and is now disabled") as warned:
         log_all(logger)
     assert len(warned) == 1
 
@@ -177,7 +177,7 @@ def test_a_logger_that_fails_in_the_middle_warns_once_and_stays_silent(tmp_path)
     logger.log({"lr": 0.5}, 1)
     (folder / "run.jsonl").unlink()
     folder.rmdir()
-    with pytest.warns(UserWarning, match=r"The logger jsonl\(.*\) failed and stays silent from here on: FileNotFoundError") as warned:
+    with pytest.warns(UserWarning, match=r"The logger jsonl\(.*\) failed and is now disabled: FileNotFoundError") as warned:
         logger.log({"lr": 0.25}, 2)
     assert [str(warning.filename) for warning in warned] == [__file__]
     folder.mkdir()
@@ -190,7 +190,7 @@ def test_a_logger_that_fails_in_the_middle_warns_once_and_stays_silent(tmp_path)
 
 def test_a_logger_that_cannot_start_warns_once_and_stays_silent(tmp_path):
     (tmp_path / "runs").write_text("a file where a folder should be")
-    with pytest.warns(UserWarning, match="failed and stays silent") as warned:
+    with pytest.warns(UserWarning, match="failed and is now disabled") as warned:
         log_all(JSONLines(tmp_path / "runs" / "run.jsonl"))
     assert len(warned) == 1
 

@@ -228,7 +228,7 @@ def test_a_bad_rule_is_refused(spec, message):
 
 def test_parameters_must_be_some_of_one_type_and_on_the_device():
     for parameters in ([], [("a", torch.ones(1)), ("b", torch.ones(1, dtype=torch.float64))], [("a", torch.ones(1, device="meta"))]):
-        with pytest.raises(InputError, match="'parameters' parameter of SGD must be some, of one type and on cpu"):
+        with pytest.raises(InputError, match="'parameters' parameter of SGD must be of one type and on cpu"):
             SGD().make(parameters)
     for weight_decay in (-0.1, float("nan"), float("inf")):
         with pytest.raises(InputError, match="'weight_decay' parameter of SGD must be in"):

@@ -1,6 +1,5 @@
 """A run predicts on whatever `fit` takes as inputs, in batches, and refuses what `fit` would refuse."""
 
-import json
 import pickle
 
 import numpy as np
@@ -130,7 +129,7 @@ def test_predictions_are_those_of_the_model_on_scaled_inputs_in_batches(tmp_path
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (torch.zeros(4, 7), r"was trained on examples shaped \(8,\). Got \(7,\); give inputs like those"),
+        (torch.zeros(4, 7), r"was trained on examples shaped \(8,\). Got \(7,\)"),
         (torch.zeros(8), r"must be shaped \(N, …\)"),
         (torch.zeros(0, 8), r"must be shaped \(N, …\)"),
         (torch.tensor([[0.0] * 8, [0.0] * 7 + [float("nan")]]), "Row 1, column 7 of the inputs is nan"),
@@ -143,23 +142,13 @@ def test_inputs_that_the_run_was_not_trained_on_are_refused(features, given, sen
         features.predict(given)
 
 
-def test_a_run_from_before_shapes_were_written_predicts(tmp_path):
-    run = fit("mlp", clusters(), folder=tmp_path / "run", **ASKED)
-    expected = run.predict(clusters()[0])
-    path = tmp_path / "run/provenance.json"
-    written = json.loads(path.read_text())
-    assert written.pop("shape") == [8]
-    path.write_text(json.dumps(written))
-    assert torch.equal(run.predict(clusters()[0]), expected)
-
-
 def test_a_model_of_the_users_own_must_be_given_again_with_the_same_layers(tmp_path):
     inputs, labels = clusters()
     run = fit(nn.Linear(8, 3), (inputs, labels), folder=tmp_path / "run", **QUICK)
     for call in (run.model, lambda: run.predict(inputs)):
-        with pytest.raises(InputError, match=r"has a model of your own\. Give one with the same layers as into=…\."):
+        with pytest.raises(InputError, match=r"custom model.*into="):
             call()
-    with pytest.raises(InputError, match=r"has other layers than that of the run in '.*run': size mismatch for weight") as caught:
+    with pytest.raises(InputError, match=r"has other layers .*run': size mismatch for weight") as caught:
         run.model(nn.Linear(8, 4))
     assert "\n" not in str(caught.value)
     assert run.predict(inputs, nn.Linear(8, 3)).shape == (300, 3)
@@ -285,22 +274,11 @@ def test_what_are_no_scores_of_the_inputs_is_one_sentence(tmp_path, scored):
         recorded(tmp_path / "run", model).predict(torch.zeros(4, 3), into=model)
 
 
-def test_a_run_from_before_inputs_were_written_down_is_given_numbers_as_it_was_trained_on(tmp_path):
-    """Not as they are: it was no loop of one's own."""
-    inputs = torch.randint(9, (60, 8))
-    run = fit("mlp", (inputs, torch.arange(60) % 3), folder=tmp_path / "run", normalise=False, **ASKED)
-    expected = run.predict(inputs)
-    origin = run.provenance
-    del origin["shape"], origin["type"]
-    (run.path / "provenance.json").write_text(json.dumps(origin))
-    assert torch.equal(run.predict(inputs.numpy()), expected)
-
-
 def test_a_module_with_the_name_of_one_of_our_models_is_asked_for(tmp_path):
     recorder = Recorder(tmp_path / "run", [0, 1], loss="ce", model="mlp(num_classes=2, inputs=3)")
     recorder.log([0, 1], torch.eye(2))
     run = recorder.finish(nn.Linear(3, 2))
-    with pytest.raises(InputError, match=r"has a model of your own\. Give one with the same layers as into=…"):
+    with pytest.raises(InputError, match=r"custom model.*into="):
         run.model()
     with pytest.raises(InputError, match=r"'into' parameter of a run must be a module with the layers of its model\. Got 'mlp'"):
         run.model(into="mlp")
@@ -331,5 +309,5 @@ def test_columns_of_a_table_are_found_by_their_names(tmp_path):
 def test_where_no_table_was_trained_on_columns_are_taken_as_they_stand(features, tmp_path):
     inputs = clusters()[0]
     assert torch.equal(features.predict(pandas.DataFrame(inputs.numpy())), features.predict(inputs))
-    with pytest.raises(InputError, match=r"was trained on no table with named columns\. Got 'new\.csv'; give an array of inputs\."):
+    with pytest.raises(InputError, match=r"named columns\. Got 'new\.csv'"):
         features.predict("new.csv")

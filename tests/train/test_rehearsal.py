@@ -35,31 +35,24 @@ def of_another_type(self):
     self.held = self.held.double() + 1
 
 
-def first_seen(self):
-    self.held = torch.ones(2) if self.held is None else self.held
-
-
 @pytest.mark.parametrize(
     ("buffer", "change"),
     [
         (torch.zeros(1), longer),
         (torch.zeros(2), of_another_type),
-        (None, first_seen),
         (torch.zeros(2), lambda self: self.held.add_(1)),
         (torch.full((2,), torch.nan), lambda self: self.held.fill_(1)),
         (torch.zeros(1).expand(3), lambda self: None),
-        (torch.eye(2).to_sparse(), lambda self: self.held.mul_(2)),
     ],
-    ids=["longer", "type", "none", "in place", "nan", "expanded", "sparse"],
+    ids=["longer", "type", "in place", "nan", "expanded"],
 )
 def test_trying_a_model_leaves_its_buffers_as_they_are(buffer, change):
     model, inputs = Held(buffer, change), torch.zeros(2, 8)
-    before = None if buffer is None else buffer.clone()
+    before = buffer.clone()
     for trial in (check_scores, check_training):
         trial(model, "Held", inputs, 3)
         assert model.held is buffer
-        if buffer is not None:
-            torch.testing.assert_close(buffer, before, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(buffer, before, rtol=0, atol=0, equal_nan=True)
 
 
 def test_trying_a_model_leaves_the_gradients_of_the_caller_as_they_are():
@@ -111,7 +104,7 @@ def test_a_model_that_cannot_be_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(InputError, match=f"The model Linear cannot score inputs {reason}"):
         fit(nn.Linear(5, 3), clusters(), folder=tmp_path / "run", **QUICK)
     words = (torch.arange(240).reshape(30, 8) % 9, torch.arange(30) % 3)
-    with pytest.raises(InputError, match="where they are numbers of words or the like, normalise=False leaves them unscaled"):
+    with pytest.raises(InputError, match="normalise=False"):
         fit(Words(), words, folder=tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()
     assert fit(Words(), words, folder=tmp_path / "run", normalise=False, **QUICK).state == "finished"
@@ -175,7 +168,7 @@ def fails(self, inputs):
     ("training", "sentence"),
     [
         (lambda self, inputs: (self.layer(inputs), None), r"The model must give scores shaped \(N, 3\), one per class. Got tuple"),
-        (fails, r"The model Other cannot be trained on inputs shaped \(2, 8\): 'what'\. Give a model that can\."),
+        (fails, r"The model Other cannot be trained on inputs shaped \(2, 8\): 'what'\."),
         (torch.no_grad()(lambda self, inputs: self.layer(inputs)), r"cannot be trained on inputs shaped \(2, 8\): element 0 of tensors"),
     ],
     ids=["tuple", "error", "no gradient"],
@@ -195,9 +188,7 @@ def test_a_model_that_cannot_take_what_the_augmentation_makes_is_refused_before_
 
 def test_a_model_that_is_frozen_as_a_whole_is_refused_before_anything_is_written(tmp_path):
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 3)).requires_grad_(False)
-    with pytest.raises(
-        InputError, match=r"The model Sequential has no weights to train: all are frozen\. Let some of them require a gradient"
-    ):
+    with pytest.raises(InputError, match="The model Sequential has no parameters to train"):
         fit(model, clusters(), folder=tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()
     model[1].requires_grad_(True)

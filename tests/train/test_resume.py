@@ -62,7 +62,7 @@ def test_an_evaluation_as_good_as_the_best_is_no_better(patient):
     first_of_the_best = int(np.argmax(watched))
     assert len(watched) == first_of_the_best + 1 + PATIENT["patience"] < PATIENT["epochs"]
     assert watched[-1] == max(watched), "without a tie this shows nothing"
-    assert status(patient.path)["reason"] == "no better on the validation share"
+    assert status(patient.path)["reason"] == "no improvement on the validation share"
 
 
 @pytest.mark.parametrize("back", [0, 1, 2, 3])
@@ -113,7 +113,7 @@ def test_a_model_given_as_an_object_goes_on_from_the_weights_it_came_with(tmp_pa
 
     fit(made(1), clusters(), folder=tmp_path / "straight", **QUICK)
     stopped_at(step, made(1), clusters(), folder=tmp_path / "run", **QUICK)
-    with pytest.warns(UserWarning, match="began with other weights"):
+    with pytest.warns(UserWarning, match="started from other weights"):
         fit(made(2), clusters(), folder=tmp_path / "run", **QUICK)
     same_bits(tmp_path / "straight", tmp_path / "run")
 
@@ -139,7 +139,7 @@ def test_tied_weights_are_saved_and_go_on_tied(tmp_path):
     run = fit(straight, clusters(), folder=tmp_path / "straight", **QUICK)
     stopped_at(7, made(1), clusters(), folder=tmp_path / "run", **QUICK)
     resumed = made(2)
-    with pytest.warns(UserWarning, match="began with other weights"):
+    with pytest.warns(UserWarning, match="started from other weights"):
         fit(resumed, clusters(), folder=tmp_path / "run", **QUICK)
     same_bits(tmp_path / "straight", tmp_path / "run")
     assert resumed.onto.weight is resumed.into.weight

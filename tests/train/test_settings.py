@@ -41,7 +41,7 @@ def test_objects_train_as_the_specs_that_name_them_do(tmp_path):
 def test_every_loss_is_taken_as_an_object(name):
     for spec in losses.registry[name].examples or (name,):
         if not losses.get(spec).of_classes:
-            with pytest.raises(InputError, match=r"In a run every example has one label, a class\. Got binary\("):
+            with pytest.raises(InputError, match=r"Got binary\("):
                 make_settings({**ASKED, "loss": spec})
             continue
         asked = make_settings({**ASKED, "loss": losses.get(spec)})
@@ -78,7 +78,7 @@ UNSAID = {
 
 @pytest.mark.parametrize("what", UNSAID)
 def test_an_object_that_no_spec_says_is_refused_before_anything_is_written(tmp_path, what):
-    with pytest.raises(InputError, match=r"A run folder holds specs, and none says all of the (loss|augmentation) "):
+    with pytest.raises(InputError, match=r"no spec expresses the (loss|augmentation) "):
         fit("mlp", clusters(), folder=tmp_path / "run", **QUICK, **UNSAID[what])
     assert not (tmp_path / "run").exists()
 
@@ -94,7 +94,7 @@ def test_an_object_that_no_spec_says_is_refused_before_anything_is_written(tmp_p
     ],
 )
 def test_an_object_of_another_kind_is_refused(setting, given):
-    with pytest.raises(InputError, match=f"The '{setting}' parameter of a run must be the spec of a known {setting} or such an object"):
+    with pytest.raises(InputError, match=f"The '{setting}' parameter of a run must be the spec of a known {setting}"):
         make_settings({**ASKED, setting: given})
 
 
@@ -131,7 +131,5 @@ def test_a_device_that_nothing_trains_on_is_refused(device):
 
 
 def test_a_gpu_this_machine_has_not_is_refused():
-    with pytest.raises(
-        InputError, match=r"The 'device' parameter of a run must be one this machine has \(.* CUDA device.*\)\. Got 'cuda:99'"
-    ):
+    with pytest.raises(InputError, match=r"The 'device' parameter of a run .*Got 'cuda:99'"):
         make_settings({**ASKED, "device": "cuda:99"})

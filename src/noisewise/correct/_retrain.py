@@ -35,7 +35,6 @@ from noisewise.runs import (
     numbers_of,
     read_origin,
     read_recorded,
-    recorded_sources,
     regular_file,
     rows_of,
 )
@@ -105,14 +104,14 @@ def _test_set(record: Record, held: Any) -> Any:
         record: of the run.
         held: the test set that the run has at hand.
     """
-    origin = read_origin(Path(record.folder))
-    sources = recorded_sources(record.provenance, record.settings if origin is None else origin.settings)
-    if sources["test"] is not None:
-        return read_recorded(sources["test"])
+    sources = record.provenance.get("sources", {})
+    train, test = sources.get("train"), sources.get("test")
+    if test is not None:
+        return read_recorded(test)
     if held is not None:
         return held
-    if sources["train"] is not None and is_official(sources["train"]["source"]):
-        return read_recorded({**sources["train"], "split": "test"})
+    if train is not None and is_official(train["source"]):
+        return read_recorded({**train, "split": "test"})
     if "test" in record.provenance.get("data", {}):
         why = f"The run in {str(record.folder)!r} does not say where its test set came from, so the new one is not tested"
         warnings.warn(f"{why}; give it with test=… or --test.", stacklevel=3)

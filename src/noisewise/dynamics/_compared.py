@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from noisewise.dynamics._dynamics import Dynamics
-from noisewise.runs import namesakes, read_origin
+from noisewise.runs import data_set_numbers, read_origin
 
 
 def as_compared(run: Dynamics) -> Dynamics:
@@ -21,7 +21,7 @@ def as_compared(run: Dynamics) -> Dynamics:
 
 def number_data_sets(runs: Sequence[Dynamics]) -> list[Dynamics]:
     """The runs, with their data sets numbered where different ones have the same name: "arrays", then "arrays (2)"."""
-    numbers = namesakes([run.record for run in runs])
+    numbers = data_set_numbers([run.record for run in runs])
     return [run if number == 1 else _renamed(run, number) for run, number in zip(runs, numbers, strict=True)]
 
 

@@ -20,7 +20,7 @@ from noisewise.report._facts import Broken, Facts, Sentence, TaskFacts
 from noisewise.report._read import Page, Reading, Task, counted
 from noisewise.report._verdict import Standing, is_tie, ranked, verdict, winner
 from noisewise.report.sections import SECTIONS, correction, doubt
-from noisewise.runs import namesakes
+from noisewise.runs import data_set_numbers
 
 _FRAMES = 60  # of a film
 _ALL_FRAMES = 1500  # of all films together, so that a page with a hundred films stays small
@@ -70,7 +70,7 @@ def _page(folders: Sequence[Path], data: Any, tell: Tell) -> Page:
         except Exception as error:  # the other runs are shown all the same
             broken.append({"folder": str(folder), "reason": str(error) if isinstance(error, InputError) else repr(error)})
     tasks: dict[tuple[str, str, str], list[Reading]] = {}
-    for run, number in zip(runs, namesakes([run.dynamics.record for run in runs]), strict=True):
+    for run, number in zip(runs, data_set_numbers([run.dynamics.record for run in runs]), strict=True):
         run.namesake = number
         tasks.setdefault(run.task, []).append(run)
     labelled = [_by_label(members) for members in tasks.values()]

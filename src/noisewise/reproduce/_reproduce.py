@@ -24,7 +24,7 @@ from noisewise.reproduce._outcome import outcome
 from noisewise.reproduce._pictures import picture
 from noisewise.reproduce._plan import Plan, is_finished
 from noisewise.reproduce._retrieved import check_queries, measure
-from noisewise.train import Progress, Runs, RunsFailedError, Task, check_jobs, told_of, train_each, why_failed
+from noisewise.train import Progress, Runs, RunsFailedError, Task, check_jobs, failure_reason, summarise_failures, train_each
 
 _EXAMPLES = 4
 """The number of training and test examples of a quick run."""
@@ -97,7 +97,7 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
     found = Results((*plan.held.portions, *Portion.all_in(plan.folder)))
     done = Reproduction(plan.recipe, tuple(compared(plan.recipe, found)), tuple(runs), found, _write(plan, runs, log, found))
     if failures:
-        raise RecipeFailedError(*told_of(plan.tasks, failures), done)
+        raise RecipeFailedError(*summarise_failures(plan.tasks, failures), done)
     return done
 
 
@@ -219,7 +219,7 @@ def _one_at_a_time(tasks: Sequence[Task], data: Dataset, *, test: Dataset | None
         except Exception as error:  # the other runs are trained all the same
             if error in watch_errors:
                 raise
-            failures[place] = why_failed(error)
+            failures[place] = failure_reason(error)
         watch(Progress(place, failures.get(place, "finished")))
     return failures
 

@@ -1,28 +1,19 @@
 """The run folder: its format, and everything that writes it, reads it or finds it.
 
-`RunFolder` writes a run, `Record` reads its margins, `Settings` is what it was asked to do, `find_runs` finds runs, `examples_of` finds the
-examples that one was trained on, and `read_origin` says which run it corrects. A run may be damaged, unfinished, or made by somebody you
-do not know: every problem with a file is one `InputError` that names the file. Nothing here knows how runs are trained.
+`RunFolder` writes a run, `Record` reads its margins, `Settings` are its settings, `find_runs` finds runs, `examples_of` reads the examples
+of a run again, and `read_origin` says which run it corrects. A run may be damaged, unfinished, or made by somebody you do not know: every
+problem with a file is one `InputError` that names the file.
 """
 
 from noisewise.runs._examples import examples_as_given, examples_of, first_labels, names_of, numbers_of, rows_of
 from noisewise.runs._files import CannotOpenError, exists, inside, parse_json, read_json, read_tensors, regular_file
 from noisewise.runs._find import find_runs
-from noisewise.runs._folder import KEPT_CHECKPOINTS, RunFolder, check_kept, ending, in_a_name, mark_ended
+from noisewise.runs._folder import KEPT_CHECKPOINTS, RunFolder, check_storable, end_state, folder_name, mark_ended
 from noisewise.runs._format import CALIBRATION, Settings, load_settings, read_classes, read_settings, read_shares, read_temperature
 from noisewise.runs._lineage import CHANGES, FIRST, ORIGIN, Before, Origin, label_digest, read_origin
-from noisewise.runs._provenance import (
-    as_before,
-    digest,
-    digest_of,
-    head_commit,
-    make_provenance,
-    read_recorded,
-    recorded_sources,
-    source_kind,
-)
+from noisewise.runs._provenance import digest, digest_of, head_commit, make_provenance, read_recorded, reading_arguments, source_kind
 from noisewise.runs._record import LARGEST, MARGINS, Epoch, Halves, Record, codes
-from noisewise.runs._same_data import namesakes
+from noisewise.runs._same_data import data_set_numbers
 
 __all__ = [
     "CALIBRATION",
@@ -40,26 +31,25 @@ __all__ = [
     "Record",
     "RunFolder",
     "Settings",
-    "as_before",
-    "check_kept",
+    "check_storable",
     "codes",
+    "data_set_numbers",
     "digest",
     "digest_of",
-    "ending",
+    "end_state",
     "examples_as_given",
     "examples_of",
     "exists",
     "find_runs",
     "first_labels",
+    "folder_name",
     "head_commit",
-    "in_a_name",
     "inside",
     "label_digest",
     "load_settings",
     "make_provenance",
     "mark_ended",
     "names_of",
-    "namesakes",
     "numbers_of",
     "parse_json",
     "read_classes",
@@ -70,7 +60,7 @@ __all__ = [
     "read_shares",
     "read_temperature",
     "read_tensors",
-    "recorded_sources",
+    "reading_arguments",
     "regular_file",
     "rows_of",
     "source_kind",

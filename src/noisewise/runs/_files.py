@@ -1,7 +1,7 @@
 """Open the files of a run folder safely: JSON, text, arrays and tensors.
 
 Every file must be a regular file inside the run folder, of a plausible size, and readable as what it is. A link that leads out of the
-run folder is not followed; the run folder itself may be a link. This module must not know which values a file holds.
+run folder is not followed; the run folder itself may be a link.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Folder = str | PathLike[str]
 
 
 class CannotOpenError(InputError):
-    """A file cannot be opened now; it may be good."""
+    """A file cannot be opened at the moment; it may be intact."""
 
 
 SMALL = 64 * 2**20
@@ -40,7 +40,7 @@ LARGE = 2**32
 
 _DEEPEST = 50  # levels of nested JSON
 _DIGITS = 300  # of an integer in JSON: all of them fit a float
-_AGAIN = "Copy the run folder again."
+_COPY_AGAIN = "Copy the run folder again."
 _ADVICE = {
     errno.EMFILE: "Close other files, or raise the limit (ulimit -n).",
     errno.ENFILE: "Close other files, or raise the limit of the system.",
@@ -50,19 +50,14 @@ _ADVICE = {
 _ARRAY = re.compile(
     rb"\x93NUMPY\x01\x00(..)\{'descr': '([<>|][biuf][1248])', 'fortran_order': False, 'shape': \(([0-9, ]*)\), \} *\n", re.DOTALL
 )
-"""The start of a file of plain numbers, as `numpy.save` writes it."""
+"""The header of an array of plain numbers, as `numpy.save` writes it."""
 
 
 def inside(folder: Folder, name: str) -> Path:
-    """The path of a file or folder of a run, after a check that no link on the way leads out of the run folder.
-
-    Args:
-        folder: of the run.
-        name: of the file, relative to the folder.
-    """
+    """The path of a file or folder of a run, after a check that no link on the way leads out of the run folder."""
     link = _link_out(folder, name)
     if link is not None:
-        raise InputError(f"{str(link)!r} is a link to {os.path.realpath(link)!r}, outside of the run folder. Replace it by a copy.")
+        raise InputError(f"{str(link)!r} is a link to {os.path.realpath(link)!r}, outside of the run folder. Replace it with a copy.")
     return Path(folder) / name
 
 
@@ -82,53 +77,38 @@ def exists(folder: Folder, name: str) -> bool:
 
 
 def missing(folder: Folder, name: str) -> InputError:
-    """The error for a file that a run folder lacks."""
+    """The error for a missing file of a run folder."""
     return InputError(f"The run in {str(folder)!r} has no {name}. Copy the run folder again, or train it again.")
 
 
 def list_numbered(folder: Folder, name: str, start: str, ending: str) -> dict[int, Path]:
-    """The files of one folder of a run that are named by their epoch, in order; links out of the run are left out.
-
-    Args:
-        folder: of the run.
-        name: of the folder in it, such as "record/training".
-        start: of the names, such as "margins-".
-        ending: of the names, such as ".npy".
-    """
-    found, pattern = {}, re.compile(re.escape(start) + "([0-9]+)" + re.escape(ending))
+    """The files of a subfolder that are named start, epoch, ending ("margins-00001.npy"), by epoch; links out of the run are ignored."""
+    files, pattern = {}, re.compile(re.escape(start) + "([0-9]+)" + re.escape(ending))
     try:
         with os.scandir(inside(folder, name)) as entries:
             for entry in entries:
                 match = pattern.fullmatch(entry.name)
                 if match is not None and not (entry.is_symlink() and _link_out(folder, f"{name}/{entry.name}")):
-                    found[int(match[1])] = Path(entry.path)
+                    files[int(match[1])] = Path(entry.path)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise _cannot_open(Path(folder) / name, error) from None
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def read_json(folder: Folder, name: str, kind: type[Any] = dict, needs: Sequence[str] = (), *, limit: int = SMALL) -> Any:
-    """What a JSON file of a run holds. Numbers that are not finite are refused.
-
-    Args:
-        folder: of the run.
-        name: of the file.
-        kind: what it must hold, dict or list.
-        needs: the keys that must be there.
-        limit: the largest size in bytes.
-    """
+    """Read a JSON file of a run: a dict with the keys in `needs`, or a list, of at most `limit` bytes and with finite numbers only."""
     path, text = Path(folder) / name, read_text(folder, name, limit=limit)
     try:
         content = parse_json(text)
     except ValueError as error:
-        raise InputError(f"The file {str(path)!r} cannot be read as JSON: {reason(error)}. {_AGAIN}") from None
+        raise InputError(f"The file {str(path)!r} cannot be read as JSON: {reason(error)}. {_COPY_AGAIN}") from None
     if not isinstance(content, kind):
-        raise InputError(f"The file {str(path)!r} must hold a JSON {kind.__name__}. Got {type(content).__name__} instead.")
+        raise InputError(f"The file {str(path)!r} must contain a JSON {kind.__name__}. Got {type(content).__name__} instead.")
     for key in needs:
         if key not in content:
-            raise InputError(f"The file {str(path)!r} does not say {key!r}. {_AGAIN}")
+            raise InputError(f"The file {str(path)!r} has no {key!r}. {_COPY_AGAIN}")
     return content
 
 
@@ -136,7 +116,7 @@ def parse_json(text: str) -> Any:
     """Parse JSON strictly.
 
     Raises:
-        ValueError: it is not JSON, nested too deep, has a number that is not finite or too long, or text that cannot be encoded.
+        ValueError: the text is not JSON, is nested too deep, has a number that is too long or not finite, or cannot be encoded.
 
     Example:
         >>> parse_json('{"epoch": 1}')
@@ -151,29 +131,23 @@ def parse_json(text: str) -> Any:
         raise ValueError("it is nested too deep") from None
     _check_depth(content)
     if "\\u" in text:
-        json.dumps(content, ensure_ascii=False).encode()  # half a character, "\ud800", cannot be written anywhere
+        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair, such as "\ud800", cannot be encoded
     return content
 
 
 def read_text(folder: Folder, name: str, *, limit: int = LARGE) -> str:
-    """The text of a file of a run, in UTF-8.
-
-    Args:
-        folder: of the run.
-        name: of the file.
-        limit: the largest size in bytes.
-    """
+    """The text of a file of a run, in UTF-8, up to a size in bytes."""
     path = regular_file(folder, name, limit=limit)
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise _cannot_open(path, error) from None
     except UnicodeDecodeError as error:
-        raise InputError(f"The file {str(path)!r} is not UTF-8 text ({reason(error)}). {_AGAIN}") from None
+        raise InputError(f"The file {str(path)!r} is not UTF-8 text ({reason(error)}). {_COPY_AGAIN}") from None
 
 
 def open_array(folder: Folder, name: str) -> NDArray[Any]:
-    """A memory-mapped array of a run; it keeps its file open for as long as it lives."""
+    """A memory-mapped array of a run. Its file stays open as long as the array exists."""
     path = regular_file(folder, name)
     try:
         with path.open("rb") as file:
@@ -182,11 +156,11 @@ def open_array(folder: Folder, name: str) -> NDArray[Any]:
         raise _cannot_open(path, error) from None
     match = _ARRAY.match(header)
     if match is None or match.end() != 10 + int.from_bytes(match[1], "little"):
-        raise InputError(f"The file {str(path)!r} is not a whole .npy file of numbers. {_AGAIN}")
+        raise InputError(f"The file {str(path)!r} is not a complete .npy file of numbers. {_COPY_AGAIN}")
     kind, shape = np.dtype(match[2].decode()), tuple(int(number) for number in match[3].split(b",") if number.strip())
     missing_bytes = match.end() + kind.itemsize * math.prod(shape) - size
     if missing_bytes > 0:
-        raise InputError(f"The file {str(path)!r} is not a whole .npy file: {missing_bytes} bytes are missing at its end. {_AGAIN}")
+        raise InputError(f"The file {str(path)!r} is not a complete .npy file: {missing_bytes} bytes are missing at its end. {_COPY_AGAIN}")
     if 0 in shape:
         return np.empty(shape, kind)
     try:
@@ -196,23 +170,18 @@ def open_array(folder: Folder, name: str) -> NDArray[Any]:
 
 
 def read_array(folder: Folder, name: str) -> NDArray[Any]:
-    """An array of a run in memory; no file stays open."""
+    """An array of a run, in memory."""
     return np.array(open_array(folder, name))
 
 
 def read_tensors(folder: Folder, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a safetensors file of a run, and the notes in its header.
-
-    Args:
-        folder: of the run.
-        name: of the file.
-    """
+    """The tensors of a safetensors file of a run, and the notes in its header."""
     from safetensors import safe_open
 
     path = regular_file(folder, name)
     try:
         with path.open("rb"):
-            pass  # safetensors calls a file that cannot be opened damaged
+            pass  # safetensors reports a file that cannot be opened as damaged
         with safe_open(path, framework="pt") as file:
             notes = parse_json(file.metadata()["noisewise"])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  (not a mapping)
@@ -220,31 +189,25 @@ def read_tensors(folder: Folder, name: str) -> tuple[dict[str, Tensor], dict[str
             raise ValueError("its notes are not a JSON object")
     except OSError as error:
         raise _cannot_open(path, error) from None
-    except Exception as error:  # a damaged file has the reader's own errors
+    except Exception as error:  # safetensors raises various errors for a damaged file
         why = reason(error).encode("unicode_escape").decode()
         raise InputError(f"The file {str(path)!r} cannot be read ({why}). Copy the run folder again, or train it again.") from None
     return tensors, dict(notes)
 
 
 def regular_file(folder: Folder, name: str, *, limit: int | None = None) -> Path:
-    """The path of a file of a run, after a check that opening it is safe.
-
-    Args:
-        folder: of the run.
-        name: of the file.
-        limit: the largest size in bytes.
-    """
+    """The path of a file of a run, after a check that it is a regular file and not larger than a limit in bytes."""
     path = inside(folder, name)
     try:
-        found = path.stat()
+        info = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise missing(folder, name) from None
     except OSError as error:
         raise _cannot_open(path, error) from None
-    if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for a writer
-        raise InputError(f"{str(path)!r} is not a regular file. {_AGAIN}")
-    if limit is not None and found.st_size > limit:
-        raise InputError(f"The file {str(path)!r} has {found.st_size:,} bytes, more than the {limit:,} such a file can have. {_AGAIN}")
+    if not stat.S_ISREG(info.st_mode):  # opening a pipe would wait for a writer
+        raise InputError(f"{str(path)!r} is not a regular file. {_COPY_AGAIN}")
+    if limit is not None and info.st_size > limit:
+        raise InputError(f"The file {str(path)!r} has {info.st_size:,} bytes, more than the limit of {limit:,}. {_COPY_AGAIN}")
     return path
 
 
@@ -253,14 +216,14 @@ def _cannot_open(path: Path, error: OSError) -> CannotOpenError:
     return CannotOpenError(f"The file {str(path)!r} cannot be opened ({error.strerror or error}). {advice}")
 
 
-def _refused(constant: str) -> NoReturn:
+def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a finite number")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        _refused(text[:60])
+        _refuse(text[:60])
     return number
 
 
@@ -270,13 +233,13 @@ def _short(text: str) -> int:
     return int(text)
 
 
-_JSON = json.JSONDecoder(parse_constant=_refused, parse_float=_finite, parse_int=_short)
+_JSON = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite, parse_int=_short)
 
 
 def _check_depth(content: Any) -> None:
     level = [content] if isinstance(content, dict | list) else []
     for _ in range(_DEEPEST):
-        level = [value for one in level for value in (one.values() if isinstance(one, dict) else one) if isinstance(value, dict | list)]
+        level = [item for part in level for item in (part.values() if isinstance(part, dict) else part) if isinstance(item, dict | list)]
         if not level:
             return
     raise ValueError("it is nested too deep")

@@ -1,4 +1,4 @@
-"""Where runs are: the folders a user names, and those that lie inside them. It must not know what is in a run."""
+"""Find run folders: those that a user names, and those inside them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from noisewise.errors import InputError, invalid_parameter
 
 
 def find_runs(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[Path]:
-    """The run folders at some paths: a folder that is no run itself stands for every run inside it, however deep.
+    """Find the run folders at some paths. A folder that is not a run stands for every run inside it, at any depth.
 
     Args:
-        paths: folders or runs, in the order that matters to the user; hidden folders inside them are passed over.
+        paths: folders or runs; hidden folders inside them are skipped.
 
     Returns:
-        Each run once, in the order of the paths; those inside one folder in the order of their names.
+        Each run once, in the order of the paths; the runs inside one folder are sorted by name.
 
     Raises:
-        InputError: a path holds no run.
+        InputError: there is no run at one of the paths.
 
     Example:
         >>> import tempfile
@@ -31,23 +31,22 @@ def find_runs(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> lis
         >>> [folder.name for folder in find_runs(runs)]
         ['ce-seed0', 'mae-seed0']
     """
-    found: dict[Path, Path] = {}
-    for place in paths if isinstance(paths, Iterable) and not isinstance(paths, str | PathLike) else [paths]:
-        if not isinstance(place, str | PathLike):
-            raise invalid_parameter("paths", "find_runs", "folders or runs", place)
-        path = Path(place)
-        inside = list(_inside(path))
+    runs: dict[Path, Path] = {}
+    for path in paths if isinstance(paths, Iterable) and not isinstance(paths, str | PathLike) else [paths]:
+        if not isinstance(path, str | PathLike):
+            raise invalid_parameter("paths", "find_runs", "folders or runs", path)
+        inside = list(_inside(Path(path)))
         if not inside:
-            raise InputError(f"There is no run in {str(path)!r}. Give the folder of a run, or one that holds runs.")
+            raise InputError(f"There is no run in {str(path)!r}. Give the folder of a run, or a folder that contains runs.")
         for folder in inside:
-            found.setdefault(folder.resolve(), folder)
-    return list(found.values())
+            runs.setdefault(folder.resolve(), folder)
+    return list(runs.values())
 
 
 def _inside(path: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(path):
+    for folder, folders, files in os.walk(path):
         if "settings.json" in files:
-            yield Path(place)
-            folders.clear()  # a run holds no other run, but many folders
+            yield Path(folder)
+            folders.clear()  # a run contains many folders, but no other run
         else:
             folders[:] = sorted(name for name in folders if not name.startswith("."))

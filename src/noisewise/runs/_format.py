@@ -1,6 +1,6 @@
-"""The settings of a run, and what the other JSON files of a run folder hold, read and checked value by value.
+"""The settings of a run and the other JSON files of a run folder, read and checked value by value.
 
-A value that this version does not know is left alone. This module must not know how runs are trained, nor how they are shown.
+Values that this version does not know are ignored.
 """
 
 from __future__ import annotations
@@ -21,49 +21,49 @@ RECORDS = ("training", "clean")
 """The records of a run: from the training steps, and from passes in eval mode without augmentation."""
 
 KINDS = ("margins", "predictions")
-"""What a record holds of every epoch."""
+"""The arrays of a record, one of each per epoch."""
 
 EVALUATED = ("test", "validation")
-"""The sets whose accuracy on every class is kept at evaluations."""
+"""The sets whose accuracy on every class is recorded at evaluations."""
 
 CALIBRATION = "calibration.json"
 
-_LARGEST = 1e100  # of any number that training gives: its square is still finite
+_LARGEST = 1e100  # the largest number in a file: its square is still finite
 
 
 @dataclass(frozen=True, repr=False)
 class Settings:
-    """Everything that decides a run. The names are the same in Python, in a TOML file, on the command line and in a run folder.
+    """The settings of a run. The names are the same in Python, in a TOML file, on the command line and in a run folder.
 
     Args:
-        data: a data set's spec or path, or what a data set given as an object is called.
-        model: a model's spec, or the class of a model given as an object.
+        data: the spec or path of a data set, or the name of a data set given as an object.
+        model: the spec of a model, or the class name of a model given as an object.
         loss: a loss spec.
         noise: a noise spec; it is applied to the training labels.
-        epochs: how many passes over the data; give this or `steps`.
-        steps: how many updates.
-        seed: decides weights, order, augmentation and dropout, and the noise.
+        epochs: the number of passes over the data; give this or `steps`.
+        steps: the number of updates.
+        seed: the seed of weights, order, augmentation, dropout and noise.
         batch_size: examples per update, over all processes.
-        classes_per_batch: how many groups of equal size, each of one given label, a batch is put together from; so it has at most as many
-            labels, and one may come more than once. By default a batch is drawn from all examples. What is left over of every label
-            makes up the last batches of an epoch, which may have more labels.
+        classes_per_batch: build every batch from this many groups of equal size, each with one given label; two groups may have the same
+            label. By default a batch is drawn from all examples. The examples left over form the last batches of an epoch, which may
+            have more labels.
         optimiser: an optimiser spec: sgd, adam or adamw.
-        schedule: a learning-rate schedule spec: constant, cosine, step or multistep. Lengths in it are steps (updates), not epochs, and
-            below 1 a share of the run: multistep((0.5, 0.75)).
+        schedule: a learning-rate schedule spec: constant, cosine, step or multistep. Lengths in it are steps (updates), not epochs;
+            numbers below 1 are shares of the run: multistep((0.5, 0.75)).
         weight_decay: L2 penalty.
-        clip: largest norm of the whole gradient; by default there is none.
-        accumulate: in how many parts a batch is gone through.
-        augment: an augmentation spec, such as crop(4) + flip; evaluations take the images whole and unchanged.
-        normalise: whether inputs are brought to mean 0 and variance 1 with the training set's numbers.
-        validation: the share of the training examples, noisy labels and all, that is kept out to watch.
-        patience: stop when so many evaluations in a row were no better on the validation share; by default it never does.
-        keep: whose model the run keeps: "last" for that of the last epoch, "best" for that of the evaluation that was best on the
-            validation share, the first of them if there are several.
+        clip: the largest norm of the whole gradient; by default gradients are not clipped.
+        accumulate: process each batch in this many parts, to save memory.
+        augment: an augmentation spec, such as crop(4) + flip; evaluations do not augment.
+        normalise: scale inputs to mean 0 and variance 1, with the statistics of the training set.
+        validation: the share of the training examples (with their noisy labels) that is held out.
+        patience: stop after this many evaluations in a row without improvement on the validation share; by default never.
+        keep: which model the run keeps: "last" for the last epoch, "best" for the first evaluation with the best accuracy on the
+            validation share.
         evaluate_every: epochs between evaluations.
-        clean_pass: whether an evaluation also goes over the training set, in eval mode and without augmentation.
+        clean_pass: at evaluations, also record the training set in eval mode without augmentation.
         checkpoint_every: epochs between checkpoints.
-        precision: "float32", "bfloat16" (the last layer of our own models stays in float32), or "auto": bfloat16 on a GPU.
-        compile: whether to compile the model.
+        precision: "float32", "bfloat16" (the last layer of built-in models stays in float32), or "auto": bfloat16 on a GPU.
+        compile: compile the model.
         device: "auto" (a CUDA GPU if there is one), "cpu", "cuda" or "cuda:1"; Apple's GPUs are not used.
     """
 
@@ -94,14 +94,13 @@ class Settings:
     device: str = "auto"
 
     def __repr__(self) -> str:
-        """Like an estimator of scikit-learn, only what is not a default."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        shown = (f"{field.name}={given[field.name]!r}" for field in fields(self) if given[field.name] != field.default)
-        return f"Settings({', '.join(shown)})"
+        """Show only what differs from the defaults, like scikit-learn."""
+        changed = (f"{field.name}={getattr(self, field.name)!r}" for field in fields(self) if getattr(self, field.name) != field.default)
+        return f"Settings({', '.join(changed)})"
 
     @property
     def group(self) -> int:
-        """How many examples in a row have one label."""
+        """The number of consecutive examples with the same label."""
         return 1 if self.classes_per_batch is None else self.batch_size // self.classes_per_batch
 
     def half(self, device: torch.device) -> bool:
@@ -190,13 +189,7 @@ _METRICS = {
 
 
 def check_values(where: str, content: Mapping[str, Any], kinds: Mapping[str, _Kind]) -> None:
-    """Refuse a value that is not of its kind; those without one are not looked at.
-
-    Args:
-        where: the file they are from, for the error.
-        content: the values by name.
-        kinds: of the names that are known.
-    """
+    """Refuse a value of the wrong kind; names without a kind are not checked, and `where` names the file in the error."""
     for name, kind in kinds.items():
         if name in content and not kind.fits(content[name]):
             raise InputError(
@@ -205,55 +198,35 @@ def check_values(where: str, content: Mapping[str, Any], kinds: Mapping[str, _Ki
 
 
 def read_settings(folder: Folder) -> dict[str, Any]:
-    """What a run was asked to do; a folder without settings is not a run."""
+    """The settings of a run, as a mapping; a folder without settings is not a run."""
     if not exists(folder, "settings.json"):
-        raise InputError(f"There is no run in {str(folder)!r}: it holds no settings.json. Give the folder of a run.")
+        raise InputError(f"There is no run in {str(folder)!r}: it has no settings.json. Give the folder of a run.")
     settings: dict[str, Any] = read_json(folder, "settings.json")
     if settings.get("format", FORMAT) == FORMAT:  # another format may have other values
-        check_settings(repr(str(Path(folder) / "settings.json")), settings)
+        check_values(repr(str(Path(folder) / "settings.json")), settings, _SETTINGS)
     return settings
 
 
 def load_settings(folder: Folder) -> Settings:
-    """What a run was asked to do, as an object; a run of another version of noisewise is refused."""
+    """The settings of a run; a run with another format is refused."""
     written = read_settings(folder)
     version = written.pop("format", FORMAT)
     known = {field.name: field.default is MISSING for field in fields(Settings)}
-    wrong = [f"has format {version!r} and not {FORMAT}"] if version != FORMAT else []
-    wrong += [f"has a setting {name!r} that this noisewise does not know" for name in written if name not in known]
-    wrong += [f"lacks the setting {name!r}" for name, needed in known.items() if needed and name not in written]
-    if wrong:
-        raise InputError(f"The run in {str(folder)!r} {wrong[0]}. Read it with the version of noisewise that wrote it.")
+    problems = [f"has format {version!r}, not {FORMAT}"] if version != FORMAT else []
+    problems += [f"has an unknown setting {name!r}" for name in written if name not in known]
+    problems += [f"has no setting {name!r}" for name, needed in known.items() if needed and name not in written]
+    if problems:
+        raise InputError(f"The run in {str(folder)!r} {problems[0]}. Read it with the version of noisewise that wrote it.")
     return Settings(**written)
 
 
-def check_settings(where: str, settings: Mapping[str, Any]) -> None:
-    """Refuse settings of the wrong kind.
-
-    Args:
-        where: the file they are from, for the error.
-        settings: by name.
-    """
-    check_values(where, settings, _SETTINGS)
-
-
 def read_status(folder: Folder, needs: Sequence[str] = ()) -> dict[str, Any]:
-    """How far a run came: state, epoch, step.
-
-    Args:
-        folder: of the run.
-        needs: the names that must be there.
-    """
+    """The state, epoch and step of a run; names in `needs` are required."""
     return _read_object(folder, "status.json", _STATUS, needs)
 
 
 def read_provenance(folder: Folder, needs: Sequence[str] = ()) -> dict[str, Any]:
-    """What a run was done with: versions, data, noise.
-
-    Args:
-        folder: of the run.
-        needs: the names that must be there.
-    """
+    """The versions, data and noise of a run; names in `needs` are required."""
     provenance = _read_object(folder, "provenance.json", _PROVENANCE, needs)
     for part in provenance.get("data", {}).values():
         check_values(repr(str(Path(folder) / "provenance.json")), part, _DATA)
@@ -266,23 +239,15 @@ def read_classes(folder: Folder) -> tuple[str, ...]:
 
 
 def read_names(folder: Folder, name: str) -> tuple[str, ...]:
-    """A list of names in a JSON file of a run.
-
-    Args:
-        folder: of the run.
-        name: of the file.
-    """
+    """A list of names in a JSON file of a run."""
     names = read_json(folder, name, list, limit=LARGE)
     if not all(map(TEXT.fits, names)):
-        raise InputError(f"The file {str(Path(folder) / name)!r} must be a list of names, all of them text. Copy the run folder again.")
+        raise InputError(f"The file {str(Path(folder) / name)!r} must be a list of strings. Copy the run folder again.")
     return tuple(names)
 
 
 def read_metrics(folder: Folder) -> tuple[dict[str, Any], ...]:
-    """One entry per finished epoch of a run, in order; none before the first epoch is finished.
-
-    Of several lines about one epoch the last counts.
-    """
+    """One entry per finished epoch of a run, in order. If an epoch has several lines, the last one is used."""
     if not exists(folder, "metrics.jsonl"):
         return ()
     path, entries = Path(folder) / "metrics.jsonl", dict[int, dict[str, Any]]()
@@ -299,55 +264,37 @@ def read_metrics(folder: Folder) -> tuple[dict[str, Any], ...]:
 
 
 def read_shares(folder: Folder, name: str) -> dict[str, float | None]:
-    """Numbers from 0 to 1 in a JSON file of a run, by name.
-
-    Args:
-        folder: of the run.
-        name: of the file.
-    """
+    """Numbers from 0 to 1 in a JSON file of a run, by name."""
     content: dict[str, float | None] = read_json(folder, name)
     check_values(repr(str(Path(folder) / name)), content, dict.fromkeys(content, SHARE.or_none()))
     return content
 
 
 def read_temperature(folder: Folder) -> float:
-    """What the scores of a run are divided by before they become probabilities; 1 in a run that was not calibrated."""
+    """The temperature that scores are divided by before softmax; 1 for a run without calibration."""
     if not exists(folder, CALIBRATION):
         return 1.0
     return float(_read_object(folder, CALIBRATION, {"temperature": TEMPERATURE}, ("temperature",))["temperature"])
 
 
 def read_correction(folder: Folder, name: str) -> dict[str, Any]:
-    """Where a run on corrected labels came from.
-
-    Args:
-        folder: of the run.
-        name: of the file.
-    """
+    """The origin of a run on corrected labels."""
     content, where = _read_object(folder, name, _CORRECTION, list(_CORRECTION)), repr(str(Path(folder) / name))
-    for key in _BEFORE:
-        if key not in content["before"]:
-            raise InputError(f"The file {where} does not say {key!r} of the run before. Copy the run folder again.")
+    for part, key in [*(("before", key) for key in _BEFORE), ("settings", "data")]:
+        if key not in content[part]:
+            raise InputError(f"The file {where} has no {key!r} in {part!r}. Copy the run folder again.")
     check_values(where, content["before"], _BEFORE)
     check_values(where, content["changes"], dict.fromkeys(content["changes"], COUNT))
     for part in ("settings", "otherwise", "source"):
-        check_settings(where, content[part])
-    if "data" not in content["settings"]:
-        raise InputError(f"The file {where} does not say 'data' in its settings. Copy the run folder again.")
+        check_values(where, content[part], _SETTINGS)
     return content
 
 
 def check_checkpoint(where: str, notes: Mapping[str, Any], epoch: int) -> None:
-    """Refuse the notes of a checkpoint that do not say where to resume.
-
-    Args:
-        where: the file they are from, for the error.
-        notes: by name.
-        epoch: after which it was written, by the name of the file.
-    """
-    for name in ("epoch", "step", "best", "waited"):
+    """Refuse the notes of a checkpoint if they are incomplete or of another epoch than the file name says."""
+    for name in _CHECKPOINT:
         if name not in notes:
-            raise InputError(f"The checkpoint {where} does not say {name!r}. Copy the run folder again.")
+            raise InputError(f"The checkpoint {where} has no {name!r}. Copy the run folder again.")
     check_values(where, notes, _CHECKPOINT)
     if notes["epoch"] != epoch:
         raise InputError(f"The checkpoint {where} is of epoch {notes['epoch']}, unlike its name. Copy the run folder again.")

@@ -1,6 +1,6 @@
 """Lineage: which run a run on corrected labels came from, in one small file in its folder.
 
-The file also has the numbers of the first run, because that run may be gone when somebody asks.
+The file repeats the numbers of the run before, because that run may have been deleted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from noisewise.arrays import Ints
 from noisewise.runs._files import exists
 from noisewise.runs._format import read_correction
 
-ORIGIN, CHANGES, FIRST = "correction.json", "labels/corrected.csv", "labels/first.npy"
+ORIGIN = "correction.json"
+CHANGES = "labels/corrected.csv"
+FIRST = "labels/first.npy"
 _KINDS = ("relabel", "prune")
 
 
@@ -25,10 +27,10 @@ class Before:
 
     Args:
         labels: the digest of its labels.
-        examples: how many it had.
-        wrong: how many of its labels were known to be wrong; None where the truth is not known.
+        examples: the number of its training examples.
+        wrong: how many of its labels were known to be wrong; None if the true labels are not known.
         final: the test accuracy of its model; None if it was not tested.
-        best: that of its best epoch.
+        best: the test accuracy of its best epoch.
     """
 
     labels: str
@@ -43,11 +45,11 @@ class Origin:
     """What a run on corrected labels knows about the run whose labels were corrected.
 
     Args:
-        folder: of that run, seen from this one's.
-        settings: what this run is compared by instead of its own: the settings that retraining itself had to change.
-        otherwise: what else differs: the settings of that run that the user changed for this one.
-        source: what made the labels of the first run, before any correction: its data, noise and seed.
-        steps: what was done to the labels since the first run, one phrase for each time it was retrained.
+        folder: the folder of that run, relative to this run's folder.
+        settings: the settings of that run that retraining had to change; comparisons use them instead of this run's.
+        otherwise: the settings of that run that the user changed for this one.
+        source: the data, noise and seed of the first run, before any correction.
+        steps: what was done to the labels since the first run, one phrase per retraining.
         policy: what decided on the changes: a policy's spec, "by hand" or "from a file".
         changes: how many labels were changed, by the kind of change.
         labels: the digest of the corrected labels.
@@ -65,36 +67,30 @@ class Origin:
     before: Before
 
     def name(self, loss: str) -> str:
-        """What the run is called, beside others of its loss."""
-        return _called(loss, self.steps)
+        """The name of the run among others with the same loss."""
+        return _run_name(loss, self.steps)
 
     def name_before(self, loss: str) -> str:
-        """What the run it came from is called, given the loss of this one."""
-        return _called(str(self.otherwise.get("loss", loss)), self.steps[:-1])
+        """The name of the run it came from, given the loss of this run."""
+        return _run_name(str(self.otherwise.get("loss", loss)), self.steps[:-1])
 
 
 def read_origin(folder: Path) -> Origin | None:
-    """Where a run came from; None for one that was not trained on corrected labels."""
+    """Where a run came from; None if it was not trained on corrected labels."""
     if not exists(folder, ORIGIN):
         return None
     written = read_correction(folder, ORIGIN)
-    return Origin(
-        folder=written["folder"],
-        settings=written["settings"],
-        otherwise=written["otherwise"],
-        source=written["source"],
-        steps=tuple(written["steps"]),
-        policy=written["policy"],
-        changes={kind: written["changes"][kind] for kind in _KINDS if kind in written["changes"]},
-        labels=written["labels"],
-        before=Before(**{field.name: written["before"][field.name] for field in fields(Before)}),
-    )
+    values = {field.name: written[field.name] for field in fields(Origin)}
+    values["steps"] = tuple(values["steps"])
+    values["changes"] = {kind: written["changes"][kind] for kind in _KINDS if kind in written["changes"]}
+    values["before"] = Before(**{field.name: written["before"][field.name] for field in fields(Before)})
+    return Origin(**values)
 
 
 def label_digest(labels: Ints) -> str:
-    """What labels are known by: the same for the same labels in the same order, on any machine."""
+    """A digest that is the same for the same labels in the same order, on any machine."""
     return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()
 
 
-def _called(loss: str, steps: Sequence[str]) -> str:
+def _run_name(loss: str, steps: Sequence[str]) -> str:
     return f"{loss}, {', then '.join(steps)}" if steps else loss

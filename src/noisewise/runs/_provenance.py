@@ -10,7 +10,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from noisewise.noise import Corruption
 from noisewise.spec import readable
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_LINKS = 5  # symbolic references that point to each other are followed this far, as git does
 
 
 def make_provenance(
@@ -34,13 +33,9 @@ def make_provenance(
     corruption: Corruption | None,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Versions, digests and the commit: what one needs to know to trust or repeat a run.
+    """The versions, digests and the commit that you need to trust or repeat a run.
 
-    Args:
-        parts: the data sets, by "train", "validation" and "test".
-        read_from: the arguments that read the training and the test set.
-        corruption: what the noise did; None without noise.
-        device: what the run is trained on.
+    `parts` are the data sets by "train", "validation" and "test", and `read_from` the arguments that read the training and the test set.
     """
     commit = head_commit(Path.cwd())
     return {
@@ -57,22 +52,8 @@ def make_provenance(
     }
 
 
-def recorded_sources(provenance: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any] | None]:
-    """What the training and the test set of a run can be read from again, by "train" and "test": arguments of `read`, or None.
-
-    Args:
-        provenance: of the run. One from before sources were written has only the name of its data, in the settings.
-        settings: of the run.
-    """
-    if "sources" in provenance:
-        return provenance["sources"]  # type: ignore[no-any-return]
-    data = str(settings["data"])
-    named = is_official(data) or "/" in data or "." in data
-    return {"train": {"source": data} if named else None, "test": {"source": data, "split": "test"} if is_official(data) else None}
-
-
 def _checksums(data: Dataset) -> dict[str, Any]:
-    """What identifies a data set."""
+    """Digests that identify a data set."""
     return {
         "name": data.name,
         "examples": len(data),
@@ -84,7 +65,7 @@ def _checksums(data: Dataset) -> dict[str, Any]:
 
 
 def _input_digests(data: Dataset, rows: Tensor | None = None) -> dict[str, str]:
-    """What identifies the inputs of a data set; images that stay on disk are known by their paths and the sizes of their files."""
+    """Digests that identify the inputs of a data set. Images that stay on disk are identified by their paths and file sizes."""
     if not isinstance(data, Stream):
         return {"inputs": digest(data.inputs, rows)}
     paths = data.paths if rows is None else [data.paths[row] for row in rows.tolist()]
@@ -92,14 +73,9 @@ def _input_digests(data: Dataset, rows: Tensor | None = None) -> dict[str, str]:
 
 
 def may_have_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | None = None) -> bool:
-    """Whether data that the user gave may have the inputs of a run.
+    """Whether data that the user gave, or some of its rows, may have the inputs whose digests a run recorded.
 
-    Images on disk may have moved since, and may have been in memory then; a run of a `Recorder` says nothing of its inputs.
-
-    Args:
-        recorded: what the run's provenance says of its training set.
-        data: a data set.
-        rows: the positions in it of the examples of the run, in order; by default all.
+    Images on disk may have moved since, or may have been in memory then; a `Recorder` does not record inputs.
     """
     now = _input_digests(data, rows)
     if ("sizes" in recorded) != ("sizes" in now):
@@ -109,7 +85,7 @@ def may_have_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | N
 
 
 def has_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | None = None) -> bool:
-    """Whether data have exactly the inputs that a run recorded; see `may_have_inputs` for the arguments."""
+    """Whether data, or some of its rows, have exactly the inputs that a run recorded."""
     now = _input_digests(data, rows)
     return now == {name: recorded[name] for name in ("inputs", "sizes") if name in recorded}
 
@@ -125,7 +101,7 @@ def read_recorded(source: Mapping[str, Any]) -> Dataset:
 
 
 def digest_of(lines: Iterable[str]) -> str:
-    """What tells a list of lines from others."""
+    """The digest of a list of lines."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -133,36 +109,28 @@ def _size(path: str) -> str:
     try:
         return str(Path(path).stat().st_size)
     except OSError:
-        return "missing"  # which is said where it is read
+        return "missing"  # reading it raises the error
 
 
 def digest(values: Tensor, rows: Tensor | None = None) -> str:
-    """What identifies a tensor, or some of its rows; it is read in parts, because it may fill the memory."""
+    """The digest of a tensor or of some of its rows, computed in parts to save memory."""
     shape = tuple(values.shape) if rows is None else (len(rows), *values.shape[1:])
-    found = hashlib.sha256(f"{values.dtype} {shape}".encode())
-    for part in _parts(values.detach().view(1) if values.dim() == 0 else values.detach(), rows):
-        found.update(part.resolve_conj().resolve_neg().contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
-
-
-def _parts(values: Tensor, rows: Tensor | None) -> Iterator[Tensor]:
+    result = hashlib.sha256(f"{values.dtype} {shape}".encode())
+    values = values.detach().view(1) if values.dim() == 0 else values.detach()
     size = max(1, 2**24 // max(1, values[:1].numel() * values.element_size()))
     for start in range(0, len(values if rows is None else rows), size):
         part = slice(start, start + size)
-        yield values[part if rows is None else rows[part]]
+        chunk = values[part if rows is None else rows[part]]
+        result.update(chunk.contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
+    return result.hexdigest()
 
 
-def as_before(source: str | os.PathLike[str], before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Arguments of `read` that read one thing as another was read, as far as the two are of one kind.
-
-    Args:
-        source: a path or a name.
-        before: the arguments the other was read with; None where nobody knows.
-    """
-    given = dict(before or {})
-    if given and source_kind(given["source"]) != source_kind(source):
-        given = {name: given[name] for name in ("size", "memory", "unreadable") if name in given}
-    return {**given, "source": source}
+def reading_arguments(source: str | os.PathLike[str], like: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Arguments of `read` for a path or a name, taken from those that read another data set, as far as both are of one kind."""
+    arguments = dict(like or {})
+    if arguments and source_kind(arguments["source"]) != source_kind(source):
+        arguments = {name: arguments[name] for name in ("size", "memory", "unreadable") if name in arguments}
+    return {**arguments, "source": source}
 
 
 def source_kind(source: str | os.PathLike[str]) -> str:
@@ -171,20 +139,16 @@ def source_kind(source: str | os.PathLike[str]) -> str:
 
 
 def head_commit(folder: Path) -> str | None:
-    """The commit that is checked out in the repository around a folder; None where there is no repository, or no commit yet.
-
-    Args:
-        folder: any folder of the work tree.
-    """
+    """The commit that is checked out in the repository around a folder; None if there is no repository, or no commit yet."""
     try:
         repository = _repository(folder.resolve())
-        return None if repository is None else _resolved(repository, "HEAD")
-    except (OSError, ValueError):  # not readable, or not text: then it is not known
+        return None if repository is None else _commit(repository)
+    except (OSError, ValueError):  # not readable, or not text
         return None
 
 
 def _repository(folder: Path) -> Path | None:
-    """Git's own folder. In a linked worktree and in a submodule, `.git` is a file that says where it is."""
+    """Git's own folder. In a linked worktree and in a submodule, `.git` is a file with its path."""
     for marker in (parent / ".git" for parent in (folder, *folder.parents)):
         if marker.is_dir():
             return marker
@@ -193,26 +157,17 @@ def _repository(folder: Path) -> Path | None:
     return None
 
 
-def _resolved(repository: Path, reference: str) -> str | None:
-    """The commit a reference stands for; those of a linked worktree lie in the main repository, but for its own HEAD."""
+def _commit(repository: Path) -> str | None:
+    """The commit of HEAD. A linked worktree has its own HEAD; branches are in the main repository."""
     shared = repository / "commondir"
     common = repository / shared.read_text(encoding="utf-8").strip() if shared.is_file() else repository
-    for _ in range(_LINKS):
-        content = _content(repository, common, reference)
-        if not content.startswith("ref: refs/") or ".." in content:
-            return content if _COMMIT.fullmatch(content) else None
-        reference = content.removeprefix("ref: ")
-    return None
-
-
-def _content(repository: Path, common: Path, reference: str) -> str:
-    for folder in (repository, common):
-        if (folder / reference).is_file():
-            return (folder / reference).read_text(encoding="utf-8").strip()
-    if (common / "packed-refs").is_file():
-        with (common / "packed-refs").open(encoding="utf-8") as lines:
-            for line in lines:
-                commit, _, name = line.strip().partition(" ")
-                if name == reference:
-                    return commit
-    return ""
+    head = (repository / "HEAD").read_text(encoding="utf-8").strip()
+    branch = head.removeprefix("ref: ")
+    if branch.startswith("refs/") and ".." not in branch:
+        head = ""
+        if (common / branch).is_file():
+            head = (common / branch).read_text(encoding="utf-8").strip()
+        elif (common / "packed-refs").is_file():
+            with (common / "packed-refs").open(encoding="utf-8") as lines:
+                head = next((line.partition(" ")[0] for line in lines if line.strip().partition(" ")[2] == branch), "")
+    return head if _COMMIT.fullmatch(head) else None

@@ -1,7 +1,6 @@
-"""The files of a run folder, read and checked: settings, labels, metrics, and the record of margins.
+"""The record of a run: margins and predictions of every training example at every epoch, with settings, labels and metrics.
 
-The record holds every training example at every epoch. Its arrays are memory-mapped and handed out one epoch at a time, so
-that a million examples over hundreds of epochs fit in any memory. This module must not know what is read off them.
+Its arrays are memory-mapped and read one epoch at a time, so that a million examples over hundreds of epochs fit in memory.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ Halves = NDArray[np.float16]
 
 LARGEST = float(np.finfo(np.float16).max)
 MARGINS: Floats = np.clip(np.arange(1 << 16).astype("<u2").view("<f2").astype(np.float64), -LARGEST, LARGEST)
-"""All that half precision has, in which margins are stored: a function of the margin is looked up, and margins are counted."""
+"""All values of half precision, in which margins are stored: functions of the margin become table look-ups."""
 
 
 def codes(margins: NDArray[Any]) -> NDArray[np.uint16]:
-    """Where each margin stands among `MARGINS`."""
+    """The position of each margin in `MARGINS`."""
     return np.ascontiguousarray(margins, dtype="<f2").view("<u2")
 
 
 class Epoch(NamedTuple):
-    """What the record holds of one epoch: NaN and −1 stand for an example that was not seen in it."""
+    """The record of one epoch; NaN and −1 mark an example that was not seen in it."""
 
     number: int
     margins: Halves
@@ -45,10 +44,10 @@ class Epoch(NamedTuple):
 class Record:
     """The record of a run.
 
-    Args:
-        folder: of the run.
+    Files are read on first access. A run that is still training can be read up to its last complete epoch.
 
-    Everything is read when it is first asked for; a run that is still training can be read up to its last whole epoch.
+    Args:
+        folder: the run folder.
     """
 
     folder: str | PathLike[str]
@@ -66,12 +65,12 @@ class Record:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """What was asked: data, model, loss, noise, seed, …"""
+        """The settings: data, model, loss, noise, seed, …"""
         return read_settings(self.folder)
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        """What it was done with: versions, the noise that came out, the data."""
+        """Versions, data and noise of the run."""
         return read_provenance(self.folder)
 
     @property
@@ -84,7 +83,7 @@ class Record:
 
     @cached_property
     def status(self) -> dict[str, Any]:
-        """How far the run came: state, epoch, step."""
+        """The state, epoch and step of the run."""
         return read_status(self.folder)
 
     @cached_property
@@ -94,7 +93,7 @@ class Record:
 
     @cached_property
     def metrics(self) -> tuple[dict[str, Any], ...]:
-        """One entry per finished epoch, in order; none before the first epoch is finished."""
+        """One entry per finished epoch, in order."""
         return read_metrics(self.folder)
 
     @cached_property
@@ -104,48 +103,48 @@ class Record:
 
     @cached_property
     def true(self) -> Ints | None:
-        """The labels known to be right, or None; −1 for an example that is of no class, its input replaced by the noise."""
+        """The true labels, or None if they are not known; −1 for an example whose input the noise replaced."""
         return self._labels("labels/true.npy", self.given.shape, NO_CLASS) if exists(self.folder, "labels/true.npy") else None
 
     @cached_property
     def wrong(self) -> Flags | None:
-        """Which labels are known to be wrong, or None where the truth is not known."""
+        """Which labels are wrong, or None if the true labels are not known."""
         return None if self.true is None else self.given != self.true
 
     def epochs(self, of: str = "training") -> tuple[int, ...]:
-        """The epochs whose margins and predictions are there.
+        """The epochs in the record.
 
         Args:
-            of: "training" for the record of the training steps, "clean" for that of the passes without augmentation.
+            of: "training" for the record of the training steps, "clean" for the passes in eval mode without augmentation.
         """
         if of not in RECORDS:
             raise invalid_parameter("of", "a record", "one of " + ", ".join(map(repr, RECORDS)), of)
-        found = {kind: set(list_numbered(self.folder, f"record/{of}", f"{kind}-", ".npy")) for kind in KINDS}
-        whole = found["margins"] & found["predictions"]
+        epochs = {kind: set(list_numbered(self.folder, f"record/{of}", f"{kind}-", ".npy")) for kind in KINDS}
+        complete = epochs["margins"] & epochs["predictions"]
         for kind, other in (KINDS, KINDS[::-1]):
-            alone = {epoch for epoch in found[kind] - whole if epoch < max(whole, default=0)}  # the last one may be being written
-            if alone:
-                raise missing(self.folder, _file(other, min(alone), of))
-        return tuple(sorted(whole))
+            incomplete = {epoch for epoch in epochs[kind] - complete if epoch < max(complete, default=0)}  # the last may be unfinished
+            if incomplete:
+                raise missing(self.folder, _file(other, min(incomplete), of))
+        return tuple(sorted(complete))
 
     def margins(self, epoch: int, of: str = "training") -> Halves:
-        """The margin of every example, memory-mapped; NaN where it was not seen."""
+        """The margin of every example, memory-mapped; NaN if it was not seen."""
         return self._read("margins", self._known(epoch, of), of)
 
     def predictions(self, epoch: int, of: str = "training") -> NDArray[Any]:
-        """The predicted class of every example, memory-mapped; −1 where it was not seen."""
+        """The predicted class of every example, memory-mapped; −1 if it was not seen."""
         return self._read("predictions", self._known(epoch, of), of)
 
     def stream(self, of: str = "training", epochs: Sequence[int] | None = None) -> Iterator[Epoch]:
-        """Every epoch in turn, or some; drop one before taking the next, and memory stays that of one."""
+        """Iterate over all or some epochs; drop each before taking the next, so that only one is in memory."""
         for epoch in self.epochs(of) if epochs is None else [self._known(epoch, of) for epoch in epochs]:
             yield Epoch(epoch, *(self._read(kind, epoch, of) for kind in KINDS))
 
     def class_accuracies(self, epoch: int, of: str = "test") -> Floats | None:
-        """The accuracy on every class at an evaluation, NaN for a class without examples; None where the run does not have it.
+        """The accuracy on every class at an evaluation, NaN for a class without examples; None if it was not recorded.
 
         Args:
-            epoch: of the evaluation.
+            epoch: the epoch of the evaluation.
             of: "test" or "validation".
         """
         name = f"record/{of}/accuracies-{epoch:05d}.npy"
@@ -163,22 +162,18 @@ class Record:
 
     @cached_property
     def _in_range(self) -> set[str]:
-        """The files of predictions that were checked: they are opened once for every block of examples."""
+        """The files of predictions that were checked. They are opened many times, once per block of examples."""
         return set()
 
     def _known(self, epoch: int, of: str) -> int:
-        """The epoch, if it is there; only where its own files are not is the whole record listed, to say what is."""
-        if self._holds(epoch, of):
-            return epoch
-        known = self.epochs(of)
-        if epoch not in known:
-            has = f"epochs {known[0]} to {known[-1]}" if known else "no epoch"
-            raise InputError(f"The {of} record in {str(self.folder)!r} has {has}. Got epoch {epoch!r} instead.")
+        """The epoch, after a check that it is in the record. The record is listed only if the files of the epoch are missing."""
+        valid = of in RECORDS and isinstance(epoch, int | np.integer)
+        if not (valid and all(self._path(_file(kind, epoch, of)).is_file() for kind in KINDS)):
+            known = self.epochs(of)
+            if epoch not in known:
+                has = f"epochs {known[0]} to {known[-1]}" if known else "no epoch"
+                raise InputError(f"The {of} record in {str(self.folder)!r} has {has}. Got epoch {epoch!r} instead.")
         return epoch
-
-    def _holds(self, epoch: int, of: str) -> bool:
-        named = of in RECORDS and isinstance(epoch, int | np.integer)
-        return named and all(self._path(_file(kind, epoch, of)).is_file() for kind in KINDS)
 
     def _labels(self, name: str, shape: tuple[int, ...] | None, least: int) -> Ints:
         labels = self._checked(name, read_array(self.folder, name), np.int64, shape)
@@ -188,7 +183,7 @@ class Record:
     def _check_range(self, name: str, labels: NDArray[Any], least: int) -> None:
         if labels.ndim != 1 or not len(labels) or labels.min() < least or labels.max() >= len(self.classes):
             raise InputError(
-                f"The file {str(self._path(name))!r} must hold labels from {least} to {len(self.classes) - 1} in one row. "
+                f"The file {str(self._path(name))!r} must contain labels from {least} to {len(self.classes) - 1} in one row. "
                 f"Got shape {labels.shape}{f', {labels.min()} to {labels.max()}' if labels.size else ''} instead."
             )
 
@@ -196,7 +191,7 @@ class Record:
         if not np.issubdtype(array.dtype, kind) or (shape is not None and array.shape != shape):
             wanted = "integers" if kind is np.integer else kind.__name__
             raise InputError(
-                f"The file {str(self._path(name))!r} must hold {wanted} shaped {'(N,)' if shape is None else shape}. "
+                f"The file {str(self._path(name))!r} must contain {wanted} shaped {'(N,)' if shape is None else shape}. "
                 f"Got {array.dtype} shaped {array.shape} instead."
             )
         return array

@@ -1,7 +1,4 @@
-"""Training: `fit` trains one run, `compare` many, a `Run` is what each leaves, and a `Recorder` makes one of a loop of your own.
-
-The engine knows losses, noise, data and models. It must not know reports, audits or the command line.
-"""
+"""Training: `fit` trains one `Run`, `compare` trains many, and a `Recorder` records a custom training loop."""
 
 from noisewise.runs import Settings
 from noisewise.train._compare import (
@@ -11,10 +8,10 @@ from noisewise.train._compare import (
     Task,
     check_jobs,
     compare,
+    failure_reason,
     plan,
-    told_of,
+    summarise_failures,
     train_each,
-    why_failed,
 )
 from noisewise.train._fit import Underfitting, Unlearned, fit
 from noisewise.train._optimisers import optimisers, schedules
@@ -36,12 +33,12 @@ __all__ = [
     "Unlearned",
     "check_jobs",
     "compare",
+    "failure_reason",
     "fit",
     "make_settings",
     "optimisers",
     "plan",
     "schedules",
-    "told_of",
+    "summarise_failures",
     "train_each",
-    "why_failed",
 ]

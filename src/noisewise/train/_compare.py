@@ -1,7 +1,7 @@
 """Many runs: every loss on every noise with every seed, several at a time, sharing one copy of the data in memory.
 
-Each run is trained by a worker process exactly as `fit` would train it alone, so how many run at once changes nothing in the
-results. Runs that are finished are not trained again, and one that was interrupted goes on.
+A worker process trains each run exactly as `fit` does, so the number of runs at a time does not change the results. Finished runs are not
+trained again, and interrupted runs resume.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from noisewise.extensions import extension
 from noisewise.losses import Loss
 from noisewise.noise import Noise
 from noisewise.output import make_folder
-from noisewise.runs import RunFolder, Settings, in_a_name, mark_ended
+from noisewise.runs import RunFolder, Settings, folder_name, mark_ended
 from noisewise.spec import as_int, in_short
 from noisewise.train._fit import Watch, check_settings, check_watch, train
 from noisewise.train._mps import gpu_for_many
-from noisewise.train._request import called, check_augment, check_model, device_of, make_settings, read_both
+from noisewise.train._request import check_augment, check_model, data_name, device_of, make_settings, read_both
 from noisewise.train._run import Run
 
 RUNS_ON_A_GPU = 8
@@ -46,18 +46,18 @@ class Task:
     folder: Path
 
     def check(self) -> None:
-        """Refuse a folder that holds a run with other settings."""
+        """Refuse a folder that contains a run with other settings."""
         if RunFolder(self.folder).exists():
             check_settings(RunFolder(self.folder), self.settings)
 
     def train(self, data: Any, test: Any, watch: Watch) -> Run:
-        """Train it, in whatever process this is."""
+        """Train it in this process."""
         return train(self.settings, self.settings.model, data, test, self.folder, watch=watch)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: its place among the tasks, "waiting", "running", "finished" or why it failed, and its steps."""
+    """The progress of a run: its index among the tasks, "waiting", "running", "finished" or why it failed, and its steps."""
 
     place: int
     state: str
@@ -69,7 +69,7 @@ class Runs(list[Run]):
     """The runs of a comparison."""
 
     def report(self, output: str | os.PathLike[str] = "report.html", **options: Any) -> Path:
-        """Write one page about all of them; `options` are those of `noisewise.report.report`."""
+        """Write a report page about all of them; `options` are those of `noisewise.report.report`."""
         return Path(extension("report")(self, output, **options))
 
 
@@ -77,8 +77,8 @@ class RunsFailedError(NoisewiseError):
     """Some runs of a comparison failed.
 
     Args:
-        sentence: how many, and why the first did.
-        finished: the others.
+        sentence: how many failed, and why the first did.
+        finished: the other runs.
     """
 
     def __init__(self, sentence: str, finished: Runs) -> None:
@@ -107,62 +107,55 @@ def compare(
         loss: loss specs, or losses.
         noise: noise specs, or noises.
         seed: seeds.
-        test: what to test on; an official data set brings its own.
-        folder: where the run folders go, one for every run.
-        jobs: how many runs at a time; by default one per processor, or eight on a GPU.
-        watch: told whenever a run gets further.
-        **settings: everything else, as for `fit`.
+        test: test data; an official data set has its own.
+        folder: the folder of the run folders.
+        jobs: the number of runs at a time; by default one per processor, or eight on a GPU.
+        watch: called whenever a run makes progress.
+        **settings: all other settings, as for `fit`.
 
     Returns:
         The runs, in the order of noise, loss and seed: a list that can also `report`.
 
     Raises:
         InputError: a setting is wrong (before any run starts).
-        RunsFailedError: runs failed; it comes after the others finished, and has them.
+        RunsFailedError: runs failed (after the others finished; it contains them).
     """
     check_jobs(jobs, "compare")
     check_watch(watch, "compare")
     if RunFolder(folder).exists():
-        raise InputError(f"The folder {str(folder)!r} is a run itself, in which no others are looked for. Give one for the runs.")
-    tasks = plan(model, called(data), loss=loss, noise=noise, seed=seed, folder=folder, **settings)
-    return train_all(tasks, data, test=test, jobs=jobs, watch=watch)
+        raise InputError(f"The folder {str(folder)!r} is a run itself and cannot contain other runs. Give another folder.")
+    tasks = plan(model, data_name(data), loss=loss, noise=noise, seed=seed, folder=folder, **settings)
+    failures = train_each(tasks, data, test=test, jobs=jobs, watch=watch)
+    if failures:
+        raise RunsFailedError(*summarise_failures(tasks, failures, data, test))
+    return Runs(Run(task.folder, data=data, test=test) for task in tasks)
 
 
 def check_jobs(jobs: int | None, owner: str) -> None:
-    """Refuse a number of runs at a time that is none."""
+    """Refuse a number of runs at a time that is not a positive integer."""
     if jobs is not None:
         as_int("jobs", owner, jobs, 1)
 
 
-def train_all(
-    tasks: Sequence[Task], data: Any, *, test: Any = None, jobs: int | None = None, watch: Callable[[Progress], None] | None = None
-) -> Runs:
-    """Train any tasks on the same data, each with the model its settings name; see `compare`."""
-    failures = train_each(tasks, data, test=test, jobs=jobs, watch=watch)
-    if failures:
-        raise RunsFailedError(*told_of(tasks, failures, data, test))
-    return Runs(Run(task.folder, data=data, test=test) for task in tasks)
-
-
-def told_of(tasks: Sequence[Task], failures: Mapping[int, str], data: Any = None, test: Any = None) -> tuple[str, Runs]:
-    """What to say of tasks some of which failed, and the runs of the others."""
-    place, why = next(iter(failures.items()))
-    finished = Runs(Run(task.folder, data=data, test=test) for other, task in enumerate(tasks) if other not in failures)
-    return f"{len(failures)} of {len(tasks)} runs failed; the first, {in_short(tasks[place].settings.loss)}: {why}", finished
+def summarise_failures(tasks: Sequence[Task], failures: Mapping[int, str], data: Any = None, test: Any = None) -> tuple[str, Runs]:
+    """The message of `RunsFailedError`, and the runs that finished."""
+    first, why = next(iter(failures.items()))
+    finished = Runs(Run(task.folder, data=data, test=test) for index, task in enumerate(tasks) if index not in failures)
+    return f"{len(failures)} of {len(tasks)} runs failed; the first, {in_short(tasks[first].settings.loss)}: {why}", finished
 
 
 def train_each(
     tasks: Sequence[Task], data: Any, *, test: Any = None, jobs: int | None = None, watch: Callable[[Progress], None] | None = None
 ) -> dict[int, str]:
-    """Train any tasks, as `train_all` does; return why those that failed did, by their places."""
+    """Train tasks on the same data; return why runs failed, by their index."""
     device = device_of(tasks[0].settings)
     for task in tasks:
-        task.check()  # now: otherwise the new runs would be trained before an old one is refused
+        task.check()  # before any run is trained
     train_set, test_set = read_both(data, test)
     for task in tasks:
         check_augment(train_set, task.settings)
     for parent in {task.folder.parent for task in tasks}:
-        make_folder(parent)  # or refuse it now, and not once for every run
+        make_folder(parent)  # fail now, and not once for every run
     jobs = min(jobs or (RUNS_ON_A_GPU if device.type == "cuda" else os.cpu_count() or 1), len(tasks))
     with signals.delayed(), gpu_for_many() if device.type == "cuda" and jobs > 1 else nullcontext():
         return _work(tasks, [train_set, test_set], jobs, watch or (lambda progress: None))
@@ -178,41 +171,39 @@ def plan(
     folder: str | os.PathLike[str],
     **settings: Any,
 ) -> list[Task]:
-    """Every run of a comparison, all settings checked."""
+    """The tasks of a comparison, with checked settings."""
     seed = seed.tolist() if hasattr(seed, "tolist") else seed  # an array
-    for name, given in (("loss", loss), ("noise", noise), ("seed", seed)):
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            raise InputError(f"A comparison needs a list for {name}. Got {given!r}; write [{given!r}].")
-        if not given:
-            raise invalid_parameter(name, "compare", "a list of one or more", given)
+    for name, values in (("loss", loss), ("noise", noise), ("seed", seed)):
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise invalid_parameter(name, "compare", "a list with at least one entry", values)
     if not isinstance(model, str):
-        raise invalid_parameter("model", "compare", "a model spec, from which every run builds its own", type(model).__name__)
+        raise invalid_parameter("model", "compare", "a model spec, because every run builds its own model", type(model).__name__)
     check_model(model)
     tasks = []
-    for one_noise, one_loss, one_seed in itertools.product(noise, loss, seed):
-        asked = make_settings({"data": data, "model": model, "loss": one_loss, "noise": one_noise, "seed": one_seed, **settings})
-        tasks.append(Task(asked, Path(folder) / f"{in_a_name(asked.noise)}-{in_a_name(asked.loss)}-seed{one_seed}"))
+    for each_noise, each_loss, each_seed in itertools.product(noise, loss, seed):
+        checked = make_settings({"data": data, "model": model, "loss": each_loss, "noise": each_noise, "seed": each_seed, **settings})
+        tasks.append(Task(checked, Path(folder) / f"{folder_name(checked.noise)}-{folder_name(checked.loss)}-seed{each_seed}"))
     if len({task.folder for task in tasks}) < len(tasks):
         raise InputError("Two runs of the comparison are the same. List every loss, noise and seed once.")
     return tasks
 
 
 def _work(tasks: Sequence[Task], shared: list[Any], jobs: int, watch: Callable[[Progress], None]) -> dict[int, str]:
-    """Train the tasks in worker processes; return why the failed ones failed. No process outlives this."""
+    """Train the tasks in worker processes, which end before this returns; return why runs failed."""
     context = multiprocessing.get_context("spawn")
     workers: dict[Any, Any] = {}
     try:
-        for place in range(len(tasks)):
-            watch(Progress(place, "waiting"))
+        for index in range(len(tasks)):
+            watch(Progress(index, "waiting"))
         for _ in range(jobs):
-            line, end = context.Pipe()
+            pipe, end = context.Pipe()
             worker = context.Process(target=_worker, args=(tasks, shared, end), daemon=True)
-            with _deaf_to_interrupts():
+            with _block_interrupts():
                 worker.start()
-            end.close()  # the worker has the only one now: when it dies, the line is cut
-            workers[line] = worker
+            end.close()  # only the worker has it now, so the pipe closes when the worker dies
+            workers[pipe] = worker
         failures = _follow(tasks, workers, watch)
-    except BaseException as error:  # an interrupt, or an error of watch: what is under way goes on when the same is asked for again
+    except BaseException as error:  # an interrupt, or an error in `watch`: the same call resumes the runs
         for worker in workers.values():
             worker.terminate()
         _wait_for(workers.values())
@@ -225,8 +216,8 @@ def _work(tasks: Sequence[Task], shared: list[Any], jobs: int, watch: Callable[[
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Start processes in the block that Ctrl-C does not reach, from their first moment; here it comes when the block ends."""
+def _block_interrupts() -> Iterator[None]:
+    """Processes started in the block ignore Ctrl-C from the beginning; this process gets it when the block ends."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -238,46 +229,46 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def _follow(tasks: Sequence[Task], workers: Mapping[Any, Any], watch: Callable[[Progress], None]) -> dict[int, str]:
-    """Hand the tasks out, one after the other, and tell what is heard of them, until all ended or no worker is left.
+    """Give tasks to the workers and pass their progress on, until all ended or no worker is left.
 
-    Every worker has a line of its own, so that one that dies in the middle of a word holds up nobody.
+    Every worker has its own pipe, so that a worker that dies while sending does not block the others.
     """
     todo = list(range(len(tasks)))
     failures: dict[int, str] = {}
     busy: dict[Any, int] = {}
 
-    def hand_out(line: Any) -> None:
-        place = todo.pop(0) if todo else None
-        if place is not None:
-            busy[line] = place
-        with suppress(OSError):  # it died: that is heard next
-            line.send(place)
+    def assign(pipe: Any) -> None:
+        index = todo.pop(0) if todo else None
+        if index is not None:
+            busy[pipe] = index
+        with suppress(OSError):  # the worker died, which is noticed next
+            pipe.send(index)
 
-    for line in workers:
-        hand_out(line)
+    for pipe in workers:
+        assign(pipe)
     while busy:
-        heard: list[Any] = wait(list(busy))
-        for line in heard:
+        ready: list[Any] = wait(list(busy))
+        for pipe in ready:
             try:
-                progress = line.recv()
+                progress = pipe.recv()
             except (EOFError, OSError):
-                progress = _mark_dead(busy[line], tasks, workers[line])
+                progress = _mark_dead(busy[pipe], tasks, workers[pipe])
             if progress.state != "running":
-                del busy[line]
+                del busy[pipe]
                 if progress.state != "finished":
                     failures[progress.place] = progress.state
-                if workers[line].is_alive():
-                    hand_out(line)
+                if workers[pipe].is_alive():
+                    assign(pipe)
             watch(progress)
     return failures | dict.fromkeys(todo, "no worker was left to train it")
 
 
-def _mark_dead(place: int, tasks: Sequence[Task], worker: Any) -> Progress:
-    """A run has failed whose worker died without a word (killed for memory, say); its folder must not say that it is under way."""
+def _mark_dead(index: int, tasks: Sequence[Task], worker: Any) -> Progress:
+    """Mark a run as failed because its worker died (for example, killed for using too much memory)."""
     worker.join()
     why = f"its process ended with status {worker.exitcode}"
-    mark_ended(RunFolder(tasks[place].folder), "failed", why)
-    return Progress(place, why)
+    mark_ended(RunFolder(tasks[index].folder), "failed", why)
+    return Progress(index, why)
 
 
 def _wait_for(workers: Iterable[Any]) -> None:
@@ -287,35 +278,35 @@ def _wait_for(workers: Iterable[Any]) -> None:
         worker.join()
 
 
-def _worker(tasks: Sequence[Task], shared: list[Any], line: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the keyboard is for the process that compares
+def _worker(tasks: Sequence[Task], shared: list[Any], pipe: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C
     torch.set_num_threads(1)
     train_set, test_set = shared
-    said = -math.inf
+    last_sent = -math.inf
 
-    def say(progress: Progress) -> None:
-        nonlocal said
-        said = time.monotonic()
+    def send(progress: Progress) -> None:
+        nonlocal last_sent
+        last_sent = time.monotonic()
         try:
-            line.send(progress)
-        except OSError:  # the process that compares was killed: what is under way is interrupted, without a word
+            pipe.send(progress)
+        except OSError:  # the main process was killed: interrupt the run
             sys.exit(1)
 
-    with suppress(EOFError):  # the same, between two runs
-        while (place := line.recv()) is not None:
+    with suppress(EOFError):  # the main process was killed between two runs
+        while (index := pipe.recv()) is not None:
 
-            def tell(step: int, steps: int, place: int = place) -> None:
-                if step % max(1, steps // 200) == 0 or time.monotonic() - said > 1:  # soon enough to hear that nobody listens any more
-                    say(Progress(place, "running", step, steps))
+            def watch(step: int, steps: int, index: int = index) -> None:
+                if step % max(1, steps // 200) == 0 or time.monotonic() - last_sent > 1:
+                    send(Progress(index, "running", step, steps))
 
             try:
-                say(Progress(place, "running"))
-                tasks[place].train(train_set, test_set, tell)
-                say(Progress(place, "finished"))
-            except Exception as error:  # one run that fails must not end the others
-                say(Progress(place, why_failed(error)))
+                send(Progress(index, "running"))
+                tasks[index].train(train_set, test_set, watch)
+                send(Progress(index, "finished"))
+            except Exception as error:  # a failed run must not end the others
+                send(Progress(index, failure_reason(error)))
 
 
-def why_failed(error: Exception) -> str:
-    """What is told of a run that ended in an error."""
+def failure_reason(error: Exception) -> str:
+    """Why a run failed, for the user."""
     return f"{error}" if isinstance(error, NoisewiseError) else repr(error)

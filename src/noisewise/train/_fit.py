@@ -1,7 +1,7 @@
-"""The one engine: `fit` trains a classifier on doubtful labels and leaves a run folder.
+"""The training engine: `fit` trains a classifier and writes a run folder.
 
-All randomness of an epoch follows from the seed and the number of the epoch, so a run that goes on from a checkpoint ends in
-the same bits as one that was never stopped.
+All randomness of an epoch follows from the seed and the number of the epoch, so a resumed run ends with the same bits as an uninterrupted
+one.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from noisewise import curriculum, losses, models, signals
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, cut, number_of_batches, order, smallest_part
 from noisewise.dynamics import class_accuracies, underfitting, unlearned_sentence
 from noisewise.errors import DivergedError, InputError, NoisewiseError, NoisewiseWarning, invalid_parameter
-from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, ending, in_a_name, load_settings
+from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, end_state, folder_name, load_settings
 from noisewise.spec import in_short, name_of
-from noisewise.train._dry_run import check_scores, check_training, lay_channels_last, scored
+from noisewise.train._dry_run import check_scores, check_training, evaluate, use_channels_last
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import optimisers, schedules
 from noisewise.train._predictor import EVALUATION_BATCH
-from noisewise.train._processes import answered, joined, one_at_a_time, speaks_for_all, undisturbed, wait_for_all
-from noisewise.train._request import Sources, called, check_apart, check_model, device_of, gather, make_settings
-from noisewise.train._run import Run, fill, is_all_ours, is_ours, recorded_scale
+from noisewise.train._processes import is_main_process, isolate_torch_state, join, one_at_a_time, report_lost_workers, wait_for_all
+from noisewise.train._request import Sources, check_model, check_outside_images, data_name, device_of, gather, make_settings
+from noisewise.train._run import Run, fill, is_built_in, is_unmodified, recorded_scale
 from noisewise.train._step import GraphedStep, Prepare, Scorer, Scoring, Step, prepared
 from noisewise.train._temperature import temperature
-from noisewise.train._user_module import mark_trained, told_of, warn_of_another_start, was_trained
+from noisewise.train._user_module import mark_trained, model_digests, warn_of_other_start, was_trained
 
-_LOOKED_AT = 1000
-"""Images on disk whose mean and variance stand for those of all."""
+_SCALED_ON = 1000
+"""The number of images on disk from which mean and variance are estimated."""
 
 _CALIBRATED_ON = 2000
-"""So many held-out examples decide the temperature."""
+"""The number of held-out examples that the temperature is fitted on."""
 
 Watch = Callable[[int, int], None]
-"""Told the number of steps done and of all steps, after every step."""
+"""Called after every step with the number of finished steps and of all steps."""
 
 
 class Underfitting(NoisewiseWarning):
-    """The loss hardly pulls at the margins training starts from."""
+    """The loss has almost no emphasis at the margins where training starts."""
 
 
 class Unlearned(NoisewiseWarning):
-    """The trained model hardly ever predicts some of the classes."""
+    """The trained model almost never predicts some of the classes."""
 
 
 def fit(
@@ -71,16 +71,16 @@ def fit(
 ) -> Run:
     """Train a classifier on labels you cannot fully trust.
 
-    Run again with the same arguments it goes on where it stopped, or returns at once if it is finished.
+    With the same arguments, an interrupted run resumes and a finished run returns at once.
 
     Args:
-        model: a model spec, or your own module that turns inputs into scores: it has the run's weights afterwards.
+        model: a model spec, or a custom module that turns inputs into scores; `fit` trains it in place.
         data: what `noisewise.data.read` takes: a spec, a path, a pair of arrays, a Dataset, a DataLoader.
-        test: the same, to test on; an official data set brings its own.
+        test: test data, in the same forms; an official data set has its own test set.
         folder: the run folder; by default ``runs/`` and a name that follows from the settings and the data.
         loggers: logger specs, such as "tensorboard".
-        watch: called after every step with the number of steps done and of all steps.
-        **settings: everything else; see `Settings`. `epochs` or `steps` must be there. Losses, noises and the like are specs or objects.
+        watch: called after every step with the number of finished steps and of all steps.
+        **settings: all other settings, see `Settings`. `epochs` or `steps` is required. Losses, noises and so on are specs or objects.
 
     Returns:
         The run.
@@ -96,12 +96,12 @@ def fit(
     """
     if not isinstance(model, str | nn.Module):
         raise invalid_parameter("model", "fit", "a model spec or a torch.nn.Module", model)
-    named = {"data": called(data), "model": model if isinstance(model, str) else type(model).__name__}
-    return train(make_settings({**named, **settings}), model, data, test, folder, loggers, watch)
+    names = {"data": data_name(data), "model": model if isinstance(model, str) else type(model).__name__}
+    return train(make_settings({**names, **settings}), model, data, test, folder, loggers, watch)
 
 
 def check_watch(watch: Any, owner: str) -> None:
-    """Refuse what cannot be told how far a run is."""
+    """Refuse a `watch` that is not a function."""
     if watch is not None and not callable(watch):
         raise invalid_parameter("watch", owner, "a function", watch)
 
@@ -115,32 +115,35 @@ def train(
     loggers: Sequence[str | Logger] = (),
     watch: Watch | None = None,
 ) -> Run:
-    """Do what settings say, with the model and the data they name; see `fit`."""
+    """Train with checked settings; see `fit`."""
     if isinstance(model, str):
         check_model(model)
     if isinstance(loggers, str):
         raise invalid_parameter("loggers", "fit", "a list", loggers)
     check_watch(watch, "fit")
-    told = [all_loggers.get(logger) for logger in loggers]
+    active_loggers = [all_loggers.get(logger) for logger in loggers]
     target = None if folder is None else RunFolder(folder)
     sources = gather(data, test, settings)
-    place = device_of(settings)
-    origin = {**sources.provenance(place), **({"model": None} if isinstance(model, str) else told_of(model))}
-    target = target or RunFolder(Path("runs") / _name(settings, origin))
+    device = device_of(settings)
+    provenance = {**sources.provenance(device), **({"model": None} if isinstance(model, str) else model_digests(model))}
+    target = target or RunFolder(Path("runs") / _name(settings, provenance))
     if target.exists():
-        _same(target, settings, origin)
+        _check_same_run(target, settings, provenance)
         _check_whole(target, settings)
         if isinstance(model, nn.Module):
-            warn_of_another_start(target, model, origin["start"])
+            warn_of_other_start(target, model, provenance["start"])
         if target.status()["state"] == "finished":
-            return _checked(_finished(target, Run(target.path, data=data, test=test), model, place))
+            if isinstance(model, nn.Module):
+                fill(model.to(device).eval(), target.read_tensors("model.safetensors")[0], type(model).__name__, target)
+                mark_trained(model, target)
+            return _checked(Run(target.path, data=data, test=test))
     target.check_free()
-    check_apart(target.path, sources)
-    if isinstance(model, nn.Module) and not target.exists() and was_trained(model) and speaks_for_all():
-        text = "This model was trained by fit before, and starts from what it learned there. Give every run a model of its own."
+    check_outside_images(target.path, sources)
+    if isinstance(model, nn.Module) and not target.exists() and was_trained(model) and is_main_process():
+        text = "This model was already trained by fit, and training starts from those weights. Give every run a new model."
         warnings.warn(text, stacklevel=3)
-    with signals.delayed(), one_at_a_time, joined(place), undisturbed(place):
-        training = _Training(settings, model, sources, target, origin, told, watch)
+    with signals.delayed(), one_at_a_time, join(device), isolate_torch_state(device):
+        training = _Training(settings, model, sources, target, provenance, active_loggers, watch)
         try:
             training.run()
         finally:
@@ -151,63 +154,49 @@ def train(
 
 
 def _checked(run: Run) -> Run:
-    """Warn of classes that a finished run did not learn."""
-    if speaks_for_all() and run.unlearned:
+    """Warn about classes that a finished run did not learn."""
+    if is_main_process() and run.unlearned:
         warnings.warn(unlearned_sentence(in_short(run.settings.loss), run.unlearned, len(run.classes)), Unlearned, stacklevel=4)
     return run
 
 
-def _finished(folder: RunFolder, run: Run, model: str | nn.Module, place: torch.device) -> Run:
-    """A run that needs no training; a module of the caller's gets its weights, where training would have put it."""
-    if isinstance(model, nn.Module):
-        fill(model.to(place).eval(), folder.read_tensors("model.safetensors")[0], type(model).__name__, folder)
-        mark_trained(model, folder)
-    return run
-
-
-def _name(settings: Settings, origin: dict[str, Any]) -> str:
-    """A folder name that the same settings on the same data have again."""
-    content = json.dumps([settings.as_json(), origin["data"], *filter(None, [origin["model"]])], sort_keys=True)
+def _name(settings: Settings, provenance: dict[str, Any]) -> str:
+    """A folder name that follows from the settings and the data."""
+    content = json.dumps([settings.as_json(), provenance["data"], *filter(None, [provenance["model"]])], sort_keys=True)
     data, model, *specs = (name_of(part) for part in (Path(settings.data).stem, settings.model, settings.loss, settings.noise))
-    words = "-".join([data, model, *map(in_a_name, specs)])
+    words = "-".join([data, model, *map(folder_name, specs)])
     return f"{words}-seed{settings.seed}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 
 def check_settings(folder: RunFolder, settings: Settings) -> None:
-    """Refuse to go on in a folder that holds a run with other settings."""
+    """Refuse a folder that contains a run with other settings."""
     written = load_settings(folder.path).as_json()
     for name, value in settings.as_json().items():
         if written[name] != value:
             raise InputError(
-                f"The folder {str(folder.path)!r} holds a run with {name}={written[name]!r}. Got {name}={value!r}; "
-                "give another folder, or the same settings to go on."
+                f"The folder {str(folder.path)!r} contains a run with {name}={written[name]!r}. Got {name}={value!r}; "
+                "give another folder, or the same settings to resume."
             )
 
 
-def _same(folder: RunFolder, settings: Settings, origin: dict[str, Any]) -> None:
-    """Refuse to go on in a folder that holds another run."""
+def _check_same_run(folder: RunFolder, settings: Settings, provenance: dict[str, Any]) -> None:
+    """Refuse a folder that contains another run."""
     check_settings(folder, settings)
-    before = folder.provenance(needs=("data",))
-    other = _differing(before["data"], origin["data"])
-    if other:
-        what = "the same examples with other names or true labels" if other <= {"names", "truth"} else "other data of the same name"
-        raise InputError(f"The folder {str(folder.path)!r} holds a run on {what}. Give another folder.")
-    if before.get("model", origin["model"]) != origin["model"]:  # the oldest runs do not say
+    before = folder.provenance(needs=("data", "model"))
+    if before["data"] != provenance["data"]:
         raise InputError(
-            f"The folder {str(folder.path)!r} holds a run of another {settings.model}, with other layers, or others of them frozen. Give "
-            "another folder, or the same model to go on."
+            f"The folder {str(folder.path)!r} contains a run on other data of the same name, or with other ids or true labels. "
+            "Give another folder."
+        )
+    if before["model"] != provenance["model"]:
+        raise InputError(
+            f"The folder {str(folder.path)!r} contains a run of another {settings.model}, with other layers or other frozen layers. "
+            "Give another folder, or the same model to resume."
         )
 
 
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:
-    """What differs between the data of two runs, of all that the first says of them; the oldest runs say less."""
-    if before.keys() != now.keys():
-        return {"parts"}
-    return {name for part, held in before.items() for name in held if held[name] != now[part].get(name)}
-
-
 def _check_whole(folder: RunFolder, settings: Settings) -> None:
-    """Refuse a run that lost something of what it was trained to, before it goes on or is called finished."""
+    """Refuse a run with missing or damaged files."""
     status = folder.status()
     if status["state"] == "finished":
         folder.read_tensors("model.safetensors")
@@ -223,7 +212,7 @@ def _seed(*parts: object) -> int:
 
 
 class _Training:
-    """One run under way."""
+    """One training run."""
 
     def __init__(
         self,
@@ -231,11 +220,11 @@ class _Training:
         model: str | nn.Module,
         sources: Sources,
         folder: RunFolder,
-        origin: dict[str, Any],
+        provenance: dict[str, Any],
         loggers: list[Logger],
         watch: Watch | None,
     ) -> None:
-        self.settings, self.folder, self.origin, self.loggers, self.watch = settings, folder, origin, loggers, watch
+        self.settings, self.folder, self.provenance, self.loggers, self.watch = settings, folder, provenance, loggers, watch
         self.best_epoch, self.began = 0, False
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
@@ -243,7 +232,9 @@ class _Training:
         classes = len(sources.train.classes)
         self.loss = losses.get(settings.loss)
         self.scheduled = any(isinstance(part, curriculum.Scheduled) for part in self.loss.modules())
-        self.normalise = self._scale(sources.train) if settings.normalise else None
+        self.normalise = recorded_scale(folder) if settings.normalise and folder.exists() else None  # a resumed run keeps its scale
+        if settings.normalise and self.normalise is None:
+            self.normalise = _scale_of(sources.train)
         self.data = sources.to(self.device)
         torch.manual_seed(_seed(settings.seed, "weights"))
         self.from_seed = isinstance(model, str)
@@ -251,56 +242,51 @@ class _Training:
             model = models.get(model, num_classes=classes, shape=tuple(sources.train.inputs.shape[1:]))
         self.model = model.to(self.device)
         self.generator = torch.Generator(self.device)
-        self.prepare_training, self.prepare_evaluation = self._tried(classes)
-        line = underfitting(self.loss, classes)
-        if line and self.rank == 0:
-            warnings.warn(line, Underfitting, stacklevel=4)
+        self.prepare_training, self.prepare_evaluation = self._dry_run(classes)
+        warning = underfitting(self.loss, classes)
+        if warning and self.rank == 0:
+            warnings.warn(warning, Underfitting, stacklevel=4)
         self.per_epoch = number_of_batches(len(self.data.train), settings.batch_size)
         self.total = settings.steps if settings.steps is not None else (settings.epochs or 0) * self.per_epoch
         self.epochs = math.ceil(self.total / self.per_epoch)
         self.schedule = schedules.get(settings.schedule)
         self._build()
         if not any(weights.requires_grad for weights in self.updater.parameters):
-            raise InputError(f"The model {settings.model} has no weights to train: all are frozen. Let some of them require a gradient.")
+            raise InputError(f"The model {settings.model} has no parameters to train: all are frozen. Set requires_grad for some of them.")
         if not self._weights_are_finite():
-            raise InputError(f"The model {settings.model} has weights that are not finite. Give it finite ones.")
+            raise InputError(f"The model {settings.model} has weights that are not finite. Initialise it again.")
 
-    def _tried(self, classes: int) -> tuple[Prepare, Prepare]:
-        """What turns raw inputs into those of training and of testing, once the model has shown that it can take both."""
+    def _dry_run(self, classes: int) -> tuple[Prepare, Prepare]:
+        """The functions that prepare raw inputs for training and for evaluation, after a check that the model takes both."""
         settings, first = self.settings, self._first_inputs()
 
-        def made(augment: str, channels_last: bool) -> Prepare:
+        def preparation(augment: str, channels_last: bool) -> Prepare:
             return prepared(augmentations.get(augment), self.normalise, self.generator, channels_last)
 
-        channels_last = lay_channels_last(self.model, made("none", True)(first))
-        training, testing = (made(augment, channels_last) for augment in (settings.augment, "none"))
-        for prepare in (testing, training):
+        channels_last = use_channels_last(self.model, preparation("none", True)(first))
+        training, evaluation = (preparation(augment, channels_last) for augment in (settings.augment, "none"))
+        for prepare in (evaluation, training):
             check_scores(self.model, settings.model, prepare(first), classes, scaled=settings.normalise)
-        check_training(self.model, settings.model, training(first[: self._smallest()]), classes)
-        return training, testing
+        check_training(self.model, settings.model, training(first[: self._smallest_batch()]), classes)
+        return training, evaluation
 
-    def _smallest(self) -> int:
-        """The least number of examples that the model is given at once, up to two: the last batch may be a small one for many processes."""
+    def _smallest_batch(self) -> int:
+        """The smallest number of examples that the model gets at once, up to two."""
         examples, size = len(self.data.train), self.settings.batch_size
         last = examples - size * (number_of_batches(examples, size) - 1)
         return min(smallest_part(size, self.settings.accumulate * self.world), smallest_part(last, self.world))
 
-    def _scale(self, data: Dataset) -> Normalise:
-        """What inputs are brought to mean 0 and variance 1 with: in a run that goes on, what it began with."""
-        before = recorded_scale(self.folder) if self.folder.exists() else None
-        return _scale_of(data) if before is None else before
-
     def _open(self) -> None:
         if self.folder.exists():
-            _same(self.folder, self.settings, self.origin)  # again: another call may have made it a moment ago
+            _check_same_run(self.folder, self.settings, self.provenance)  # another call may have just made it
             return
         inputs, features = self.data.train.inputs, self.data.train.features
         normalise = None if self.normalise is None else repr(self.normalise)
-        origin = {**self.origin, "shape": inputs.shape[1:], "type": str(inputs.dtype), "normalise": normalise, "features": features}
-        self.folder.begin(self.settings.as_json(), origin, self.data.train)
+        inputs_are = {"shape": inputs.shape[1:], "type": str(inputs.dtype), "normalise": normalise, "features": features}
+        self.folder.begin(self.settings.as_json(), {**self.provenance, **inputs_are}, self.data.train)
 
     def _first_inputs(self) -> Tensor:
-        """The first two examples; of a stream, no others are decoded."""
+        """The first two examples; only these are decoded from disk."""
         first = self.data.train.take(torch.arange(min(2, len(self.data.train))))
         return next(iter(batches(first, 2, shuffle=False))).inputs
 
@@ -316,17 +302,10 @@ class _Training:
         if self.world > 1:
             scorer = DistributedDataParallel(scorer)
         self.step = Step(
-            scorer,
-            self.loss,
-            self.updater,
-            self.data.train,
-            self.prepare_training,
-            settings.clip,
-            settings.accumulate,
-            settings.batch_size,
+            scorer, self.loss, self.updater, self.data.train, self.prepare_training, settings.clip, settings.accumulate, settings.batch_size
         )
-        # Not of a module with anything of one's own: what Python does in its forward would be done once, and never again.
-        plain = self.from_seed or is_all_ours(self.model)
+        # A graph would run Python code in the forward of a custom module only once, when it is captured.
+        plain = self.from_seed or is_unmodified(self.model)
         self.graphs = self.device.type == "cuda" and self.world == 1 and plain and not isinstance(self.data.train, Stream)
         self.update: Callable[..., None] = self._graphed() if self.graphs else self.step
         self._scorings: dict[str, tuple[Scoring, Callable[..., None]]] = {}
@@ -335,31 +314,30 @@ class _Training:
         return GraphedStep(self.step, (self.generator,), self._changing)
 
     def _changing(self) -> list[Tensor]:
-        tally = self.step.tally
-        held = [self.step.number, *vars(tally).values(), *self.updater.state().values()]
-        return [*held, *self.model.state_dict().values()]
+        tally = vars(self.step.tally).values()
+        return [self.step.number, *tally, *self.updater.state().values(), *self.model.state_dict().values()]
 
     def run(self) -> None:
-        """Train to the end, from the newest checkpoint if there is one, with nobody else in the folder."""
+        """Train to the end, from the newest checkpoint if there is one."""
         state = "failed"
-        with self.folder.held() if self.rank == 0 else nullcontext():
+        with self.folder.lock() if self.rank == 0 else nullcontext():
             try:
-                self._tell(lambda logger: logger.start(self.settings.as_json()))  # first: it may lack its library
+                self._log(lambda logger: logger.start(self.settings.as_json()))  # first: its library may be missing
                 if self.rank == 0:
                     self._open()
                 wait_for_all()
-                self.began = True  # until here a folder may be refused, and the model is as it was given
+                self.began = True  # from here on the model changes
                 try:
-                    with answered():
+                    with report_lost_workers():
                         self._epochs()
                     state = "finished"
                 except BaseException as error:
-                    state, reason = ending(error)
-                    with suppress(NoisewiseError):  # a full disk has no room for this either
+                    state, reason = end_state(error)
+                    with suppress(NoisewiseError):  # the disk may be full
                         self._status(state, reason)
                     raise
             finally:
-                self._tell(lambda logger: logger.finish(state))
+                self._log(lambda logger: logger.finish(state))
 
     def _epochs(self) -> None:
         epoch, best, waited = self._resume()
@@ -370,7 +348,11 @@ class _Training:
             best, waited = self._judge(self._epoch(epoch), best, waited)
             if self.rank == 0 and (self._over(epoch, waited) or epoch % self.settings.checkpoint_every == 0):
                 self._checkpoint(epoch, best, waited)
-        kept = {"kept": self._bring_back()} if self.settings.keep == "best" else {}
+        kept = {}
+        if self.settings.keep == "best":
+            wait_for_all()
+            fill(self.model, self.folder.read_best(self.best_epoch), self.settings.model, self.folder)
+            kept = {"kept": self.best_epoch}
         if self.rank == 0:
             self._finish(stopped_early=epoch < self.epochs, **kept)
 
@@ -381,7 +363,7 @@ class _Training:
         for tensors, notes in self.folder.checkpoints():
             if not self._has_best(notes):
                 continue
-            self.best_epoch = notes.get("best_epoch", 0)  # the oldest runs do not say, and keep the last
+            self.best_epoch = notes["best_epoch"]
             fill(self.model, _under("model.", tensors), self.settings.model, self.folder)
             self.updater.load(_under("updater.", tensors))
             self.step.number.fill_(notes["step"])
@@ -397,18 +379,18 @@ class _Training:
         return 0, None, 0
 
     def _has_best(self, notes: Mapping[str, Any]) -> bool:
-        """Whether the model is there that was best by a checkpoint, where it may have to be brought back."""
+        """Whether the run still has the model that was best at a checkpoint, if it needs it."""
         if self.settings.keep == "best" and notes["best"] is not None:
             try:
-                self.folder.read_best(notes.get("best_epoch", 0))
+                self.folder.read_best(notes["best_epoch"])
             except CannotOpenError:
                 raise
-            except InputError:  # a damaged one: training resumes from an earlier checkpoint
+            except InputError:  # damaged: resume from an earlier checkpoint
                 return False
         return True
 
     def _epoch(self, epoch: int) -> dict[str, Any]:
-        """One pass of updates, then what it showed: a line of metrics, the record, an evaluation if one is due."""
+        """Train one epoch, evaluate if it is time, and write metrics and record."""
         started = time.perf_counter()
         self._prepare_epoch(epoch)
         first = (epoch - 1) * self.per_epoch
@@ -424,7 +406,8 @@ class _Training:
         if self.world > 1:
             self.step.tally.gather()
         self._check_finite(first + number)
-        line = self._line(epoch, first + number, float(rates[-1]))
+        line = {"epoch": epoch, "step": first + number, "lr": float(rates[-1]), "train_loss": self.step.mean_loss()}
+        line |= self.step.tally.metrics(self.data.train.true_labels is not None)
         if epoch % self.settings.evaluate_every == 0 or epoch == self.epochs:
             line |= self._evaluate(epoch)
         line["seconds"] = time.perf_counter() - started
@@ -440,14 +423,14 @@ class _Training:
         if self.scheduled:
             curriculum.advance(self.loss, (epoch - 1) / max(1, self.epochs - 1))
             if self.graphs:
-                self.update = self._graphed()  # a graph holds the hyper-parameters it was captured with
+                self.update = self._graphed()  # a graph keeps the hyper-parameters it was captured with
 
     def _feed(self, epoch: int, number: int) -> Any:
-        """The batches of an epoch: positions, inputs if they come from disk, the size of the batch over all processes."""
+        """The batches of an epoch: positions, inputs if they come from disk, and the batch size over all processes."""
         data, settings = self.data.train, self.settings
 
         def mine(batch: Tensor) -> Tensor:
-            """What this process takes of a batch: at least one example, which counts for nothing if it is another's too."""
+            """The part of a batch for this process: at least one example, which is ignored if another process has it too."""
             return batch[min(self.rank, len(batch) - 1) :: self.world]
 
         positions = order(data.labels, settings.seed, epoch, settings.group)
@@ -461,7 +444,7 @@ class _Training:
                 yield mine(index), inputs, len(index)
 
     def _check_finite(self, step: int) -> None:
-        """Stop a run that blew up, before anything of this epoch is written."""
+        """Stop a run that diverged, before anything of this epoch is written."""
         bad = int(self.step.tally.bad_step)
         if bad >= 0:
             raise self._diverged(f"The loss {self.loss!r} was not finite at step {bad + 1}")
@@ -478,12 +461,8 @@ class _Training:
     def _weights_are_finite(self) -> bool:
         return not sum(~weights.isfinite().all() for weights in self.updater.parameters if weights.requires_grad)
 
-    def _line(self, epoch: int, step: int, lr: float) -> dict[str, Any]:
-        pulled = self.step.tally.shown(self.data.train.true_labels is not None)
-        return {"epoch": epoch, "step": step, "lr": lr, "train_loss": self.step.mean_loss(), **pulled}
-
     def _scores(self, name: str) -> tuple[Tensor, Tensor]:
-        """Margins of the given labels and predictions over the training, validation or test set, in eval mode."""
+        """Margins and predictions on the training, validation or test set, in eval mode."""
         self.model.eval()
         data = getattr(self.data, name)
         if name not in self._scorings:
@@ -494,9 +473,8 @@ class _Training:
             for batch in batches(data, EVALUATION_BATCH, shuffle=False):
                 score(batch.index, batch.inputs)
         else:
-            everything = torch.arange(len(data), device=self.device)
-            for start in range(0, len(data), EVALUATION_BATCH):
-                score(everything[start : start + EVALUATION_BATCH])
+            for index in torch.split(torch.arange(len(data), device=self.device), EVALUATION_BATCH):
+                score(index)
         if not scoring.margins.isfinite().all():
             raise self._diverged(f"The scores of the {name} set were not finite after step {int(self.step.number)}")
         return scoring.margins, scoring.predictions
@@ -504,45 +482,39 @@ class _Training:
     def _evaluate(self, epoch: int) -> dict[str, Any]:
         if self.rank != 0:
             return {}
-        found: dict[str, Any] = {}
+        metrics: dict[str, Any] = {}
         for name, data in (("validation", self.data.validation), ("test", self.data.test)):
             if data is not None:
                 predictions = self._scores(name)[1]
-                found[f"{name}_accuracy"] = float((predictions == data.labels).double().mean())
+                metrics[f"{name}_accuracy"] = float((predictions == data.labels).double().mean())
                 accuracies = class_accuracies(data.labels.cpu().numpy(), predictions.cpu().numpy(), len(data.classes))
-                found[f"{name}_balanced_accuracy"] = float(np.nanmean(accuracies))
+                metrics[f"{name}_balanced_accuracy"] = float(np.nanmean(accuracies))
                 self.folder.write_array(f"record/{name}/accuracies-{epoch:05d}.npy", accuracies)
         if self.settings.clean_pass:
             self.folder.write_record("clean", epoch, *self._scores("train"))
-        return found
+        return metrics
 
     def _write(self, epoch: int, line: dict[str, Any]) -> None:
         self.folder.write_record("training", epoch, self.step.tally.margins, self.step.tally.predictions)
         self.folder.add_metrics(line)
         self._status("running", epoch=epoch, step=line["step"])
-        self._tell(lambda logger: logger.log(line, line["step"]))
+        self._log(lambda logger: logger.log(line, line["step"]))
 
     def _judge(self, line: dict[str, Any], best: float | None, waited: int) -> tuple[float | None, int]:
-        """Count the evaluations in a row that were no better on the validation share, and keep the model of one that was."""
+        """Update the best validation accuracy and the number of evaluations since; write the model if it is the best so far."""
         if self.settings.patience is None and self.settings.keep == "last":
             return best, waited
-        now = [line.get("validation_accuracy")]
+        accuracy = [line.get("validation_accuracy")]
         if self.world > 1:
-            dist.broadcast_object_list(now)
-        if now[0] is None:
+            dist.broadcast_object_list(accuracy)
+        if accuracy[0] is None:
             return best, waited
-        if best is not None and now[0] <= best:
+        if best is not None and accuracy[0] <= best:
             return best, waited + 1
         self.best_epoch = line["epoch"]
         if self.rank == 0 and self.settings.keep == "best":
             self.folder.write_best(self.best_epoch, self.model.state_dict())
-        return now[0], 0
-
-    def _bring_back(self) -> int:
-        """Give the model the weights that were best on the validation share, and say of which epoch they are."""
-        wait_for_all()
-        fill(self.model, self.folder.read_best(self.best_epoch), self.settings.model, self.folder)
-        return self.best_epoch
+        return accuracy[0], 0
 
     def _checkpoint(self, epoch: int, best: float | None, waited: int) -> None:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
@@ -551,32 +523,32 @@ class _Training:
         self.folder.write_checkpoint(epoch, tensors, notes)
 
     def _finish(self, stopped_early: bool, **kept: int) -> None:
-        if not scored(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
+        if not evaluate(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
             raise self._diverged(f"The scores were not finite after step {int(self.step.number)}")
-        notes = {"model": repr(self.model) if is_ours(self.model) else type(self.model).__name__}
+        notes = {"model": repr(self.model) if is_built_in(self.model) else type(self.model).__name__}
         self.folder.write_tensors("model.safetensors", self.model.state_dict(), notes)
         if self.data.validation is not None:
             self.folder.write_json(CALIBRATION, {"temperature": self._temperature(self.data.validation)})
         last = self.folder.metrics()[-1]
-        reason = "no better on the validation share" if stopped_early else None
+        reason = "no improvement on the validation share" if stopped_early else None
         self._status("finished", reason, epoch=last["epoch"], step=last["step"], **kept)
 
     @torch.no_grad()
     def _temperature(self, held_out: Dataset) -> float:
-        """What makes the probabilities of the model honest on the validation share; of a large one, examples from all over it will do."""
-        some = held_out.take(torch.linspace(0, len(held_out) - 1, min(len(held_out), _CALIBRATED_ON), dtype=torch.float64).round().long())
+        """Fit the temperature on the validation share, or on a subsample of a large one."""
+        sample = _subsample(held_out, _CALIBRATED_ON)
         self.model.eval()
-        scores = [self.scorer(self.prepare_evaluation(batch.inputs)).cpu() for batch in batches(some, EVALUATION_BATCH, shuffle=False)]
-        return temperature(torch.cat(scores), some.labels.cpu())
+        scores = [self.scorer(self.prepare_evaluation(batch.inputs)).cpu() for batch in batches(sample, EVALUATION_BATCH, shuffle=False)]
+        return temperature(torch.cat(scores), sample.labels.cpu())
 
     def _status(self, state: str, reason: str | None = None, **reached: int) -> None:
         if self.rank == 0:
             self.folder.write_status(state, reason, **reached)
 
-    def _tell(self, what: Callable[[Logger], None]) -> None:
+    def _log(self, call: Callable[[Logger], None]) -> None:
         if self.rank == 0:
             for logger in self.loggers:
-                what(logger)
+                call(logger)
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -584,8 +556,12 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _scale_of(data: Dataset) -> Normalise:
-    """What brings inputs to mean 0 and variance 1; of images that stay on disk, some from all over the set are looked at."""
+    """The normalisation to mean 0 and variance 1; for images on disk, estimated from a subsample."""
     if not isinstance(data, Stream):
         return Normalise.of(data.inputs)
-    some = data.take(torch.linspace(0, len(data) - 1, min(len(data), _LOOKED_AT), dtype=torch.float64).round().long())
-    return Normalise.of(torch.cat([batch.inputs.cpu() for batch in batches(some, EVALUATION_BATCH, shuffle=False)]))
+    sample = _subsample(data, _SCALED_ON)
+    return Normalise.of(torch.cat([batch.inputs.cpu() for batch in batches(sample, EVALUATION_BATCH, shuffle=False)]))
+
+
+def _subsample(data: Dataset, number: int) -> Dataset:
+    return data.take(torch.linspace(0, len(data) - 1, min(len(data), number), dtype=torch.float64).round().long())

@@ -1,7 +1,7 @@
-"""Loggers: where a run's numbers go besides its folder, as a spec such as ``"tensorboard(folder='runs')"``.
+"""Loggers send the metrics of a run to other tools, as a spec such as ``"tensorboard(folder='runs')"``.
 
-A logger is a convenience: when it fails (a server is down, a disk is full) it warns once and stays silent, and training goes on.
-Each one imports its library when a run starts, never before. This module must not know what is logged, nor when.
+A logger that fails (a server is down, a disk is full) warns once and is then disabled; training continues. Each logger imports its library
+when a run starts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ registry: Registry[Logger] = Registry("logger")
 
 
 def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """One level of names, joined with "/"; values that are None are left out.
+    """Flatten nested mappings, with names joined by "/"; values that are None are dropped.
 
     Example:
         >>> flatten({"lr": 0.1, "emphasis": {"right": 0.3, "wrong": None}})
@@ -32,14 +32,14 @@ def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in nested.items():
         if isinstance(value, Mapping):
-            flat |= {f"{name}/{inner}": held for inner, held in flatten(value).items()}
+            flat |= {f"{name}/{inner}": each for inner, each in flatten(value).items()}
         elif value is not None:
             flat[name] = value
     return flat
 
 
 def _text(parameter: str, owner: str) -> Callable[[Any], str]:
-    """A check that takes a string or a path."""
+    """A check that accepts a string or a path."""
 
     def check(value: Any) -> str:
         if not isinstance(value, str | os.PathLike) or not os.fspath(value):
@@ -50,9 +50,9 @@ def _text(parameter: str, owner: str) -> Callable[[Any], str]:
 
 
 class Logger(Named, registry=registry):
-    """Takes a run's settings and numbers elsewhere: `start` once, `log` often, `finish` once.
+    """Sends the settings and metrics of a run to another tool: `start` once, `log` often, `finish` once.
 
-    An author writes `open`, `write` and `close`, and need not catch anything.
+    A subclass defines `open`, `write` and `close`; they may raise anything.
 
     Example:
         >>> class Printed(Logger):
@@ -74,29 +74,29 @@ class Logger(Named, registry=registry):
     _running = False
 
     def open(self, settings: dict[str, Any]) -> None:
-        """Import the library and begin a run with these settings."""
+        """Import the library and start a run with these settings."""
         raise NotImplementedError(f"{type(self).__name__} must define open")
 
     def write(self, metrics: dict[str, float], step: int) -> None:
-        """Write the numbers of one step."""
+        """Write the metrics of one step."""
         raise NotImplementedError(f"{type(self).__name__} must define write")
 
     def close(self, state: str) -> None:
-        """End the run and let go of what `open` took."""
+        """End the run and release the resources of `open`."""
         raise NotImplementedError(f"{type(self).__name__} must define close")
 
     def start(self, settings: Mapping[str, Any]) -> None:
-        """Begin; raises `InputError` if the library is not installed."""
+        """Start; raises `InputError` if the library is not installed."""
         self._running = True
         self._try(lambda: self.open(flatten(settings)))
 
     def log(self, metrics: Mapping[str, Any], step: int) -> None:
-        """Take down some numbers, nested or not; those that are None are left out."""
+        """Log metrics, nested or not; values that are None are dropped."""
         if self._running:
             self._try(lambda: self.write({name: float(value) for name, value in flatten(metrics).items()}, step))
 
     def finish(self, state: str) -> None:
-        """End, saying how the run ended: "finished", or any other word if it did not."""
+        """End with the state of the run: "finished", "failed" or "interrupted"."""
         if self._running:
             self._try(lambda: self.close(state))
         self._running = False
@@ -107,10 +107,9 @@ class Logger(Named, registry=registry):
         except NoisewiseError:
             self._running = False
             raise
-        except Exception as error:  # whatever a tracking library raises, it is not worth a training run
+        except Exception as error:  # a failing logger must not end training
             self._running = False
-            text = f"The logger {self!r} failed and stays silent from here on: {type(error).__name__}: {error}"
-            warnings.warn(text, stacklevel=3)
+            warnings.warn(f"The logger {self!r} failed and is now disabled: {type(error).__name__}: {error}", stacklevel=3)
 
     def _library(self, module: str, package: str) -> Any:
         try:
@@ -125,7 +124,7 @@ class TensorBoard(Logger, name="tensorboard"):
     """Event files for TensorBoard.
 
     Args:
-        folder: where they are written; None is torch's choice, ``runs/<time>_<machine>``.
+        folder: the folder of the files; None is torch's default, ``runs/<time>_<machine>``.
 
     Example:
         >>> registry.get("tensorboard(folder='runs/first')")
@@ -136,7 +135,7 @@ class TensorBoard(Logger, name="tensorboard"):
 
     def open(self, settings: dict[str, Any]) -> None:
         self._writer = self._library("torch.utils.tensorboard", "tensorboard").SummaryWriter(self.folder)
-        # Markdown shows indented lines as they are.
+        # Markdown shows indented lines as code.
         self._writer.add_text("settings", "\n".join(f"    {name} = {value!r}" for name, value in settings.items()))
 
     def write(self, metrics: dict[str, float], step: int) -> None:
@@ -152,8 +151,8 @@ class MLflow(Logger, name="mlflow"):
     """A run of an MLflow experiment.
 
     Args:
-        uri: the tracking server or store; None is MLflow's choice: the variable MLFLOW_TRACKING_URI, else a local database.
-        experiment: the experiment's name; it is made if there is none.
+        uri: the tracking server or store; None is MLflow's default: the variable MLFLOW_TRACKING_URI, or a local database.
+        experiment: the name of the experiment; it is created if it does not exist.
 
     Example:
         >>> registry.get("mlflow(uri='sqlite:///runs.db')")
@@ -165,7 +164,7 @@ class MLflow(Logger, name="mlflow"):
 
     def open(self, settings: dict[str, Any]) -> None:
         self._mlflow = self._library("mlflow", "mlflow-skinny")
-        # A client of its own, not MLflow's one active run per process: several runs may be logged at once.
+        # A separate client, because MLflow has only one active run per process and several runs may be logged at once.
         self._client = self._mlflow.MlflowClient(tracking_uri=self.uri)
         experiment = self._client.get_experiment_by_name(self.experiment)
         number = self._client.create_experiment(self.experiment) if experiment is None else experiment.experiment_id
@@ -186,8 +185,8 @@ class WandB(Logger, name="wandb"):
     """A run of Weights & Biases.
 
     Args:
-        project: the project it belongs to.
-        mode: "offline" writes a folder that ``wandb sync`` sends later; "online" sends as it goes, and needs an account.
+        project: the name of the project.
+        mode: "offline" writes a folder for ``wandb sync``; "online" sends during training and needs an account.
 
     Example:
         >>> registry.get("wandb(mode=online)")
@@ -199,7 +198,7 @@ class WandB(Logger, name="wandb"):
 
     def open(self, settings: dict[str, Any]) -> None:
         library = self._library("wandb", "wandb")
-        # "create_new": several runs may be logged at once; console "off": what is printed stays the terminal's.
+        # "create_new": several runs may be logged at once; console "off": do not capture the terminal.
         self._run = library.init(
             project=self.project, mode=self.mode, config=settings, reinit="create_new", settings=library.Settings(console="off")
         )
@@ -214,10 +213,10 @@ class WandB(Logger, name="wandb"):
 class JSONLines(Logger, name="jsonl"):
     """A text file with one JSON object a line: ``{"settings": …}``, then ``{"step": 1, "lr": 0.1, …}``, then ``{"state": …}``.
 
-    It is added to, never overwritten, and every line is there as soon as it is logged. A number that is not finite is null.
+    Lines are appended as soon as they are logged. A number that is not finite becomes null.
 
     Args:
-        path: the file; folders on the way are made.
+        path: the file; missing folders are created.
 
     Example:
         >>> registry.get("jsonl('runs/first.jsonl')")

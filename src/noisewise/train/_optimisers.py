@@ -1,8 +1,7 @@
 """Optimisers: how a gradient changes the parameters, as a spec such as ``"sgd(lr=0.1, momentum=0.9)"`` and as an `Updater`.
 
-The rules are torch's own, in its fused kernels: one pass over all parameters, with the learning rate read from a tensor on the
-device. So a step waits for nothing, allocates nothing, and a CUDA graph can hold it while a schedule changes the rate. This
-module must not know how gradients come about. A schedule changes the learning rate from step to step.
+The rules are torch's fused kernels: one pass over all parameters, with the learning rate read from a tensor on the device. A step does
+not wait or allocate, and a CUDA graph can capture it while a schedule changes the learning rate.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def _yes_or_no(value: Any) -> bool:
 
 
 class Optimiser(Named, registry=optimisers):
-    """A rule for changing parameters. An author writes `remembers` and `update`.
+    """An update rule. A subclass defines `state_names` and `update`.
 
     Args:
         lr: the learning rate that a schedule starts from.
@@ -35,23 +34,23 @@ class Optimiser(Named, registry=optimisers):
 
     lr: float = setting(default=0.1, bounds="[0, inf)")
 
-    def remembers(self) -> tuple[str, ...]:
-        """The names of what the rule keeps for each parameter; a number if called "steps", else shaped like the parameter."""
-        raise NotImplementedError(f"{type(self).__name__} must define remembers")
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the state of each parameter; "steps" is a number, the others are shaped like the parameter."""
+        raise NotImplementedError(f"{type(self).__name__} must define state_names")
 
     def update(
         self, parameters: list[Tensor], gradients: list[Tensor], memory: list[list[Tensor]], lr: Tensor, weight_decay: float
     ) -> None:
-        """Change parameters and memory in place, without waiting for the device."""
+        """Change parameters and state in place, without waiting for the device."""
         raise NotImplementedError(f"{type(self).__name__} must define update")
 
     def make(self, parameters: Iterable[tuple[str, Tensor]], weight_decay: float = 0.0, device: torch.device | str = "cpu") -> Updater:
-        """The rule at work on these parameters.
+        """An `Updater` of these parameters.
 
         Args:
-            parameters: names and parameters, as `nn.Module.named_parameters` gives them, on the device and of one type.
-            weight_decay: the L2 penalty, added to the gradient as torch does; AdamW's shrinks the parameters instead.
-            device: where the learning rate lives.
+            parameters: names and parameters, as from `nn.Module.named_parameters`, on the device and of one type.
+            weight_decay: the L2 penalty, added to the gradient as in torch; AdamW shrinks the parameters instead.
+            device: the device of the learning rate.
 
         Example:
             >>> model = nn.Linear(2, 1)
@@ -66,7 +65,7 @@ class Optimiser(Named, registry=optimisers):
 
 
 class SGD(Optimiser, name="sgd"):
-    """Stochastic gradient descent, with momentum unless it is 0.
+    """Stochastic gradient descent with momentum.
 
     Formula:
         v ← momentum · v + g + weight_decay · θ,    θ ← θ − lr · v    (Nesterov: θ ← θ − lr · (g + weight_decay · θ + momentum · v))
@@ -84,7 +83,7 @@ class SGD(Optimiser, name="sgd"):
         if self.nesterov and self.momentum == 0:
             raise invalid_parameter("momentum", "SGD", "in (0, 1) when nesterov is True", self.momentum)
 
-    def remembers(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         return ("momentum",) if self.momentum else ()
 
     def update(
@@ -100,18 +99,18 @@ class SGD(Optimiser, name="sgd"):
             dampening=0.0,
             nesterov=self.nesterov,
             maximize=False,
-            is_first_step=False,  # momentum starts at zero, which makes the first step like any other
+            is_first_step=False,  # momentum starts at zero, so the first step is not special
         )
 
 
 class Adam(Optimiser, name="adam"):
-    """Adam: steps measured by running means of the gradient and of its square.
+    """Adam: steps scaled by running means of the gradient and of its square.
 
     Formula:
         m ← β₁ m + (1 − β₁) g,    v ← β₂ v + (1 − β₂) g²,    θ ← θ − lr · m̂ / (√v̂ + eps),    m̂ = m / (1 − β₁ᵗ),    v̂ = v / (1 − β₂ᵗ)
 
     Args:
-        eps: what the IMAE paper calls delta, 0.1 or 1 there: the larger, the closer to SGD with momentum.
+        eps: the delta of the IMAE paper, which uses 0.1 and 1; larger values are closer to SGD with momentum.
 
     Example:
         >>> optimisers.get("adam(lr=0.005, eps=0.1)")
@@ -128,7 +127,7 @@ class Adam(Optimiser, name="adam"):
     beta2: float = setting(default=0.999, bounds="[0, 1)")
     eps: float = setting(default=1e-8, bounds="[0, inf)")
 
-    def remembers(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         return ("first", "second", "steps")
 
     def update(
@@ -167,98 +166,84 @@ class AdamW(Adam, name="adamw"):
     kernel = staticmethod(torch._fused_adamw_)
 
 
-def _as_laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
-    """The gradient with the parameter's strides, which the fused kernels ask for.
-
-    Autograd lets them differ where a dimension has size 1 and a stride means nothing, as in a 1×1 convolution.
-    """
-    if gradient.stride() == parameter.stride():
-        return gradient
-    pairs = zip(parameter.shape, gradient.stride(), parameter.stride(), strict=True)
-    if all(size == 1 or given == wanted for size, given, wanted in pairs):
-        return gradient.as_strided(parameter.shape, parameter.stride())
-    return torch.empty_like(parameter).copy_(gradient)
+def _with_strides(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """The gradient with the strides of the parameter, which the fused kernels need; they may differ, as in a 1×1 convolution."""
+    return gradient if gradient.stride() == parameter.stride() else torch.empty_like(parameter).copy_(gradient)
 
 
 class Updater:
-    """An optimiser at work on some parameters, with everything it remembers allocated from the start.
+    """An optimiser of some parameters, with its state allocated from the start.
 
     Args:
         optimiser: the rule.
         parameters: names and parameters.
-        weight_decay: how strongly parameters are pulled to zero.
-        device: where the parameters are.
+        weight_decay: the L2 penalty.
+        device: the device of the parameters.
 
     Attributes:
-        parameters: the parameters, in the order given.
-        lr: the learning rate, a number on the device that every step reads: write to it in place.
+        parameters: the parameters.
+        lr: the learning rate, a tensor on the device; write to it in place.
     """
 
     def __init__(self, optimiser: Optimiser, parameters: Iterable[tuple[str, Tensor]], weight_decay: float, device: torch.device) -> None:
         named = dict(parameters)
         kinds = {(parameter.device.type, parameter.dtype) for parameter in named.values()}
         if len(kinds) != 1 or next(iter(kinds))[0] != device.type:
-            held = ", ".join(sorted(f"{dtype} on {place}" for place, dtype in kinds)) or "none"
-            raise invalid_parameter("parameters", type(optimiser).__name__, f"some, of one type and on {device.type}", held)
+            got = ", ".join(sorted(f"{dtype} on {kind}" for kind, dtype in kinds)) or "none"
+            raise invalid_parameter("parameters", type(optimiser).__name__, f"of one type and on {device.type}", got)
         if not 0 <= weight_decay < torch.inf:
             raise invalid_parameter("weight_decay", type(optimiser).__name__, "in [0, inf)", weight_decay)
         self.parameters = list(named.values())
         self.lr = torch.tensor(optimiser.lr, dtype=torch.float32, device=device)
         self._optimiser, self._weight_decay, self._names = optimiser, weight_decay, list(named)
-        self._memory = {kind: [self._blank(kind, parameter) for parameter in self.parameters] for kind in optimiser.remembers()}
-
-    @staticmethod
-    def _blank(kind: str, parameter: Tensor) -> Tensor:
-        if kind == "steps":
-            return torch.zeros((), dtype=torch.float32, device=parameter.device)
-        return torch.zeros_like(parameter)
+        blank = {"steps": lambda parameter: torch.zeros((), dtype=torch.float32, device=parameter.device)}
+        self._memory = {kind: list(map(blank.get(kind, torch.zeros_like), self.parameters)) for kind in optimiser.state_names()}
 
     @torch.no_grad()
     def step(self) -> None:
         """Update every parameter that has a gradient."""
-        moved = [position for position, parameter in enumerate(self.parameters) if parameter.grad is not None]
-        if not moved:
+        positions = [position for position, parameter in enumerate(self.parameters) if parameter.grad is not None]
+        if not positions:
             return
-        parameters = [self.parameters[position] for position in moved]
-        gradients = [_as_laid_out(parameter.grad, parameter) for parameter in parameters if parameter.grad is not None]
-        memory = [[kept[position] for position in moved] for kept in self._memory.values()]
+        parameters = [self.parameters[position] for position in positions]
+        gradients = [_with_strides(parameter.grad, parameter) for parameter in parameters if parameter.grad is not None]
+        memory = [[tensors[position] for position in positions] for tensors in self._memory.values()]
         self._optimiser.update(parameters, gradients, memory, self.lr, self._weight_decay)
 
     def zero_grad(self) -> None:
-        """Forget the gradients: the next backward pass writes new ones instead of adding to old ones."""
+        """Delete the gradients, so that the next backward pass does not add to them."""
         for parameter in self.parameters:
             parameter.grad = None
 
     def clip(self, max_norm: float) -> Tensor:
-        """Scale the gradients down so that all of them together have at most this L2 norm; return the norm they had."""
+        """Scale the gradients down to at most this L2 norm over all of them; return the norm before."""
         return nn.utils.clip_grad_norm_(self.parameters, max_norm)
 
     def state(self) -> dict[str, Tensor]:
-        """What the optimiser remembers, each tensor named after its parameter: ``"head.weight.momentum"``.
+        """The state of the optimiser, each tensor named after its parameter: ``"head.weight.momentum"``.
 
-        These are the live tensors, laid out in memory like their parameters: copy what must not change with the next step.
+        These tensors change with every step: copy them to keep them.
         """
         return {f"{name}.{kind}": tensor for kind, kept in self._memory.items() for name, tensor in zip(self._names, kept, strict=True)}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave earlier; the tensors are written in place, so a captured step sees them."""
-        held = self.state()
-        wrong = sorted(
-            name for name in held.keys() | state.keys() if name not in held or name not in state or held[name].shape != state[name].shape
-        )
+        """Load what `state` returned earlier, in place, so that a captured step uses it."""
+        current = self.state()
+        shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in (current, state)]
+        wrong = sorted(name for name, _ in shapes[0].items() ^ shapes[1].items())
         if wrong:
             raise InputError(
-                f"The saved state does not fit {self._optimiser!r} on these parameters. Got a missing, surplus or misshapen {wrong[0]!r} "
-                f"({len(wrong)} such); load it with the model and the optimiser it was saved from."
+                f"The saved state does not fit {self._optimiser!r} on these parameters: {wrong[0]!r} is missing, unknown or of another "
+                "shape. Load it with the model and the optimiser it was saved from."
             )
-        for name, tensor in held.items():
+        for name, tensor in current.items():
             tensor.copy_(state[name])
 
 
 schedules: Registry[Schedule] = Registry("schedule")
 
 _BLOCK = 2**15
-"""Steps computed together: how torch rounds a power depends on its place in a tensor, which must not depend on where an epoch begins."""
+"""Steps are computed in fixed blocks, because how torch rounds a power depends on its position in a tensor."""
 
 _LENGTH = "an integer of steps in [1, inf), or a share of the run in (0, 1)"
 
@@ -277,10 +262,6 @@ def _warmup(value: Any) -> float:
     return 0 if value == 0 and not isinstance(value, bool) else _length(value, "warmup", "a schedule")
 
 
-def _every(value: Any) -> float:
-    return _length(value, "every", "Step")
-
-
 def _milestones(value: Any) -> tuple[float, ...]:
     if not isinstance(value, tuple | list) or not value:
         raise invalid_parameter("milestones", "MultiStep", "a tuple such as (32000, 48000) or (0.5, 0.75)", value)
@@ -288,30 +269,30 @@ def _milestones(value: Any) -> tuple[float, ...]:
 
 
 def _in_steps(length: float, total_steps: int) -> int:
-    """A length in steps, one at least."""
+    """A length in steps, at least one."""
     return int(length) if length >= 1 else max(1, round(length * total_steps))
 
 
 class Schedule(Named, registry=schedules):
-    """A learning-rate schedule. An author writes `shape`.
+    """A learning-rate schedule. A subclass defines `shape`.
 
     Args:
-        warmup: over so many first steps the factors are also multiplied with 1/warmup, 2/warmup, …, 1.
+        warmup: over this many first steps the factors are also multiplied by 1/warmup, 2/warmup, …, 1.
     """
 
     warmup: float = setting(default=0, check=_warmup, kw_only=True)
 
     def shape(self, step: Tensor, total_steps: int) -> Tensor:
-        """The factors without warm-up of some steps, counted from 0 and given as float64."""
+        """The factors of some steps without warm-up. Steps are float64 and start at 0."""
         raise NotImplementedError(f"{type(self).__name__} must define shape")
 
     def factors(self, total_steps: int, first: int = 0, number: int | None = None) -> Tensor:
-        """What the base learning rate is multiplied with at each step: float64, shaped (number,).
+        """The factors of the base learning rate at each step: float64, shaped (number,).
 
         Args:
-            total_steps: the length of the run.
-            first: the first step to compute, counted from 0.
-            number: how many steps to compute; by default all that are left.
+            total_steps: the number of steps of the run.
+            first: the first step to compute; steps start at 0.
+            number: how many steps to compute; by default all that follow.
 
         Example:
             >>> Constant(warmup=4).factors(6)
@@ -327,7 +308,7 @@ class Schedule(Named, registry=schedules):
 
 
 class Constant(Schedule, name="constant"):
-    """The learning rate stays as it is.
+    """A constant learning rate.
 
     Example:
         >>> schedules.get("constant").factors(3)
@@ -339,21 +320,21 @@ class Constant(Schedule, name="constant"):
 
 
 class Step(Schedule, name="step"):
-    """The learning rate is multiplied with a factor every so many steps.
+    """The learning rate is multiplied by a factor at regular intervals.
 
     Formula:
         factor^⌊step / every⌋
 
     Args:
-        every: how many steps, or which share of the run.
-        factor: what the learning rate is multiplied with each time.
+        every: the interval, in steps or as a share of the run.
+        factor: what the learning rate is multiplied by each time.
 
     Example:
         >>> schedules.get("step(2, factor=0.5)").factors(6)
         tensor([1.0000, 1.0000, 0.5000, 0.5000, 0.2500, 0.2500], dtype=torch.float64)
     """
 
-    every: float = setting(check=_every)
+    every: float = setting(check=lambda value: _length(value, "every", "Step"))
     factor: float = setting(default=0.1, bounds="(0, 1]")
 
     def shape(self, step: Tensor, total_steps: int) -> Tensor:
@@ -362,14 +343,14 @@ class Step(Schedule, name="step"):
 
 
 class MultiStep(Schedule, name="multistep"):
-    """The learning rate is multiplied with a factor at each milestone.
+    """The learning rate is multiplied by a factor at each milestone.
 
     Formula:
         factor^(number of milestones ≤ step)
 
     Args:
-        milestones: after how many steps, or which shares of the run.
-        factor: what the learning rate is multiplied with each time.
+        milestones: numbers of steps, or shares of the run.
+        factor: what the learning rate is multiplied by each time.
 
     Example:
         >>> schedules.get("multistep((2, 0.75), factor=0.1)").factors(8)
@@ -385,13 +366,13 @@ class MultiStep(Schedule, name="multistep"):
 
 
 class Cosine(Schedule, name="cosine"):
-    """The learning rate falls along half a cosine, over the whole run.
+    """The learning rate follows half a cosine over the whole run.
 
     Formula:
         final + (1 − final) (1 + cos(π step / total_steps)) / 2
 
     Args:
-        final: the factor it falls towards.
+        final: the factor at the end.
 
     Example:
         >>> schedules.get("cosine").factors(4)

@@ -1,4 +1,4 @@
-"""What predicts: a trained model, and what its inputs were like. It must not know run folders."""
+"""A trained model that predicts from raw inputs."""
 
 from __future__ import annotations
 
@@ -17,33 +17,28 @@ EVALUATION_BATCH = 1024
 
 @dataclass(frozen=True)
 class Predictor:
-    """A trained model, and what its inputs were like.
+    """A trained model that predicts from raw inputs.
 
     Args:
-        model: gives scores, in eval mode.
-        normalise: the spec of what scaled its inputs, or None.
-        shape: of one input; None where nobody knows, as of the oldest runs.
-        kind: the type the inputs had, as torch calls it; "" where nobody knows, as of the oldest runs. None where nobody ever saw them, as
-            of a loop that was recorded: they go to the model as they are.
-        words: what was trained, in a sentence.
-        features: the names of the columns of the table it was trained on; None where that had none.
-        temperature: what scores are divided by before they become probabilities.
+        model: the model, in eval mode.
+        normalise: the spec of the normalisation of its inputs, or None.
+        shape: the shape of one input; None for a recorded loop.
+        dtype: the type of the training inputs, such as "torch.uint8"; None for a recorded loop, whose inputs go to the model unchanged.
+        run_name: what was trained, for errors.
+        features: the column names of the table it was trained on; None if it was not a table.
+        temperature: scores are divided by it before softmax.
     """
 
     model: torch.nn.Module
     normalise: str | None
     shape: Sequence[int] | None
-    kind: str | None
-    words: str
+    dtype: str | None
+    run_name: str
     features: Sequence[str] | None = None
     temperature: float = 1.0
 
     def probabilities(self, inputs: Any) -> torch.Tensor:
-        """Class probabilities of raw inputs: (N, classes), on the model's device.
-
-        Args:
-            inputs: see `scores`.
-        """
+        """Class probabilities of raw inputs (see `scores`): (N, classes), on the model's device."""
         return (self.scores(inputs) / self.temperature).softmax(1)
 
     @torch.no_grad()
@@ -51,52 +46,52 @@ class Predictor:
         """Scores of raw inputs: (N, classes), on the model's device.
 
         Args:
-            inputs: as they were given to `fit`; of a loop that was recorded, as the model takes them. The columns of a DataFrame, or of a
-                table whose path is given, are found by the names of those that were trained on.
+            inputs: in the form that `fit` takes; for a recorded loop, as the model takes them. The columns of a DataFrame, or of a table
+                given by its path, are selected by name.
         """
         raw = self._raw(inputs)
         device = next(self.model.parameters(), raw).device
         normalise = None if self.normalise is None else augmentations.get(self.normalise)
-        kind = raw.dtype if self.kind is None else torch.float32
-        found = []
+        dtype = raw.dtype if self.dtype is None else torch.float32
+        scores = []
         for batch in torch.split(raw, EVALUATION_BATCH):
-            # What nothing scales is copied: a model may work in place, and these may be the caller's.
-            found.append(self._scored(batch.to(device, kind, copy=True) if normalise is None else normalise(batch.to(device))))
-        return torch.cat(found)
+            # Copy inputs that are not normalised, because a model may change them in place.
+            scores.append(self._score(batch.to(device, dtype, copy=True) if normalise is None else normalise(batch.to(device))))
+        return torch.cat(scores)
 
     def _raw(self, inputs: Any) -> torch.Tensor:
-        if self.kind is None:
+        if self.dtype is None:
             weights = (weight.dtype for weight in self.model.parameters() if weight.is_floating_point())
             raw = as_tensor(inputs, next(weights, torch.float32))
             if not raw.dim() or not len(raw):
                 raise invalid_parameter("inputs", "predict", "shaped (N, …) with at least one example", tuple(raw.shape))
             return raw
-        raw = match_dtype(self._numbers(inputs), self.kind, "The inputs given to predict", scaled=self.normalise is not None)
-        shape = raw.shape[1:] if self.shape is None else tuple(self.shape)
-        if raw.shape[1:] != shape:
+        if self.features is not None and (is_frame(inputs) or isinstance(inputs, str | PathLike)):
+            numbers = read_features(inputs, self.features)
+        elif isinstance(inputs, str | PathLike):
+            raise InputError(f"The {self.run_name} was not trained on a table with named columns. Got {str(inputs)!r}; give an array.")
+        else:
+            numbers = as_inputs(inputs)
+        raw = match_dtype(numbers, self.dtype, "The inputs given to predict", scaled=self.normalise is not None)
+        if raw.shape[1:] != tuple(self.shape or ()):
             got = tuple(raw.shape[1:])
-            raise InputError(f"The {self.words} was trained on examples shaped {shape}. Got {got}; give inputs like those.")
+            raise InputError(
+                f"The {self.run_name} was trained on examples shaped {tuple(self.shape or ())}. Got {got}; give inputs of that shape."
+            )
         return raw
 
-    def _numbers(self, inputs: Any) -> torch.Tensor:
-        if self.features is not None and (is_frame(inputs) or isinstance(inputs, str | PathLike)):
-            return read_features(inputs, self.features)
-        if isinstance(inputs, str | PathLike):
-            raise InputError(f"The {self.words} was trained on no table with named columns. Got {str(inputs)!r}; give an array of inputs.")
-        return as_inputs(inputs)
-
-    def _scored(self, inputs: torch.Tensor) -> torch.Tensor:
-        shape = tuple(inputs.shape)  # now: a model may change it
+    def _score(self, inputs: torch.Tensor) -> torch.Tensor:
+        shape = tuple(inputs.shape)  # a model may change it
         try:
-            found = self.model(inputs).float()
+            scores: torch.Tensor = self.model(inputs).float()
         except InputError:
             raise
-        except Exception as error:  # a module of the user's own may raise anything
+        except Exception as error:  # a custom module may raise anything
             raise InputError(
-                f"The model of the {self.words} cannot score inputs shaped {shape}: {reason(error)}. Give inputs that it takes."
+                f"The model of the {self.run_name} cannot score inputs shaped {shape}: {reason(error)}. Give inputs that it takes."
             ) from error
-        if found.dim() != 2 or len(found) != shape[0]:
+        if scores.dim() != 2 or len(scores) != shape[0]:
             raise InputError(
-                f"The model of the {self.words} must give scores shaped ({shape[0]}, classes). Got {tuple(found.shape)} instead."
+                f"The model of the {self.run_name} must give scores shaped ({shape[0]}, classes). Got {tuple(scores.shape)} instead."
             )
-        return found  # type: ignore[no-any-return]
+        return scores

@@ -1,4 +1,4 @@
-"""What surrounds a run: other processes that `torchrun` started, other threads, and the global state of torch."""
+"""Other processes of a run that `torchrun` started, other threads, and the global state of torch."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from noisewise.errors import WorkerLostError, invalid_parameter, reason
 from noisewise.spec import real
 
 TIMEOUT = "NOISEWISE_TIMEOUT"
-"""The environment variable that says for how many seconds the processes of a run wait for each other."""
+"""The environment variable for how many seconds the processes of a run wait for each other."""
 _DEFAULT_TIMEOUT = "600"
-_ROLL_CALL = 5.0  # seconds in which a process that runs can say so, once it has waited in vain for another
-_WAITED_IN_VAIN = re.compile(r"timed ?out|timeout|connection (closed|reset)", re.IGNORECASE)  # torch has no class of its own for these
-_store: Any = None  # the key-value store of the group that `joined` made
+_ROLL_CALL = 5.0  # seconds for a live process to answer after a timeout
+_TIMED_OUT = re.compile(r"timed ?out|timeout|connection (closed|reset)", re.IGNORECASE)  # torch has no exception class for these
+_store: Any = None  # the key-value store of the group that `join` made
 
-# Gloo's threads give back what their last work held after it is done, and need the interpreter's lock for that. Destroying the group
-# joins them with the lock held, so a thread that is late would wait for ever: seconds in which it can take the lock.
-_LETTING_GO = 0.5
+# Gloo's threads need the interpreter's lock to release their last work. Destroying the group joins them while it has the lock, so a late
+# thread would wait forever. Wait this many seconds before.
+_RELEASE = 0.5
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[None]:
-    """Join the other processes for the length of the block, if torchrun started some and the caller has not joined them yet."""
+def join(device: torch.device) -> Iterator[None]:
+    """Join the other processes during the block, if torchrun started some and the caller has not joined them yet."""
     if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield
         return
-    # Its functions keep, as default argument, the group that exists when it is first imported. Imported by the first data-parallel
-    # model, it would keep this run's group, whose threads then outlive the interpreter: once in a few hundred runs that aborts.
+    # Its functions keep the group that exists at import as a default argument. If the first data-parallel model imported it, the threads
+    # of this run's group would outlive the interpreter, and once in a few hundred runs that aborts.
     importlib.import_module("torch.distributed.nn")
     from torch.distributed.rendezvous import rendezvous
 
@@ -47,11 +47,11 @@ def joined(device: torch.device) -> Iterator[None]:
         _store, rank, world = next(iter(rendezvous("env://", timeout=limit)))
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=_store, rank=rank, world_size=world, timeout=limit)
     except dist.DistError as error:
-        raise WorkerLostError(f"The processes of the run did not find each other ({reason(error)}). Start all of them at once.") from error
+        raise WorkerLostError(f"The processes of the run could not connect ({reason(error)}). Start all of them at once.") from error
     try:
         yield
     finally:
-        time.sleep(_LETTING_GO)
+        time.sleep(_RELEASE)
         dist.destroy_process_group()
         _store = None
 
@@ -65,12 +65,12 @@ def _timeout() -> timedelta:
 
 
 @contextmanager
-def answered() -> Iterator[None]:
-    """Say which processes did not answer, in one sentence, where this one waited for them in vain."""
+def report_lost_workers() -> Iterator[None]:
+    """Turn a timeout in the block into an error that names the processes that do not answer."""
     try:
         yield
     except RuntimeError as error:
-        if _store is None or not _WAITED_IN_VAIN.search(str(error)):
+        if _store is None or not _TIMED_OUT.search(str(error)):
             raise
         silent = ", ".join(map(str, _silent(_store))) or "unknown"
         raise WorkerLostError(
@@ -80,7 +80,7 @@ def answered() -> Iterator[None]:
 
 
 def _silent(store: Any) -> list[int]:
-    """The ranks of the processes that do not say that they are there. Those that run wait in vain too, and come here."""
+    """The ranks of the processes that do not answer. Live processes time out too, and answer here."""
     here, world = dist.get_rank(), dist.get_world_size()
     missing = set(range(world)) - {here}
 
@@ -91,15 +91,15 @@ def _silent(store: Any) -> list[int]:
                 store.wait([f"here/{rank}"], timedelta(seconds=_ROLL_CALL))
                 missing.discard(rank)
 
-    # In a thread, because the first process answers for the store: where it stands still, asking takes for ever.
+    # In a thread, because rank 0 serves the store: if it hangs, a request never returns.
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(_ROLL_CALL * (world + 1))
     return [0] if thread.is_alive() and here != 0 else sorted(missing)
 
 
-def speaks_for_all() -> bool:
-    """Whether this process is the one that warns, so that nothing is told as often as there are processes; also before they have joined."""
+def is_main_process() -> bool:
+    """Whether this is the process that warns; also works before the processes have joined."""
     if dist.is_initialized():
         return dist.get_rank() == 0
     return int(os.environ.get("WORLD_SIZE", "1")) < 2 or int(os.environ.get("RANK", "0")) == 0
@@ -111,25 +111,25 @@ def own_gpu() -> torch.device:
 
 
 def wait_for_all() -> None:
-    """Go on when every process of the run has come this far."""
+    """Wait until every process of the run has reached this point."""
     if dist.is_initialized():
-        with answered():
+        with report_lost_workers():
             dist.barrier()
 
 
 one_at_a_time = threading.RLock()
-"""Threads train one after the other: they share the generators that weights and dropout are drawn from."""
+"""Threads train one after the other, because they share torch's random generators."""
 
 
 @contextmanager
-def undisturbed(place: torch.device) -> Iterator[None]:
-    """Train alike whatever the caller has set: torch's modes, its generators, its kernels. Afterwards all are as they were."""
+def isolate_torch_state(training_device: torch.device) -> Iterator[None]:
+    """Use fixed modes, generators and kernels of torch in the block, whatever the caller has set, and restore them afterwards."""
     with ExitStack() as modes:
         modes.enter_context(torch.inference_mode(False))
         modes.enter_context(torch.enable_grad())
-        for device in {"cpu", place.type}:  # without its cache, which holds the first weights until the outermost block ends
+        for device in {"cpu", training_device.type}:  # without its cache, which keeps old weights until the outermost block ends
             modes.enter_context(torch.autocast(device, enabled=False, cache_enabled=False))
-        modes.enter_context(torch.random.fork_rng([place] if place.type == "cuda" else []))  # training seeds them
+        modes.enter_context(torch.random.fork_rng([training_device] if training_device.type == "cuda" else []))
         cudnn = torch.backends.cudnn
         modes.callback(_set_defaults, cudnn.benchmark, cudnn.deterministic, torch.get_default_dtype())
         _set_defaults(False, True, torch.float32)
@@ -137,6 +137,5 @@ def undisturbed(place: torch.device) -> Iterator[None]:
 
 
 def _set_defaults(benchmark: bool, deterministic: bool, dtype: torch.dtype) -> None:
-    """Whether cuDNN tries its kernels out or takes the same ones every time, and what new tensors are."""
     torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = benchmark, deterministic
     torch.set_default_dtype(dtype)

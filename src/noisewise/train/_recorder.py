@@ -1,7 +1,4 @@
-"""The record of a training loop of your own: a run folder, which reports, audits and corrections read like any other.
-
-This module must not train anything.
-"""
+"""Record a custom training loop in a run folder, which reports, audits and corrections read like any other."""
 
 from __future__ import annotations
 
@@ -9,8 +6,7 @@ import copy
 import math
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import replace
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
@@ -23,28 +19,28 @@ from noisewise.data import from_arrays
 from noisewise.errors import DivergedError, InputError, NoisewiseError, invalid_parameter
 from noisewise.kernels import Pass, loss_and_gradient
 from noisewise.losses import Loss, as_whole_batch
-from noisewise.runs import RunFolder, Settings, ending, make_provenance, read_settings
+from noisewise.runs import RunFolder, end_state, make_provenance, read_settings
 from noisewise.spec import as_int
-from noisewise.train._run import Run, is_ours
+from noisewise.train._run import Run, is_built_in
 from noisewise.train._step import Tally, right_and_wrong
 
 
 class Recorder:
-    """Writes down what a training loop of your own shows, epoch by epoch.
+    """Records a custom training loop, epoch by epoch.
 
-    Nothing waits for the GPU before an epoch ends. As a context it says in the folder how the block ended, by an error too.
+    Logging does not wait for the GPU until an epoch ends. As a context manager it also records how the block ended.
 
     Args:
-        folder: where to; a new run folder.
-        labels: those you train on, of all examples, as numbers or names.
-        loss: what you train with, as a loss or its spec: it says how hard every example pulled.
+        folder: a new run folder.
+        labels: the labels you train on, of all examples, as numbers or names.
+        loss: the loss you train with, or its spec; it determines the emphasis of every example.
         classes: the names of all classes, in the order of the columns of scores; by default the numbers that occur.
-        true_labels: the right labels, where you know them.
-        ids: what you call every example, each once.
-        model: what to call the model.
-        data: what to call the data.
-        after: how many epochs your loop had finished when it was stopped: the record of the same labels and loss in the folder goes on from
-            there, without what came later. Where that is 0 there need not be one yet. None begins a new one.
+        true_labels: the true labels, if you know them.
+        ids: a unique id for every example.
+        model: a name for the model.
+        data: a name for the data.
+        after: to resume a loop that was stopped, the number of epochs it had finished. The record in the folder must have the same labels
+            and loss; later epochs are removed. 0 also accepts a new folder. None starts a new record.
 
     Example:
         >>> import tempfile, noisewise
@@ -80,219 +76,189 @@ class Recorder:
         after: int | None = None,
     ) -> None:
         self._loss = losses.get(loss)
-        self._weighs = bool({"weight", "ignore_index"} & self._loss.contract.keys())
+        self._weighted = bool({"weight", "ignore_index"} & self._loss.contract.keys())
         try:
             number = len(labels)
         except TypeError:
             number = 0
         if number == 0:
-            raise invalid_parameter("labels", "Recorder", "those you train on, one for every example", labels)
-        self._check_ignored(labels)
+            raise invalid_parameter("labels", "Recorder", "a list with one label for every example", labels)
         if classes is None and not isinstance(labels, Tensor) and any(isinstance(label, str) for label in labels):
-            raise invalid_parameter(
-                "classes", "Recorder", "given where labels are names: the name of every column of scores, in order", None
-            )
+            raise invalid_parameter("classes", "Recorder", "given if labels are names: the name of every column of scores, in order", None)
         self._named = classes is not None
         self._data = from_arrays(torch.zeros(number, 1), labels, classes=classes, true_labels=true_labels, ids=ids, name=data)
-        self._settings = Settings(data=data, model=model, loss=repr(self._loss), epochs=1)
+        if classes is None and self._loss.ignore_index < 0 and str(self._loss.ignore_index) in self._data.classes:
+            raise InputError(
+                f"The labels given to Recorder contain {self._loss.ignore_index}, which the loss ignores. "
+                "Leave these examples out of the labels, and do not log them."
+            )
+        # Other settings, such as the optimiser, are not known: defaults would be wrong.
+        self._settings = {"data": data, "model": model, "loss": repr(self._loss), "epochs": 1}
         self._folder = RunFolder(folder)
         self._folder.check_free()
         self._tally: Tally | None = None
         self._epoch, self._step, self._ended = 0, 0, False
         after = None if after is None else as_int("after", "Recorder", after, 0)
         if after and not self._folder.exists():
-            raise InputError(f"The folder {str(self._folder.path)!r} has no record to go on with after {after} epochs. Give its folder.")
+            raise InputError(f"The folder {str(self._folder.path)!r} has no record to resume after {after} epochs. Give its folder.")
         with ExitStack() as stack:
-            stack.enter_context(self._folder.held())
+            stack.enter_context(self._folder.lock())
             self._begin(after)
-            self._until_finished = stack.pop_all()  # a start that fails lets go of the folder at once
-
-    def _check_ignored(self, labels: Any) -> None:
-        """Refuse labels that stand for none, which would be taken for a class of their own."""
-        ignored = self._loss.ignore_index
-        try:
-            values = np.asarray(labels.detach().cpu() if isinstance(labels, Tensor) else labels)
-        except ValueError:  # rows of different lengths: what is wrong with them is said where labels are read
-            return
-        if ignored < 0 and values.dtype.kind in "if" and (values == ignored).any():
-            raise InputError(
-                f"The labels given to Recorder have {ignored}, which the loss ignores, {int((values == ignored).sum())} times. "
-                "Leave these examples out of the labels, and out of what is logged."
-            )
+            self._lock = stack.pop_all()  # released at once if the start fails
 
     def _begin(self, after: int | None) -> None:
-        if self._folder.exists() and after is None:
+        provenance = make_provenance({"train": self._data}, {"train": None, "test": None}, None, torch.device("cpu"))
+        del provenance["data"]["train"]["inputs"]  # a Recorder never sees the inputs
+        if not self._folder.exists():
+            self._folder.begin(self._settings, {**provenance, "normalise": None, "recorded": True}, self._data)
+        elif after is None:
             raise InputError(
-                f"The folder {str(self._folder.path)!r} holds a run already. "
-                "Give a Recorder a new one, or say with after=… how many epochs of it count."
+                f"The folder {str(self._folder.path)!r} already contains a run. "
+                "Give a new folder, or resume the run with after=… (the number of its epochs to keep)."
             )
-        origin = make_provenance({"train": self._data}, {"train": None, "test": None}, None, torch.device("cpu"))
-        del origin["data"]["train"]["inputs"]  # which a recorder never sees
-        if self._folder.exists() and after is not None:
-            self._go_on(after, origin["data"])
         else:
-            self._folder.begin(self._known_settings(), {**origin, "normalise": None, "recorded": True}, self._data)
+            self._resume(after, provenance["data"])
 
-    def _known_settings(self) -> dict[str, Any]:
-        """What a Recorder knows of the loop. Its optimiser, batch size or seed would be defaults that the loop did not use."""
-        return {name: getattr(self._settings, name) for name in ("data", "model", "loss", "epochs")}
-
-    def _go_on(self, after: int, data: dict[str, Any]) -> None:
-        """Take up the record in the folder after some epoch of it."""
-        path, told = str(self._folder.path), self._folder.provenance()
-        held = read_settings(self._folder.path)
-        other = any(held.get(name) != getattr(self._settings, name) for name in ("data", "model", "loss"))
-        if other or not told.get("recorded") or told.get("data") != data:
-            raise InputError(f"The folder {path!r} holds no record of these labels with {self._loss!r}. Give another folder.")
+    def _resume(self, after: int, data: dict[str, Any]) -> None:
+        """Continue the record in the folder after an epoch."""
+        path, provenance = str(self._folder.path), self._folder.provenance()
+        settings = read_settings(self._folder.path)
+        same = all(settings.get(name) == self._settings[name] for name in ("data", "model", "loss"))
+        if not same or not provenance.get("recorded") or provenance.get("data") != data:
+            raise InputError(f"The folder {path!r} has no record of these labels with {self._loss!r}. Give another folder.")
         lines = {line["epoch"]: line for line in self._folder.metrics()}
         if after and after not in lines:
-            raise InputError(f"The record in {path!r} has {len(lines)} epochs, and cannot go on after {after}. Say after={len(lines)}.")
+            raise InputError(f"The record in {path!r} has {len(lines)} epochs and cannot resume after {after}. Give after={len(lines)}.")
         self._folder.forget_after(after)
         self._folder.remove("model.safetensors")
         self._epoch, self._step = after, lines[after]["step"] if after else 0
-        self._settings = replace(self._settings, epochs=max(1, after))
-        self._folder.write_settings(self._known_settings())
+        self._write_progress()
+
+    def _write_progress(self) -> None:
+        self._settings["epochs"] = max(1, self._epoch)
+        self._folder.write_settings(self._settings)
         self._folder.write_status("running", epoch=self._epoch, step=self._step)
 
     def log(self, index: Any, scores: Tensor, *, lr: float | Tensor = 1.0) -> None:
-        """Note what a step showed of its examples.
+        """Record the examples of one step.
 
         Args:
-            index: their positions among the labels.
-            scores: (N, C) what the model gave them, before softmax.
-            lr: the learning rate of the step, by which α_t and snr weigh its examples; leave it out where it is constant.
+            index: their positions in the labels.
+            scores: (N, C) the scores of the model for them, before softmax.
+            lr: the learning rate of the step, which weights its examples in α_t and snr; leave it out if it is constant.
         """
         index, rate = self._checked(index, scores), _rate(lr)
         with torch.inference_mode(False):
-            self._note(index, scores.clone() if scores.is_inference() else scores.detach(), rate)
+            self._record(index, scores.clone() if scores.is_inference() else scores.detach(), rate)
 
-    def _note(self, index: Tensor, scores: Tensor, rate: Tensor) -> None:
-        tally = self._on(scores.device)
-        # Not waited for on its way to a GPU alone: on the way from one it would be read before it has come.
-        index = index.to(scores.device, non_blocking=scores.is_cuda)
+    def _record(self, index: Tensor, scores: Tensor, rate: Tensor) -> None:
+        device = scores.device
+        if self._tally is None:
+            self._data = self._data.to(device)
+            self._tally, self._groups = Tally.of(len(self._data), device), right_and_wrong(self._data)
+        index = index.to(device, non_blocking=scores.is_cuda)  # copies from a GPU must block
         labels = self._data.labels[index]
-        with self._drawing_apart(scores.device), as_whole_batch(self._loss):
-            found = loss_and_gradient(self._loss_on(scores.device), scores, labels)
-        counted = self._groups[:, index]
-        total = (found.value.double() * len(index) if self._loss.reduction == "mean" else found.value.double().sum()).view(1)
-        tally.note(index, scores, found.margin, torch.full((), self._step, device=scores.device))
-        emphasis = self._emphasis(found).double()
-        tally.add(torch.cat([counted @ emphasis, total]), counted.sum(1), rate)
+        draws = any(isinstance(part, losses.Peer) for part in self._loss.modules())
+        with torch.random.fork_rng([device] if scores.is_cuda else [], enabled=draws), as_whole_batch(self._loss):
+            result = loss_and_gradient(self._loss_on(device), scores, labels)
+        groups = self._groups[:, index]
+        total = (result.value.double() * len(index) if self._loss.reduction == "mean" else result.value.double().sum()).view(1)
+        self._tally.note(index, scores, result.margin, torch.full((), self._step, device=device))
+        self._tally.add(torch.cat([groups @ self._emphasis(result).double(), total]), groups.sum(1), rate)
         self._step += 1
 
-    def _drawing_apart(self, device: torch.device) -> AbstractContextManager[None]:
-        """Leave the random numbers of the loop that is recorded alone, where a loss draws some itself."""
-        if not any(isinstance(part, losses.Peer) for part in self._loss.modules()):
-            return nullcontext()
-        return torch.random.fork_rng([device] if device.type == "cuda" else [])
+    def _emphasis(self, result: Pass) -> Tensor:
+        """Half the L1 norm of ∂L/∂scores of every example, for L the sum over the batch, with class weights."""
+        if not self._weighted:
+            return result.emphasis
+        number = len(result.gradient) if self._loss.reduction == "mean" else 1
+        return 0.5 * number * result.gradient.abs().sum(1)
 
-    def _emphasis(self, found: Pass) -> Tensor:
-        """Half the L1 norm of ∂L/∂scores of every example, for L the sum over the batch; a pass tells it before any weight."""
-        if not self._weighs:
-            return found.emphasis
-        number = len(found.gradient) if self._loss.reduction == "mean" else 1
-        return 0.5 * number * found.gradient.abs().sum(1)
-
-    def _checked(self, given: Any, scores: Tensor) -> Tensor:
+    def _checked(self, index: Any, scores: Tensor) -> Tensor:
         self._check_open()
-        index = _positions(given)
-        wanted = f"a tensor shaped (N, {len(self._data.classes)}), one row for each of the {index.numel()} examples"
+        positions = _positions(index)
+        wanted = f"a tensor shaped (N, {len(self._data.classes)}), one row for each of the {len(positions)} examples"
         if not isinstance(scores, Tensor):
             raise invalid_parameter("scores", "Recorder.log", wanted, type(scores).__name__)
         if not self._named and scores.dim() == 2 and scores.shape[1] > len(self._data.classes):
-            found = f"given where scores have {scores.shape[1]} columns and only {len(self._data.classes)} classes occur among the labels"
-            raise invalid_parameter("classes", "Recorder", f"{found}: the name of every column, in order", None)
-        if scores.shape != (len(index), len(self._data.classes)) or len(index) == 0:
+            columns = f"given if scores have more columns ({scores.shape[1]}) than classes occur in the labels ({len(self._data.classes)})"
+            raise invalid_parameter("classes", "Recorder", f"{columns}: the name of every column, in order", None)
+        if scores.shape != (len(positions), len(self._data.classes)) or len(positions) == 0:
             raise invalid_parameter("scores", "Recorder.log", wanted, tuple(scores.shape))
-        if index.device.type == "cpu":  # elsewhere the device says it
-            for position in (int(index.min()), int(index.max())):
+        if positions.device.type == "cpu":  # a GPU checks this itself, without waiting
+            for position in (int(positions.min()), int(positions.max())):
                 if not 0 <= position < len(self._data):
                     raise invalid_parameter("index", "Recorder.log", f"in [0, {len(self._data)})", position)
-        return index
+        return positions
 
     def _check_open(self) -> None:
         if self._ended:
-            raise InputError(f"The record in {str(self._folder.path)!r} is finished. Give another loop a Recorder of its own.")
-
-    def _on(self, device: torch.device) -> Tally:
-        if self._tally is None or self._tally.margins.device != device:
-            if (tally := self._under_way()) is not None:
-                raise InputError(
-                    f"The scores given to Recorder.log must stay on one device until the epoch ends. Got {device} after "
-                    f"{tally.margins.device}; move them there, or call Recorder.end_epoch first."
-                )
-            self._data = self._data.to(device)
-            self._tally, self._groups = Tally.of(len(self._data), device), right_and_wrong(self._data)
-        return self._tally
+            raise InputError(f"The record in {str(self._folder.path)!r} is finished. Use a new Recorder for another loop.")
 
     def _loss_on(self, device: torch.device) -> Loss:
-        """The loss as it is now, which a schedule may move; where it lies elsewhere a copy, because the loop trains with it there."""
-        if all(held.device == device for held in (*self._loss.parameters(), *self._loss.buffers())):
+        """The loss with its current hyper-parameters; a copy if it is on another device, where the loop may need it."""
+        if all(tensor.device == device for tensor in (*self._loss.parameters(), *self._loss.buffers())):
             return self._loss
         return copy.deepcopy(self._loss).to(device, non_blocking=device.type == "cuda")
 
-    def _under_way(self) -> Tally | None:
-        """What the epoch shows so far; None before anything of it was logged."""
+    def _current(self) -> Tally | None:
+        """The tally of the current epoch; None if nothing was logged in it."""
         return self._tally if self._tally is not None and bool(self._tally.number.any()) else None
 
     def end_epoch(self, **metrics: float) -> None:
-        """Write down the epoch that ends here.
+        """End the current epoch and write its record.
 
         Args:
-            **metrics: what you measured, such as test_accuracy and validation_accuracy, in [0, 1].
+            **metrics: your measurements, such as test_accuracy and validation_accuracy, in [0, 1].
         """
         self._check_open()
-        tally = self._under_way()
+        tally = self._current()
         if tally is None:
-            raise InputError("An epoch ends before anything of it was logged. Call Recorder.log in every step.")
+            raise InputError("Nothing was logged in this epoch. Call Recorder.log in every step.")
         for name, value in metrics.items():
             try:
                 number = float(value)
             except (TypeError, ValueError, RuntimeError):
-                raise invalid_parameter(name, "Recorder.end_epoch", "a number", value) from None
-            if name.endswith("_accuracy") and not 0 <= number <= 1:
-                raise invalid_parameter(name, "Recorder.end_epoch", "in [0, 1]", value)
-            if not math.isfinite(number):
-                raise invalid_parameter(name, "Recorder.end_epoch", "finite", value)
+                number = math.nan
+            share = name.endswith("_accuracy")
+            if not math.isfinite(number) or (share and not 0 <= number <= 1):
+                raise invalid_parameter(name, "Recorder.end_epoch", "in [0, 1]" if share else "a finite number", value)
         total = float(tally.loss)
         if not math.isfinite(total):
             raise DivergedError(f"The loss {self._loss!r} was not finite in epoch {self._epoch + 1}. Try a smaller learning rate.")
         line = {"epoch": self._epoch + 1, "step": self._step, "train_loss": total / float(tally.number.sum())}
-        line |= tally.shown(self._data.true_labels is not None)
+        line |= tally.metrics(self._data.true_labels is not None)
         for name in line.keys() & metrics.keys():
-            raise invalid_parameter(name, "Recorder.end_epoch", "left out, as the Recorder finds it out itself", metrics[name])
+            raise invalid_parameter(name, "Recorder.end_epoch", "left out, because the Recorder computes it", metrics[name])
         line |= {name: float(value) for name, value in metrics.items()}
         self._epoch += 1
         self._folder.write_record("training", self._epoch, tally.margins, tally.predictions)
         self._folder.add_metrics(line)
-        self._settings = replace(self._settings, epochs=self._epoch)
-        self._folder.write_settings(self._known_settings())
-        self._folder.write_status("running", epoch=self._epoch, step=self._step)
+        self._write_progress()
         tally.clear()
 
     def finish(self, model: nn.Module | None = None) -> Run:
-        """Say that training is over. An epoch that is under way ends here.
+        """End the record, and the current epoch if something was logged in it.
 
         Args:
-            model: what was trained, to be kept in the folder.
+            model: the trained model, to store it in the folder.
 
         Returns:
             The run, with its report, its audit and its dynamics.
         """
-        if self._under_way() is not None:
+        if self._current() is not None:
             self.end_epoch()
         if model is not None:
             if not isinstance(model, nn.Module):
                 raise invalid_parameter("model", "Recorder.finish", "a torch.nn.Module", model)
-            self._folder.write_tensors(
-                "model.safetensors", model.state_dict(), {"model": repr(model) if is_ours(model) else self._settings.model}
-            )
+            notes = {"model": repr(model) if is_built_in(model) else self._settings["model"]}
+            self._folder.write_tensors("model.safetensors", model.state_dict(), notes)
         self._end("finished")
         return Run(self._folder.path)
 
     def _end(self, state: str, reason: str | None = None) -> None:
         self._folder.write_status(state, reason)
-        self._until_finished.close()
+        self._lock.close()
         self._ended = True
 
     def __enter__(self) -> Recorder:
@@ -302,39 +268,32 @@ class Recorder:
         if self._ended:
             return
         if error is not None:
-            self._end(*ending(error))
+            self._end(*end_state(error))
             return
         try:
             self.finish()
         except NoisewiseError as unfinished:
-            self._end(*ending(unfinished))
+            self._end(*end_state(unfinished))
             raise
 
 
-def _positions(given: Any) -> Tensor:
-    """The positions of examples among the labels, as torch counts with them."""
+def _positions(index: Any) -> Tensor:
+    values = index if isinstance(index, Tensor) else np.asarray(index)
+    if isinstance(values, Tensor):
+        integers = not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+    else:
+        integers = values.dtype.kind in "iu"
+    if values.ndim != 1 or not integers:
+        raise invalid_parameter("index", "Recorder.log", "a list of integers, the positions of the examples in the labels", index)
+    return values.long() if isinstance(values, Tensor) else torch.from_numpy(values.astype(np.int64))
+
+
+def _rate(lr: Any) -> Tensor:
+    """The learning rate as a tensor; on a GPU it is not checked, which would wait for the device."""
     try:
-        index = given if isinstance(given, Tensor) else torch.from_numpy(_whole(np.asarray(given)))
-    except (TypeError, ValueError, RuntimeError):
-        index = torch.empty(())
-    if index.dim() != 1 or index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
-        raise invalid_parameter("index", "Recorder.log", "a list of integers, the examples' positions among the labels", given)
-    return index.long()  # of wide unsigned types torch finds no minimum
-
-
-def _whole(values: np.ndarray) -> np.ndarray:
-    """Integers of any width and byte order, in any order in memory, as torch takes them."""
-    if values.dtype.kind not in "iu":
-        raise ValueError(values.dtype)
-    return values.astype(np.int64)
-
-
-def _rate(given: Any) -> Tensor:
-    """A learning rate as one number; whether it is finite is not asked of a GPU, which would have to be waited for."""
-    try:
-        rate = torch.as_tensor(given, dtype=torch.float64).detach()
+        rate = torch.as_tensor(lr, dtype=torch.float64).detach()
     except (TypeError, ValueError, RuntimeError):
         rate = torch.empty(0)
     if rate.numel() != 1 or (rate.device.type == "cpu" and not rate.isfinite()):
-        raise invalid_parameter("lr", "Recorder.log", "a finite number", given)
+        raise invalid_parameter("lr", "Recorder.log", "a finite number", lr)
     return rate.view(())

@@ -1,4 +1,4 @@
-"""A run that was trained: a folder, and what can be read from it."""
+"""A trained run, read from its folder."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Run:
 
     Args:
         folder: the run folder; it may come from another machine.
-        data: what it was trained on, where that is at hand; `report` shows examples from it.
-        test: what it was tested on, where that is at hand; a run on corrected labels is tested on it too.
+        data: the training data, if you have them; `report` shows examples from them.
+        test: the test data, if you have them; retraining on corrected labels uses them too.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, data: Any = None, test: Any = None) -> None:
@@ -40,12 +40,12 @@ class Run:
 
     @property
     def state(self) -> str:
-        """ "finished", "interrupted", "failed", or "running", as it says of itself also when it was killed without a word."""
+        """ "finished", "interrupted", "failed" or "running"; also "running" if the process was killed."""
         return str(self._folder.status()["state"])
 
     @property
     def kept_epoch(self) -> int:
-        """The epoch whose model it keeps: of a run that is not finished the last so far."""
+        """The epoch whose model the run keeps; for an unfinished run, the last epoch."""
         status = self._folder.status()
         return int(status.get("kept", status["epoch"]))
 
@@ -64,62 +64,62 @@ class Run:
 
     @property
     def device(self) -> torch.device:
-        """The device it is trained on, as its settings say."""
+        """The device in the settings."""
         return device_of(self.settings)
 
     @property
     def dynamics(self) -> Dynamics:
-        """What the papers measure, read off the record."""
+        """The measures of the papers, computed from the record."""
         return Dynamics(self.path)
 
     @property
     def unlearned(self) -> tuple[str, ...]:
-        """The classes that the model did not learn: it predicts them for fewer than a tenth as many examples as are labelled so."""
+        """The classes that the model did not learn: it predicts them less than a tenth as often as they occur in the labels."""
         return self.dynamics.unlearned
 
     @property
     def temperature(self) -> float:
-        """What scores are divided by before they become probabilities: found on the validation share, 1 in a run without one."""
+        """Scores are divided by it before softmax. It is fitted on the validation share; 1 for a run without one."""
         return read_temperature(self.path)
 
     def find_label_issues(self, *, score: str = "combined") -> Any:
-        """Find out which labels look wrong, from the record the run left.
+        """Find labels that look wrong, from the record of the run.
 
         Args:
             score: what to rank by; see `noisewise.audit.audit`.
 
         Returns:
-            The audit, a `noisewise.audit.Audit`: the doubtful labels, and what they should be.
+            The audit, a `noisewise.audit.Audit`: the doubtful labels, and suggested labels.
 
         Example:
             >>> import tempfile
             >>> from noisewise import fit
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     run = fit("mlp", "digits", noise="symmetric(0.2, flips='exact')", epochs=10, folder=folder, device="cpu")
-            ...     found = run.find_label_issues()
+            ...     issues = run.find_label_issues()
             ...     wrong = run.dynamics.record.wrong
-            >>> bool(found.is_issue[wrong].mean() > 0.8), bool(wrong[found.is_issue].mean() > 0.9)
+            >>> bool(issues.is_issue[wrong].mean() > 0.8), bool(wrong[issues.is_issue].mean() > 0.9)
             (True, True)
         """
         return extension("audit")(self, score=score)
 
     def report(self, output: str | os.PathLike[str] = "report.html", **options: Any) -> Path:
-        """Write a page that shows what happened; `options` are those of `noisewise.report.report`."""
+        """Write a report page about this run; `options` are those of `noisewise.report.report`."""
         return Path(extension("report")(self, output, **options))
 
     def model(self, into: torch.nn.Module | None = None) -> torch.nn.Module:
         """The trained model, in eval mode.
 
         Args:
-            into: a module of the same shape, for a run whose model was given as an object.
+            into: a module with the same layers, for a run whose model was given as an object.
         """
         tensors, notes = self._folder.read_tensors("model.safetensors")
         if into is None:
             try:
                 return with_weights(str(notes.get("model")), tensors).eval()
-            except (InputError, RuntimeError):  # the name of a module may be that of a model of ours
+            except (InputError, RuntimeError):  # a custom module may have the name of a built-in model
                 raise InputError(
-                    f"The run in {str(self.path)!r} has a model of your own. Give one with the same layers as into=…."
+                    f"The run in {str(self.path)!r} has a custom model. Give a module with the same layers as into=…."
                 ) from None
         if not isinstance(into, torch.nn.Module):
             raise invalid_parameter("into", "a run", "a module with the layers of its model", into)
@@ -127,15 +127,14 @@ class Run:
         return into.eval()
 
     def predict(self, inputs: Any, into: torch.nn.Module | None = None) -> torch.Tensor:
-        """Class probabilities for raw inputs, scaled as the training inputs were: (N, classes), on the model's device.
+        """Class probabilities for raw inputs, normalised like the training inputs: (N, classes), on the model's device.
 
-        Robust losses make a network far too sure of itself. In a run with a validation share (``validation=0.1``) the probabilities are
-        therefore calibrated on it: scores are divided by `temperature`, which does not change the predicted class.
+        Networks trained with robust losses are overconfident. A run with a validation share (``validation=0.1``) therefore calibrates the
+        probabilities on it: scores are divided by `temperature`, which does not change the predicted class.
 
         Args:
-            inputs: as they were given to `fit`: numpy arrays, torch tensors or lists, images in any layout that it takes; of a loop that
-                was recorded, as the model takes them. Where a table was trained on, also a DataFrame or the path of a table: its
-                columns are found by their names, and others are left out.
+            inputs: in the form that `fit` takes: numpy arrays, torch tensors or lists, images in any supported layout. For a recorded loop,
+                as the model takes them. For a run on a table, also a DataFrame or the path of a table; its columns are selected by name.
             into: see `model`.
 
         Example:
@@ -149,19 +148,15 @@ class Run:
         return self.predictor(into).probabilities(inputs)
 
     def predictor(self, into: torch.nn.Module | None = None) -> Predictor:
-        """What predicts, read once: it needs the folder no more, and can be pickled.
-
-        Args:
-            into: see `model`.
-        """
-        origin = self._folder.provenance(needs=("normalise",))
-        recorded_scale(self._folder)  # refuses what is no scale
-        kind = None if origin.get("recorded") else origin.get("type", "")
-        words, features = f"run in {str(self.path)!r}", origin.get("features")  # older runs do not say
-        return Predictor(self.model(into), origin["normalise"], origin.get("shape"), kind, words, features, self.temperature)
+        """A `Predictor` that can be pickled and no longer needs the folder; for `into` see `model`."""
+        provenance = self._folder.provenance(needs=("normalise",))
+        recorded_scale(self._folder)  # refuses a spec that is not a normalisation
+        shape, dtype, features = (provenance.get(name) for name in ("shape", "type", "features"))  # a Recorder writes none of them
+        name = f"run in {str(self.path)!r}"
+        return Predictor(self.model(into), provenance["normalise"], shape, dtype, name, features, self.temperature)
 
     def __fspath__(self) -> str:
-        """A run stands for its folder wherever one is asked for."""
+        """The path of the folder, so that a run can be given where a path is expected."""
         return str(self.path)
 
     def __repr__(self) -> str:
@@ -172,47 +167,35 @@ class Run:
 
 
 def recorded_scale(folder: RunFolder) -> Normalise | None:
-    """What scaled the inputs of a run; None where nothing did."""
+    """The normalisation of the inputs of a run, or None."""
     spec = folder.provenance().get("normalise")
     scale = None if spec is None else augmentations.get(spec)
     if scale is not None and not isinstance(scale, Normalise):
         raise InputError(
-            f"The file {str(folder.path / 'provenance.json')!r} must say how to normalise inputs. "
+            f"The file {str(folder.path / 'provenance.json')!r} must have a normalisation of inputs. "
             f"Got {shown(spec)}; copy the run folder again."
         )
     return scale
 
 
-def fill(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], words: str, folder: RunFolder) -> None:
-    """Give a model the weights of a run.
-
-    Args:
-        model: of the same layers.
-        tensors: its state.
-        words: what the model is called.
-        folder: of the run.
-    """
+def fill(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], name: str, folder: RunFolder) -> None:
+    """Load the weights of a run into a model with the same layers; `name` is for errors."""
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         first = str(error).partition("\n\t")[2].partition("\n")[0].rstrip(". ")
-        raise InputError(f"The model {words} has other layers than that of the run in {str(folder.path)!r}: {first}.") from None
+        raise InputError(f"The model {name} has other layers than the model of the run in {str(folder.path)!r}: {first}.") from None
 
 
-def is_ours(model: torch.nn.Module) -> bool:
-    """Whether a model can be built again from its repr."""
+def is_built_in(model: torch.nn.Module) -> bool:
+    """Whether a model can be built from its repr."""
     return isinstance(model, Classifier) and bool(type(model).name)
 
 
-def is_all_ours(model: torch.nn.Module) -> bool:
-    """Whether a model is one of ours in every part, and nobody hooked into it: then all it does is done by its layers."""
-    first, *parts = model.modules()
-    return is_ours(first) and not any(map(_is_hooked, (first, *parts))) and not any(map(_is_foreign, parts))
-
-
-def _is_foreign(part: torch.nn.Module) -> bool:
-    return type(part).__module__.partition(".")[0] not in ("torch", "noisewise")
-
-
-def _is_hooked(part: torch.nn.Module) -> bool:
-    return bool(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
+def is_unmodified(model: torch.nn.Module) -> bool:
+    """Whether a built-in model has no hooks and no custom layers, so that a CUDA graph captures all it does."""
+    _, *parts = model.modules()
+    foreign = (type(part).__module__.partition(".")[0] not in ("torch", "noisewise") for part in parts)
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    hooked = (getattr(part, kind) for part in (model, *parts) for kind in kinds)
+    return is_built_in(model) and not any(hooked) and not any(foreign)

@@ -1,14 +1,11 @@
 """One update: gather, augment, forward, loss, backward, update, record. On a GPU all of it is one CUDA graph.
 
-A step leaves everything it learns about its examples in tensors on the device and reads nothing back, so the host is free
-until the epoch ends. This module must not know epochs, files or evaluation.
+A step stores its results in tensors on the device and reads nothing back, so the host does not wait until the epoch ends.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
-import operator
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -30,16 +27,16 @@ from noisewise.train._optimisers import Updater
 
 @dataclass
 class Tally:
-    """What an epoch's steps add up, on the device.
+    """The sums over the steps of an epoch, on the device.
 
     Args:
-        margins: of every example when its turn came; NaN before.
-        predictions: the class with the highest score then; −1 before.
+        margins: the margin of every example when it was last seen; NaN before.
+        predictions: the class with the highest score at that time; −1 before.
         pull: Σ η w over right and over wrong labels, where w is half the L1 norm of ∂L/∂scores and η the learning rate.
-        eta: Σ η over the same.
-        emphasis: Σ w over the same.
-        number: how many right and wrong labels there were; an example that came twice counts twice.
-        loss: Σ loss, where it does not follow from the margins.
+        eta: Σ η over right and over wrong labels.
+        emphasis: Σ w over right and over wrong labels.
+        number: the number of right and of wrong labels seen.
+        loss: Σ loss, unless it follows from the margins.
         bad_step: the first step whose loss was not finite, or −1.
         worst: the largest |score| so far.
     """
@@ -59,16 +56,16 @@ class Tally:
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.float64, device=device)
 
-        whole = torch.full((number,), -1, dtype=torch.int64, device=device)
-        nan = torch.full((number,), torch.nan, device=device)
-        return cls(nan, whole, zeros(2), zeros(2), zeros(2), zeros(2), zeros(), whole.new_full((), -1), zeros())
+        predictions = torch.full((number,), -1, dtype=torch.int64, device=device)
+        margins = torch.full((number,), torch.nan, device=device)
+        return cls(margins, predictions, zeros(2), zeros(2), zeros(2), zeros(2), zeros(), predictions.new_full((), -1), zeros())
 
     def clear(self) -> None:
         for name, value in vars(self).items():
             value.fill_({"margins": torch.nan, "predictions": -1, "bad_step": -1}.get(name, 0))
 
     def gather(self) -> None:
-        """Put together what the processes of a data-parallel run tallied, every example once."""
+        """Combine the tallies of all processes of a data-parallel run."""
         never = torch.iinfo(self.bad_step.dtype).max
         self.margins.nan_to_num_(nan=-torch.inf)
         self.bad_step.masked_fill_(self.bad_step < 0, never)
@@ -82,14 +79,7 @@ class Tally:
 
     @torch.no_grad()
     def note(self, index: Tensor, scores: Tensor, margins: Tensor, number: Tensor) -> None:
-        """Note what a step showed of some examples.
-
-        Args:
-            index: their positions.
-            scores: (N, C).
-            margins: of their labels; not finite where the loss is not.
-            number: of the step.
-        """
+        """Note the margins (not finite if the loss is not) and predictions of some examples at the step with this number."""
         self.margins[index] = margins.to(self.margins.dtype)
         self.predictions[index] = scores.argmax(1)
         broken = ~torch.isfinite(margins.sum()) & (self.bad_step < 0)
@@ -97,24 +87,18 @@ class Tally:
         self.worst.copy_(torch.fmax(self.worst, scores.abs().amax().double()))
 
     @torch.no_grad()
-    def add(self, sums: Tensor, counted: Tensor, eta: Tensor) -> None:
-        """Add up what a batch showed.
-
-        Args:
-            sums: Σ w of right labels, of wrong labels, and Σ loss.
-            counted: how many right and wrong labels it had.
-            eta: the learning rate.
-        """
+    def add(self, sums: Tensor, counts: Tensor, eta: Tensor) -> None:
+        """Add the sums of a batch (Σ w of right labels, of wrong labels, Σ loss) and its numbers of right and wrong labels."""
         self.emphasis += sums[:2]
         self.pull += eta * sums[:2]
-        self.eta += eta * counted
-        self.number += counted
+        self.eta += eta * counts
+        self.number += counts
         self.loss += sums[2]
 
-    def shown(self, told_apart: bool) -> dict[str, Any]:
-        """How hard the loss pulled, as a line of metrics has it; right and wrong labels for themselves where they are told apart."""
+    def metrics(self, truth_known: bool) -> dict[str, Any]:
+        """The emphasis of the epoch for a line of metrics; separately for right and wrong labels if the true labels are known."""
         pull, eta = self.pull.tolist(), self.eta.tolist()
-        groups = ("clean", "noisy") if told_apart else ("all",)
+        groups = ("clean", "noisy") if truth_known else ("all",)
         return {
             "mean_emphasis": float(self.emphasis.sum()) / float(self.number.sum()),
             "emphasis": {group: {"pull": pull[position], "eta": eta[position]} for position, group in enumerate(groups)},
@@ -122,19 +106,19 @@ class Tally:
 
 
 def right_and_wrong(data: Dataset) -> Tensor:
-    """(2, N) 1 where a label is right and where it is wrong; all are right where that is not known."""
+    """(2, N) 1 for right labels, and 1 for wrong labels; all count as right if the true labels are not known."""
     wrong = data.wrong if data.wrong is not None else torch.zeros_like(data.labels, dtype=torch.bool)
     return torch.stack([~wrong, wrong]).double()
 
 
 Prepare = Callable[[Tensor], Tensor]
-"""Turns raw inputs into what a model takes."""
+"""Turns raw inputs into inputs of the model."""
 
 
 class Scorer(nn.Module):
-    """A model whose scores are float32 whatever its body computes in: large scores lose their order in half precision.
+    """A model whose scores are float32 even if it computes in bfloat16, because large scores lose their order in half precision.
 
-    The last layer of our own models is computed in float32 too; where another module has one, only its author knows.
+    The last layer of built-in models is computed in float32 too.
     """
 
     def __init__(self, model: nn.Module, half: bool) -> None:
@@ -147,22 +131,22 @@ class Scorer(nn.Module):
         if not self.half_precision:
             return self.model(inputs).float()  # type: ignore[no-any-return]
         with torch.autocast(inputs.device.type, dtype=torch.bfloat16):
-            found = self.model.features(inputs) if self.ends_in_head else self.model(inputs)
-        return self.model.head(found.float()) if self.ends_in_head else found.float()  # type: ignore[no-any-return]
+            output = self.model.features(inputs) if self.ends_in_head else self.model(inputs)
+        return self.model.head(output.float()) if self.ends_in_head else output.float()  # type: ignore[no-any-return]
 
 
 class Step:
     """The update of one batch.
 
     Args:
-        scorer: gives scores.
+        scorer: computes scores.
         loss: the loss, with reduction "mean".
-        updater: changes the parameters.
-        data: the training set; its labels are on the device, its inputs too unless batches bring them.
-        prepare: turns raw inputs into what the model takes, augmentation included.
-        clip: largest gradient norm, or None.
-        accumulate: in how many parts a batch is gone through.
-        batch_size: of all batches but the last.
+        updater: updates the parameters.
+        data: the training set, with labels on the device; also its inputs, unless batches bring them.
+        prepare: turns raw inputs into inputs of the model, with augmentation.
+        clip: the largest gradient norm, or None.
+        accumulate: the number of parts of a batch.
+        batch_size: the size of all batches but the last.
     """
 
     def __init__(
@@ -182,11 +166,11 @@ class Step:
         self.tally = Tally.of(len(data), device)
         self.number = torch.zeros((), dtype=torch.int64, device=device)
         self.groups = right_and_wrong(data)
-        # A loss of the margin alone needs no automatic differentiation: its emphasis is its gradient, its value follows later.
+        # A function of the margin needs no autograd: its emphasis is its gradient, and its value is computed later from the margins.
         self.by_emphasis = (
             isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin and not (loss.contract or loss.depends_on_batch)
         )
-        # Nor does one that is brought to size over the batch, where a kernel gives emphasis and value together.
+        # A loss that is normalised over the batch needs none either, if a kernel computes emphasis and value together.
         self.by_kernel = self.by_emphasis or (accumulate == 1 and not loss.contract and before_batch_normalisation(loss) is not None)
         self.accumulation = Accumulation(loss) if accumulate > 1 and loss.depends_on_batch else None
         self.weights = self._weights()
@@ -194,7 +178,7 @@ class Step:
         self.least = smallest_part(batch_size, accumulate * self.world)
 
     def _weights(self) -> Tensor | None:
-        """What every example weighs in a mean, where they do not all weigh the same."""
+        """The weight of every example in a mean; None if all are equal."""
         if not {"weight", "ignore_index"} & self.loss.contract.keys():
             return None
         weight, kept = self.loss.weight, (self.data.labels != self.loss.ignore_index).double()
@@ -207,21 +191,20 @@ class Step:
         """Update on the examples at these positions.
 
         Args:
-            index: the positions; where processes outnumber the examples of a batch, one that is left without gets any of them.
-            inputs: of these examples, where the data set does not hold them.
+            index: the positions. If there are more processes than examples, a process without one gets any of them.
+            inputs: the inputs of these examples, if the data set does not have them in memory.
             whole: the size of the batch over all processes.
         """
         self.updater.zero_grad()
         inputs, whole = self.data.inputs[index] if inputs is None else inputs, whole or len(index)
         stands_in = self.rank >= whole
         mean_weight = self._mean_weight(index[:0] if stands_in else index, whole)
-        # As many parts in every process, and none empty, because they wait for each other in every part; nor of one example, which
-        # batch normalisation cannot take, unless that was asked for.
+        # Processes wait for each other in every part, so all need the same number of parts, none empty. Batch normalisation cannot
+        # take parts of one example, so these occur only if the settings ask for them.
         number = max(1, min(self.accumulate, whole // (self.least * self.world)))
         parts = zip(index.tensor_split(number), inputs.tensor_split(number), strict=True)
         with self.accumulation or nullcontext():
-            found = [self._stand_in(*part) if stands_in else self._part(*part, whole, mean_weight) for part in parts]
-        sums = functools.reduce(operator.add, found)
+            sums: Tensor = sum(self._stand_in(*part) if stands_in else self._part(*part, whole, mean_weight) for part in parts)  # type: ignore[assignment]
         if self.accumulation is not None:
             sums = sums / self.accumulation.divide(self.updater.parameters)
         if not stands_in:
@@ -232,7 +215,7 @@ class Step:
         self.number += 1
 
     def _mean_weight(self, index: Tensor, whole: int) -> Tensor | None:
-        """What the examples of a batch weigh on average, over all processes."""
+        """The mean weight of the examples of a batch, over all processes."""
         if self.weights is None:
             return None
         total = self.weights[index].sum()
@@ -241,7 +224,7 @@ class Step:
         return torch.where(total == 0, 1.0, total / whole)
 
     def _part(self, index: Tensor, inputs: Tensor, whole: int, mean_weight: Tensor | None) -> Tensor:
-        """Gradients of some examples; their emphases added up, of right and of wrong labels, and their losses."""
+        """Backpropagate some examples; return the sums of their emphases, for right and for wrong labels, and of their losses."""
         labels = self.data.labels[index]
         scores = self.scorer(self.prepare(inputs))
         leaf = scores.detach()
@@ -250,13 +233,13 @@ class Step:
         else:
             margins, emphasis, gradient, value = (self._by_emphasis if self.by_emphasis else self._by_differentiation)(leaf, labels)
         size = 1.0 if mean_weight is None else self.weights[index].mean() / mean_weight  # type: ignore[index]
-        # A mean over this part counts for its share of the batch; data parallelism divides by the number of processes.
+        # The loss is a mean over the whole batch; data parallelism divides by the number of processes.
         scores.backward(gradient * (size * self.world / whole))
         self.tally.note(index, leaf, margins, self.number)
         return size * torch.cat([self.groups[:, index] @ emphasis.double(), value.double().view(1)])
 
     def _stand_in(self, index: Tensor, inputs: Tensor) -> Tensor:
-        """Do what the processes do together, with an example that counts for nothing."""
+        """Take part in the communication of the processes, with an example that is ignored."""
         scores = self.scorer(self.prepare(inputs))
         if self.loss.depends_on_batch:
             self.loss(scores.detach(), torch.full_like(index, self.loss.ignore_index))
@@ -266,14 +249,14 @@ class Step:
     @torch.no_grad()
     def _by_kernel(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Margins, emphases, ∂(sum of losses)/∂scores and the sum of losses from one kernel."""
-        each = copy.copy(self.loss)
-        each.reduction = "none"
-        found = loss_and_gradient(each, scores, labels)
-        return found.margin, found.emphasis, found.gradient, found.value.double().sum()
+        loss = copy.copy(self.loss)
+        loss.reduction = "none"
+        result = loss_and_gradient(loss, scores, labels)
+        return result.margin, result.emphasis, result.gradient, result.value.double().sum()
 
     @torch.no_grad()
     def _by_emphasis(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The same from the emphasis in closed form, but for the losses, which follow from the margins."""
+        """The same from the emphasis in closed form, without the losses, which follow from the margins."""
         label = labels.unsqueeze(1)
         margins, pull = margin_of(scores, label, 1)
         emphasis = self.loss.emphasis(margins)  # type: ignore[operator]
@@ -287,10 +270,10 @@ class Step:
         (gradient,) = torch.autograd.grad(value, leaf)
         with torch.no_grad():
             gradient, total = gradient * len(labels), value.double() * len(labels)
-            return margin(leaf, labels) + 0 * value, 0.5 * gradient.abs().sum(1), gradient, total  # a margin of NaN where the loss is
+            return margin(leaf, labels) + 0 * value, 0.5 * gradient.abs().sum(1), gradient, total  # the margin is NaN if the loss is
 
     def mean_loss(self) -> float:
-        """The mean loss of the examples seen since the tally was cleared."""
+        """The mean loss of the examples of the epoch."""
         if not self.by_emphasis:
             return float(self.tally.loss) / float(self.tally.number.sum())
         margins = self.tally.margins
@@ -298,16 +281,16 @@ class Step:
 
 
 class Scoring:
-    """Margins of the given labels and predictions, in eval mode: what a batch shows is left at the places of its examples.
+    """Computes margins and predictions of a data set in eval mode, batch by batch.
 
     Args:
-        scorer: gives scores.
-        data: the data set; its labels are on the device, its inputs too unless batches bring them.
-        prepare: turns raw inputs into what the model takes.
+        scorer: computes scores.
+        data: the data set, with labels on the device; also its inputs, unless batches bring them.
+        prepare: turns raw inputs into inputs of the model.
 
     Attributes:
-        margins: of every example so far.
-        predictions: the class with the highest score.
+        margins: the margins of the given labels.
+        predictions: the classes with the highest score.
     """
 
     def __init__(self, scorer: nn.Module, data: Dataset, prepare: Prepare) -> None:
@@ -323,12 +306,12 @@ class Scoring:
 
 
 class GraphedStep:
-    """A step captured in CUDA graphs, one for every size of batch (the last of an epoch is smaller).
+    """A step captured in CUDA graphs, one for every batch size (the last batch of an epoch is smaller).
 
     Args:
-        step: the step, of training or of scoring; its data set lies on the device.
-        generators: the random generators it draws from.
-        state: every tensor that a step changes and reads again, so that rehearsing it leaves no trace.
+        step: the step, of training or of scoring; its data set is on the device.
+        generators: the random generators it uses.
+        state: every tensor that a step changes and reads again; warming up restores them.
     """
 
     def __init__(self, step: Step | Scoring, generators: tuple[torch.Generator, ...], state: Callable[[], list[Tensor]]) -> None:
@@ -339,20 +322,20 @@ class GraphedStep:
     def __call__(self, index: Tensor, inputs: Tensor | None = None, whole: int | None = None) -> None:
         if len(index) not in self._graphs:
             self._graphs[len(index)] = self._capture(index)
-        held, graph = self._graphs[len(index)]
-        held.copy_(index)
+        static_index, graph = self._graphs[len(index)]
+        static_index.copy_(index)
         graph.replay()
 
     def _capture(self, index: Tensor) -> tuple[Tensor, Any]:
-        held = index.clone()
-        kept = [tensor.clone() for tensor in self._state()]
+        static_index = index.clone()
+        values = [tensor.clone() for tensor in self._state()]
         seeds = [generator.get_state() for generator in self._generators]
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that gradients were first made on another stream, which is what is meant here
+            warnings.simplefilter("ignore")  # that gradients were first computed on another stream
             for _ in range(3):
-                self._step(held)
+                self._step(static_index)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
@@ -360,18 +343,18 @@ class GraphedStep:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with torch.cuda.graph(graph, pool=self._pool):
-                self._step(held)
-        torch.cuda.synchronize()  # torch seeds the generators on the stream of the capture, for which a replay does not wait
+                self._step(static_index)
+        torch.cuda.synchronize()  # torch seeds the generators on the capture stream, and a replay does not wait for it
         self._pool = self._pool or graph.pool()
-        for tensor, value in zip(self._state(), kept, strict=True):
+        for tensor, value in zip(self._state(), values, strict=True):
             tensor.copy_(value)
         for generator, seed in zip(self._generators, seeds, strict=True):
             generator.set_state(seed)
-        return held, graph
+        return static_index, graph
 
 
 def prepared(augment: Augmentation, normalise: Augmentation | None, generator: torch.Generator, last: bool) -> Prepare:
-    """Raw inputs to what the model takes: augmented, normalised, in the memory order its convolutions like."""
+    """A function that augments and normalises raw inputs, in the memory format of the model (`last`: channels last)."""
 
     def prepare(inputs: Tensor) -> Tensor:
         if inputs.dim() == 4:

@@ -1,7 +1,4 @@
-"""The temperature that makes a model's probabilities honest, found on held-out examples whose labels may be wrong.
-
-This module must not know run folders or models.
-"""
+"""Temperature scaling: calibrate a model's probabilities on held-out examples whose labels may be wrong."""
 
 from __future__ import annotations
 
@@ -18,20 +15,19 @@ _NOISES = torch.linspace(0, 0.8, 17, dtype=torch.float64)
 
 
 def temperature(scores: Tensor, labels: Tensor) -> float:
-    """Find what to divide scores by so that their softmax is neither too sure nor too unsure.
+    """Find the temperature that calibrates the softmax of scores.
 
     Formula:
         L(T, ε) = Σ (1 − a) log q + a log(1 − q),  q = (1 − ε) softmax(s / T)_y + ε / C,  a = 1 / (n + 2)
         T = √(T₁ T₂),  T₁ = argmax L(T, 0),  (T₂, ·) = argmax L(T, ε)
 
-    The labels of held-out examples may be wrong. T₁ takes every contradicted label for a mistake of the model and is too cautious. T₂
-    takes contradictions of sure predictions for wrong labels, and few examples cannot support that: it is too bold. Their
-    geometric mean was chosen among some twenty rules with the true labels of three small tables in view (with IMAE it had the lowest log
-    loss, with cross-entropy nearly the lowest); no other tables decided between the rules. As in Platt scaling, `a` keeps
-    T away from 0 where a few held-out examples are all predicted right.
+    The labels of held-out examples may be wrong. T₁ treats every contradicted label as a mistake of the model and is too cautious. T₂
+    treats contradictions of confident predictions as wrong labels and is too bold with few examples. Their geometric mean was chosen among
+    about twenty rules, using the true labels of three small tables: it had the lowest log loss with IMAE and nearly the lowest with
+    cross-entropy. As in Platt scaling, `a` keeps T away from 0 if a few held-out examples are all predicted right.
 
     Args:
-        scores: of held-out examples, (n, C).
+        scores: the scores of held-out examples, (n, C).
         labels: their given labels.
 
     Example:

@@ -12,7 +12,7 @@ from typing import Any
 from noisewise.data import is_official
 from noisewise.report._facts import RunFacts
 from noisewise.report._read import Page, Reading
-from noisewise.runs import Settings, recorded_sources
+from noisewise.runs import Settings
 from noisewise.spec import readable
 
 LINK, ORDER = "Runs", 80
@@ -95,8 +95,8 @@ def _repeating(settings: Mapping[str, Any], folder: Path, provenance: Mapping[st
     defaults = {field.name: field.default for field in fields(Settings)}
     asked = {name: value for name, value in settings.items() if name in defaults and value != defaults[name] and value is not None}
     del asked["data"]
-    sources = recorded_sources(provenance, settings)
-    train, test = None if corrected else sources["train"], sources["test"]
+    sources = provenance.get("sources", {})
+    train, test = None if corrected else sources.get("train"), sources.get("test")
     test_unknown = test is None and "test" in provenance.get("data", {})
     options = None if train is None or test_unknown else _options(train, test)
     if options is None:
