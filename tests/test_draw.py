@@ -86,8 +86,8 @@ def test_loss_values_without_an_end_do_not_flatten_the_panel() -> None:
 @pytest.mark.parametrize(
     ("specs", "output", "sentence"),
     [
-        (["ce", "nce"], "a.html", "function of p alone .* Got 'nce'"),
-        (["imae(normalise='batch')"], "a.html", "function of p alone"),
+        (["ce", "nce"], "a.html", "p alone .* 'nce'"),
+        (["imae(normalise='batch')"], "a.html", "p alone"),
         ([], "a.html", "nothing to draw"),
         (["ce"], "a.jpg", "ends in .html, .svg, .pdf, .png"),
         (["ce"], "nowhere/a.html", "nowhere' does not exist"),

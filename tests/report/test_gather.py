@@ -28,9 +28,9 @@ from noisewise.audit import audit
 from noisewise.correct import correct, retrain
 from noisewise.data import Dataset, features, load, read
 from noisewise.errors import InputError
-from noisewise.report import _gather, report
-from noisewise.report._gather import gather
+from noisewise.report import _report, report
 from noisewise.report._render import _unfinished
+from noisewise.report._report import gather
 from noisewise.report.sections.doubt import _matrices
 from noisewise.spec import in_short
 from noisewise.train import Run
@@ -235,7 +235,7 @@ def test_doubtful_examples_are_shown_as_the_pictures_the_run_saw(facts) -> None:
 def test_many_films_have_fewer_frames_and_a_loss_alone_is_no_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = fit("linear", (torch.randn(40, 3), torch.arange(40) % 2), epochs=15, folder=tmp_path / "run", validation=0.2, device="cpu")
     assert [len(film["epochs"]) for film in gather([run.path], title="t")["tasks"][0]["films"]] == [15]
-    monkeypatch.setattr(_gather, "_ALL_FRAMES", 12)
+    monkeypatch.setattr(_report, "_ALL_FRAMES", 12)
     facts = gather([run.path], title="t")
     (film,) = facts["tasks"][0]["films"]
     assert len(film["epochs"]) == 12 and (film["epochs"][0], film["epochs"][-1]) == (1, 15)
@@ -281,7 +281,7 @@ def test_a_heat_map_of_some_classes_makes_no_table_of_all(tmp_path: Path) -> Non
     record.log(torch.arange(8), torch.randn(8, number))
     record.end_epoch()
     record.finish()
-    reading = _gather._read(tmp_path / "run")
+    reading = _report._read(tmp_path / "run")
     assert reading.audit is not None
     matrices, peak = with_peak(lambda: _matrices(reading, reading.audit))
     assert len(matrices[0]["names"]) == 20

@@ -17,7 +17,7 @@ import noisewise
 from noisewise import InputError, fit, models
 from noisewise.data import Dataset, Stream, augmentations, load, read
 from noisewise.output import written_whole
-from noisewise.report._gather import gather
+from noisewise.report._report import gather
 from noisewise.train import Run, Underfitting
 from noisewise.train._step import Scorer, Tally
 

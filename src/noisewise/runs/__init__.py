@@ -22,7 +22,7 @@ from noisewise.runs._provenance import (
     source_kind,
 )
 from noisewise.runs._record import LARGEST, MARGINS, Epoch, Halves, Record, codes
-from noisewise.runs._same_data import namesakes
+from noisewise.runs._same_data import data_set_numbers
 
 __all__ = [
     "CALIBRATION",
@@ -43,6 +43,7 @@ __all__ = [
     "as_before",
     "check_kept",
     "codes",
+    "data_set_numbers",
     "digest",
     "digest_of",
     "ending",
@@ -59,7 +60,6 @@ __all__ = [
     "make_provenance",
     "mark_ended",
     "names_of",
-    "namesakes",
     "numbers_of",
     "parse_json",
     "read_classes",

@@ -17,7 +17,7 @@ from noisewise.runs._record import Record
 Value = TypeVar("Value")
 
 
-def namesakes(records: Sequence[Record]) -> list[int]:
+def data_set_numbers(records: Sequence[Record]) -> list[int]:
     """Of several data sets that are called the same, which one each run is of, counted from 1."""
     sources, numbers = [_Source(record) for record in records], [1] * len(records)
     seen: dict[Any, list[tuple[_Source, int]]] = {}

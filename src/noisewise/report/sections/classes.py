@@ -1,36 +1,19 @@
-"""The accuracy of every loss on every class, averaged over seeds, the worst classes first."""
+"""The accuracy of each loss on each class, averaged over seeds, the worst classes first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
 from noisewise.dynamics import over_seeds
-from noisewise.report._read import Reading, Task, counted
+from noisewise.report._tasks import ReportRun, Task, averaged_runs
 
-LINK, ORDER = "Classes", 20
+LINKS = {"classes": ("Classes", 20)}
 
 _SHOWN = 20
 _TITLES = {"test": "Test accuracy by class", "validation": "Accuracy on held-out examples by class, by their given labels"}
-
-
-class ClassRow(TypedDict):
-    """A class: how many training examples are labelled so (None where that is not known), and the accuracy of every loss on it."""
-
-    name: str
-    labels: int | None
-    accuracies: list[float | None]
-
-
-class ClassTable(TypedDict):
-    """The accuracy of the losses of a task on every class, the worst classes first."""
-
-    title: str
-    note: str | None
-    losses: list[str]
-    rows: list[ClassRow]
 
 
 def is_shown(facts: Mapping[str, Any]) -> bool:
@@ -39,38 +22,29 @@ def is_shown(facts: Mapping[str, Any]) -> bool:
 
 
 def task_facts(task: Task) -> dict[str, Any]:
-    """The table of a task, under the key "classes"."""
-    return {"classes": class_table(task.by_label)}
-
-
-def class_table(by_loss: Mapping[str, Sequence[Reading]]) -> ClassTable | None:
-    """The accuracy of every loss on every class of the test set, else of the held-out share; None where no run has it.
-
-    Args:
-        by_loss: the runs of a task, by the label of their loss.
-    """
-    for of, title in _TITLES.items():
-        columns = {label: _averages(runs, of) for label, runs in by_loss.items()}
+    """The key "classes": the accuracies on the test set, else on the held-out share; None if no run has them."""
+    for split, title in _TITLES.items():
+        columns = {label: _averages(runs, split) for label, runs in task.runs_by_label.items()}
         columns = {label: averages for label, averages in columns.items() if averages}
         if columns:
-            return _table(title, columns, next(iter(by_loss.values()))[0].label_counts)
-    return None
+            return {"classes": _table(title, columns, next(iter(task.runs_by_label.values()))[0].label_counts)}
+    return {"classes": None}
 
 
-def _averages(runs: Sequence[Reading], of: str) -> dict[str, float]:
-    """The accuracy on every class, averaged over the seeds of one loss."""
-    measured = [accuracies for run in counted(runs) if (accuracies := run.class_accuracies(of))]
-    spreads = {name: over_seeds(one.get(name) for one in measured) for name in (measured[0] if measured else ())}
+def _averages(runs: Sequence[ReportRun], split: str) -> dict[str, float]:
+    """The accuracy on each class, averaged over the seeds of one loss."""
+    rows = [row for run in averaged_runs(runs) if (row := run.class_accuracies(split))]
+    spreads = {name: over_seeds(row.get(name) for row in rows) for name in (rows[0] if rows else ())}
     return {name: spread.mean for name, spread in spreads.items() if spread is not None}
 
 
-def _table(title: str, columns: Mapping[str, Mapping[str, float]], labels: Mapping[str, int]) -> ClassTable:
+def _table(title: str, columns: Mapping[str, Mapping[str, float]], labels: Mapping[str, int]) -> dict[str, Any]:
+    """A row per class: its name, how many training examples have its label (None if not known), and the accuracy of each loss."""
     names = dict.fromkeys(name for averages in columns.values() for name in averages)
     mean = {name: float(np.mean([averages[name] for averages in columns.values() if name in averages])) for name in names}
-    worst = sorted(names, key=lambda name: mean[name])
-    rows: list[ClassRow] = [
+    rows = [
         {"name": name, "labels": labels.get(name), "accuracies": [averages.get(name) for averages in columns.values()]}
-        for name in worst[:_SHOWN]
+        for name in sorted(names, key=lambda name: mean[name])[:_SHOWN]
     ]
     note = f"The {_SHOWN} worst of {len(names):,} classes." if len(names) > _SHOWN else None
     return {"title": title, "note": note, "losses": list(columns), "rows": rows}
