@@ -389,7 +389,7 @@ def test_bad_files_and_networks_are_refused_before_any_image_is_read(people: Ima
     mixed = replace(gone, groups={**gone.groups, "tracklet": torch.zeros(len(gone), dtype=torch.int64)})
     with pytest.raises(InputError, match=r"must have one identity\. Got several in tracklet 0"):
         retrieve(Pixels(), queries, mixed)
-    with pytest.raises(InputError, match="identity .* queries .* gallery"):
+    with pytest.raises(InputError, match=r"identity .* queries .* gallery"):
         retrieve(Pixels(), gone.take(gone.labels < 3), gone.take(gone.labels >= 3))
     with pytest.raises(InputError, match=r"a module with features\(x\), .* Got 'Linear' instead"):
         retrieve(nn.Linear(2, 2), queries, gallery)

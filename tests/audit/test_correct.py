@@ -384,8 +384,7 @@ def test_a_test_set_in_memory_is_that_of_the_new_run_and_one_that_is_gone_is_mis
     def stop(*_):
         raise KeyboardInterrupt
 
-    said = "does not say where its test set came from, so the new one is not tested"
-    with pytest.warns(UserWarning, match=said), pytest.raises(KeyboardInterrupt):
+    with pytest.warns(UserWarning, match="source of its test set"), pytest.raises(KeyboardInterrupt):
         retrain(run.path, unchanged, data=(inputs, labels), folder=tmp_path / "again", watch=stop)
 
 

@@ -51,12 +51,12 @@ def read(source: Any, **options: Any) -> Dataset:
         return _call("A DataLoader", from_loader, source, **options)
     if isinstance(source, TensorDataset):
         return _call("A TensorDataset", from_arrays, *_pair(source), **options)
-    if is_frame(source):
-        return _call("A DataFrame", from_table, source, **options)
     if isinstance(source, tuple | list) and len(source) == 2:
         return _call("A pair of arrays", from_arrays, *source, **options)
     if isinstance(source, Official) or (isinstance(source, str) and is_official(source)):
         return _official(source, **options).read_from({"source": str(source), **_in_plain_data(options)})
+    if is_frame(source):
+        return _call("A DataFrame", from_table, source, **options)
     if isinstance(source, str | os.PathLike):
         return _path(source, **options).read_from(_in_plain_data({"source": Path(source), **options}))
     if type(source).__module__.partition(".")[0] == "datasets":

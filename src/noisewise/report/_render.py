@@ -60,9 +60,12 @@ def render(facts: Facts) -> str:
         "sparkline": _sparkline,
         "unfinished": _unfinished,
     }
-    shown = [module for module in MODULES if not hasattr(module, "is_shown") or module.is_shown(facts)]
-    links = sorted((order, name, link) for module in shown for name, (link, order) in module.LINKS.items())
-    sections = [{"name": name, "link": link, "template": f"sections/{name}.html"} for _, name, link in links]
+    links = sorted((order, name, link, module) for module in MODULES for name, (link, order) in module.LINKS.items())
+    sections = [
+        {"name": name, "link": link, "template": f"sections/{name}.html"}
+        for _, name, link, module in links
+        if not hasattr(module, "is_shown") or module.is_shown(name, facts)
+    ]
     page = environment.get_template("page.html").render(
         facts, sections=sections, style=Markup(_resource("page.css")), script=Markup(_resource("page.js")), plotly=Markup(bundle())
     )

@@ -5,7 +5,7 @@ Modules are found by their file names. A module has:
 - `LINKS`: by the name of a section's template (without .html), the text of its link and its position on the page.
 - `task_facts(task)`, or `page_facts(page)`, or both: the facts that the templates show, as JSON data by key. The first adds them to a
   task, the second to the page.
-- optionally `is_shown(facts)`: whether its sections are on the page; by default they always are.
+- optionally `is_shown(name, facts)`: whether a section is on the page; by default it always is.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _CLASSES = 20  # the most classes to show
 _OUTCOMES = {1: ("good", "gained"), -1: ("warning", "lost"), 0: ("plain", "neither gained nor lost")}
 
 
-def is_shown(facts: Mapping[str, Any]) -> bool:
+def is_shown(name: str, facts: Mapping[str, Any]) -> bool:
     """Whether any run was trained again on corrected labels."""
     return any(task["corrections"] for task in facts["tasks"])
 

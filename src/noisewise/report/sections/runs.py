@@ -1,22 +1,27 @@
-"""The results of all runs: averages over seeds, and for each run its settings, its versions and the command that repeats it."""
+"""Tables of results: averages over seeds, accuracies on each class, and how each run was made."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from noisewise.data import is_official
-from noisewise.dynamics import MEASURES, informative_measures
+from noisewise.dynamics import MEASURES, informative_measures, over_seeds
 from noisewise.report._facts import Group, RunFacts
 from noisewise.report._tasks import Page, ReportRun, Task, averaged_runs, is_tie, ranked, winner
 from noisewise.runs import Settings, recorded_sources
 from noisewise.spec import readable
 
-LINKS = {"results": ("Results", 10), "runs": ("Runs", 80)}
+LINKS = {"results": ("Results", 10), "classes": ("Classes", 20), "runs": ("Runs", 80)}
+
+_SHOWN_CLASSES = 20
+_CLASS_TITLES = {"test": "Test accuracy by class", "validation": "Accuracy on held-out examples by class, by their given labels"}
 
 _FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label", "id", "image", "size")} | {"features": "--feature"}
 """The command line options for reading custom data."""
@@ -24,6 +29,11 @@ _FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label"
 _OWN_OPTIONS = ("source", "split", "features", "classes")  # may differ between training and test set
 
 Source = Mapping[str, Any]
+
+
+def is_shown(name: str, facts: Mapping[str, Any]) -> bool:
+    """Leave out the accuracies on each class if no task has them."""
+    return name != "classes" or any(task["classes"] for task in facts["tasks"])
 
 
 def page_facts(page: Page) -> dict[str, Any]:
@@ -38,6 +48,35 @@ def page_facts(page: Page) -> dict[str, Any]:
         "runs": [_run(run, *labels[run.folder]) for run in page.runs],
         "broken": page.broken,
     }
+
+
+def task_facts(task: Task) -> dict[str, Any]:
+    """The key "classes": the accuracies on the test set, else on the held-out share; None if no run has them."""
+    for split, title in _CLASS_TITLES.items():
+        columns = {label: _class_averages(runs, split) for label, runs in task.runs_by_label.items()}
+        columns = {label: averages for label, averages in columns.items() if averages}
+        if columns:
+            return {"classes": _class_table(title, columns, next(iter(task.runs_by_label.values()))[0].label_counts)}
+    return {"classes": None}
+
+
+def _class_averages(runs: Sequence[ReportRun], split: str) -> dict[str, float]:
+    """The accuracy on each class, averaged over the seeds of one loss."""
+    rows = [row for run in averaged_runs(runs) if (row := run.class_accuracies(split))]
+    spreads = {name: over_seeds(row.get(name) for row in rows) for name in (rows[0] if rows else ())}
+    return {name: spread.mean for name, spread in spreads.items() if spread is not None}
+
+
+def _class_table(title: str, columns: Mapping[str, Mapping[str, float]], labels: Mapping[str, int]) -> dict[str, Any]:
+    """A row per class: its name, how many training examples have its label (None if not known), and the accuracy of each loss."""
+    names = dict.fromkeys(name for averages in columns.values() for name in averages)
+    mean = {name: float(np.mean([averages[name] for averages in columns.values() if name in averages])) for name in names}
+    rows = [
+        {"name": name, "labels": labels.get(name), "accuracies": [averages.get(name) for averages in columns.values()]}
+        for name in sorted(names, key=lambda name: mean[name])[:_SHOWN_CLASSES]
+    ]
+    note = f"The {_SHOWN_CLASSES} worst of {len(names):,} classes." if len(names) > _SHOWN_CLASSES else None
+    return {"title": title, "note": note, "losses": list(columns), "rows": rows}
 
 
 def _groups(task: Task) -> Iterator[Group]:
