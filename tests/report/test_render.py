@@ -239,7 +239,7 @@ def test_folders_that_could_not_be_read_are_named_with_the_reason():
 
 def test_a_report_on_nothing_says_so():
     said = words(page("nothing").all("main")[0])
-    assert "There is nothing to judge yet." in said and "No run could be read." in said and "There are no runs." in said
+    assert "There are no results yet." in said and "No run could be read." in said and "There are no runs." in said
 
 
 def test_a_run_of_no_task_is_listed_with_what_it_ran_on():
