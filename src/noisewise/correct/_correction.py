@@ -174,7 +174,7 @@ class Correction:
 
 
 def correct(
-    found: Audit | Dynamics | str | os.PathLike[str],
+    audit_or_run: Audit | Dynamics | str | os.PathLike[str],
     policy: str | Policy = "relabel",
     *,
     decisions: Mapping[int, bool | Decision] | None = None,
@@ -184,7 +184,7 @@ def correct(
     If a policy would leave no label of a class, the labels of that class are not changed: the run has probably not learned the class.
 
     Args:
-        found: the audit; or a run, its folder or its dynamics, which is audited first.
+        audit_or_run: the audit; or a run, its folder or its dynamics, which is audited first.
         policy: "relabel", "prune" or "soften". ``prune(below=0.2)`` changes labels of lower quality only; ``relabel(lead=3)`` needs three
             votes for the suggested label for each vote for the given one.
         decisions: the decisions of a person by the index of the example, as booleans or as `read_decisions` returns them. The policy
@@ -203,7 +203,7 @@ def correct(
         >>> int(before.sum()), bool(after.sum() < 60)
         (287, True)
     """
-    rule, result = policies.get(policy), audited(found, "correct")
+    rule, result = policies.get(policy), audited(audit_or_run, "correct")
     if decisions is None:
         return _by_policy(result, rule)
     accepted, suggested = _accepted(result, decisions)
@@ -234,13 +234,13 @@ def _change(result: Audit, policy: Policy, changing: Flags, suggested: Whole, de
     return Correction(result.index, tuple(result.ids), result.given, labels, share, kept, classes, decided_by)
 
 
-def audited(found: Any, owner: str) -> Audit:
+def audited(audit_or_run: Any, owner: str) -> Audit:
     """The audit itself, or the audit of a run."""
-    if isinstance(found, Audit):
-        return found
-    if isinstance(found, str | os.PathLike | Dynamics):
-        return audit(found)
-    raise invalid_parameter("found", owner, "the audit of a run, a run or its folder", type(found).__name__)
+    if isinstance(audit_or_run, Audit):
+        return audit_or_run
+    if isinstance(audit_or_run, str | os.PathLike | Dynamics):
+        return audit(audit_or_run)
+    raise invalid_parameter("audit_or_run", owner, "the audit of a run, a run or its folder", type(audit_or_run).__name__)
 
 
 def _accepted(result: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[Flags, Whole]:

@@ -33,7 +33,7 @@ _POINTS = 60  # of a margin history
 
 
 def review(
-    found: Audit | Dynamics | str | os.PathLike[str],
+    audit_or_run: Audit | Dynamics | str | os.PathLike[str],
     output: str | os.PathLike[str] = "review.html",
     *,
     limit: int = 200,
@@ -42,7 +42,7 @@ def review(
     """Write a page on which a person accepts or rejects the suggestions of an audit.
 
     Args:
-        found: the audit; or a run, its folder or its dynamics, which is audited first.
+        audit_or_run: the audit; or a run, its folder or its dynamics, which is audited first.
         output: the file to write; it ends in .html.
         limit: the number of suggestions, the most doubtful first.
         data: the training data, to show the examples; by default the source that the run names. If it is gone, examples are not shown.
@@ -51,7 +51,7 @@ def review(
         The file that was written. `read_decisions` reads the decisions it exports, and `correct` applies them.
     """
     target = check_output(output, "review", [".html"])
-    limit, result = as_int("limit", "review", limit, 1), audited(found, "review")
+    limit, result = as_int("limit", "review", limit, 1), audited(audit_or_run, "review")
     doubtful = result.order[result.is_issue[result.order]][:limit]
     if not len(doubtful):
         raise InputError(f"There is nothing to review: no label of {str(result.dynamics.folder)!r} is doubtful.")
