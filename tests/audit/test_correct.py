@@ -76,7 +76,7 @@ def test_a_run_is_audited_before_it_is_corrected(found, digits_run):
 
 @pytest.mark.parametrize("something", [find_label_issues([0, 1], [[0.9, 0.1], [0.9, 0.1]]), 3, None])
 def test_what_is_neither_an_audit_nor_a_run_is_refused(something):
-    with pytest.raises(InputError, match=r"The 'audit_or_run' parameter of correct must be the audit of a run, a run or its folder\. Got '"):
+    with pytest.raises(InputError, match=r"The 'audit_or_run' parameter of correct must be the audit .* Got '"):
         correct(something)
 
 
@@ -206,7 +206,7 @@ def test_a_loader_that_draws_its_inputs_anew_can_be_trained_again(tmp_path):
 
 def test_a_run_can_be_reviewed_by_its_folder(digits_run, tmp_path):
     assert review(digits_run.path, tmp_path / "a.html").read_bytes() == review(audit(digits_run), tmp_path / "b.html").read_bytes()
-    with pytest.raises(InputError, match=r"The 'audit_or_run' parameter of review must be the audit of a run, a run or its folder\. Got 'int'"):
+    with pytest.raises(InputError, match=r"The 'audit_or_run' parameter of review must be the audit .* Got 'int'"):
         review(3, tmp_path / "c.html")
 
 

@@ -396,7 +396,7 @@ def test_a_run_that_keeps_its_best_model_says_which(tmp_path: Path) -> None:
     last = fit("mlp", "digits", folder=tmp_path / "last", **asked)
     notes = [gather([run.path], title="t")["runs"][0]["notes"] for run in (kept, last)]
     assert notes == [
-        [f"Its model is that of epoch {kept.kept_epoch}, the best on the validation share, and what it learned is told of that one."],
+        [f"The model is that of epoch {kept.kept_epoch}, the best on the validation share, and accuracies are those of this model."],
         [],
     ]
 
@@ -497,7 +497,7 @@ def test_a_noise_too_long_to_read_is_told_in_short_with_the_file_that_has_it(tmp
     shown = facts_of(tmp_path)["runs"][0]
     assert len(run.settings.noise) > 50_000 and len(json.dumps(run.provenance)) < 5_000
     assert shown["settings"]["noise"] == shown["versions"]["noise spec"] == shown["noise"] == in_short(run.settings.noise)
-    assert shown["command"].endswith("  # noise in full: settings.json of the run") and f"noise='{shown['noise']}'" in shown["command"]
+    assert shown["command"].endswith("  # settings.json of the run has the full noise") and f"noise='{shown['noise']}'" in shown["command"]
     assert run.report(tmp_path / "with.html").stat().st_size < 1.1 * report(_short_run(tmp_path, data), tmp_path / "w.html").stat().st_size
 
 
