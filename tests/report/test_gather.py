@@ -249,7 +249,7 @@ def test_a_heat_map_of_some_classes_says_of_how_many(tmp_path: Path) -> None:
     shown = gather([run.path], title="t", data=data)["tasks"][0]["doubt"]["matrices"]
     assert [len(matrix["names"]) for matrix in shown] == [20, 20]
     assert [matrix["title"] for matrix in shown] == [
-        f"{title}, the 20 of 30 classes that are mixed up most" for title in ("Estimated", "True")
+        f"{title}, the 20 of 30 classes that are confused most" for title in ("Estimated", "True")
     ]
 
 
