@@ -127,7 +127,7 @@ def test_subset_accuracies_by_hand(tiny):
     assert tiny.fitting == {1: 1 / 3, 2: 2 / 4, 3: 3 / 4}
     assert tiny.clean_subset == {1: 1 / 2, 2: 2 / 3, 3: 2 / 3}
     assert tiny.noisy_subset == {1: 0.0, 2: 0.0, 3: 1.0}
-    assert tiny.validation == {1: 2 / 3, 2: 3 / 4, 3: 2 / 4}
+    assert tiny.true_label_accuracy == {1: 2 / 3, 2: 3 / 4, 3: 2 / 4}
     assert tiny.hybrid == pytest.approx({2: (8 + 3) / 14, 3: (7 + 2) / 14})
 
 
@@ -137,7 +137,7 @@ def test_the_clean_record_is_preferred_and_only_its_epochs_are_evaluated(tmp_pat
     assert run.measured_on == "clean"
     assert run.clean_subset == {2: 1.0}
     assert run.noisy_subset == {2: 0.0}
-    assert run.validation == {2: 1.0}
+    assert run.true_label_accuracy == {2: 1.0}
     assert run.hybrid == pytest.approx({2: 12 / 14})
     assert run.first_fit.tolist() == [1, 2, 3, 3]  # still from the training steps
 
@@ -247,7 +247,7 @@ def test_histories_and_accuracies_equal_loops_over_single_examples(random_run):
     for epoch, _, predictions in training:
         rows = [(label, truth, prediction) for label, truth, prediction in zip(labels, true, predictions, strict=True) if prediction >= 0]
         assert run.fitting[epoch] == np.mean([label == prediction for label, _, prediction in rows])
-        assert run.validation[epoch] == np.mean([truth == prediction for _, truth, prediction in rows])
+        assert run.true_label_accuracy[epoch] == np.mean([truth == prediction for _, truth, prediction in rows])
         assert run.clean_subset[epoch] == np.mean([label == prediction for label, truth, prediction in rows if label == truth])
         assert run.noisy_subset[epoch] == np.mean([label == prediction for label, truth, prediction in rows if label != truth])
 
@@ -356,7 +356,7 @@ def test_without_the_truth_only_what_needs_none_is_told(tmp_path):
     run = Dynamics(write_run(tmp_path / "run", TINY["labels"], training=TINY["training"], metrics=metrics))
     assert run.record.true is None
     assert run.record.wrong is None
-    assert run.clean_subset == run.noisy_subset == run.validation == run.hybrid == run.snr == {}
+    assert run.clean_subset == run.noisy_subset == run.true_label_accuracy == run.hybrid == run.snr == {}
     assert run.fitting[3] == 3 / 4
     assert run.alpha == pytest.approx({1: 3.0})
     assert list(run.margin_histograms(4).counts) == ["all"]
@@ -542,7 +542,7 @@ def test_an_example_of_no_class_is_wrong_and_has_no_true_label_to_be_predicted(t
     run = Dynamics(write_run(tmp_path / "run", **{**TINY, "true": [0, 1, 2, -1]}))
     assert run.record.wrong.tolist() == [False, False, False, True]
     assert run.noisy_subset == {1: 0.0, 2: 0.0, 3: 1.0}
-    assert run.validation == {1: 0.5, 2: 2 / 3, 3: 2 / 3}, "of those with a class that were seen"
+    assert run.true_label_accuracy == {1: 0.5, 2: 2 / 3, 3: 2 / 3}, "of those with a class that were seen"
 
 
 def draw(rng, number, rate, low, high):
@@ -580,7 +580,7 @@ def test_the_estimated_rate_is_near_the_true_one_and_the_right_examples_are_name
     assert ((found.noisy > 0.5) == noisy).mean() > 0.98
     assert found.separation > 3
     assert "estimated" in str(found)
-    assert "not clearly apart" not in str(found)
+    assert "not clearly separated" not in str(found)
 
 
 def test_a_value_that_stands_alone_is_no_group_of_no_width():
@@ -590,7 +590,7 @@ def test_a_value_that_stands_alone_is_no_group_of_no_width():
 
 
 def test_one_group_is_said_not_to_be_two():
-    assert "not clearly apart" in str(split_estimate(np.random.default_rng(4).normal(size=5000)))
+    assert "not clearly separated" in str(split_estimate(np.random.default_rng(4).normal(size=5000)))
 
 
 @settings(max_examples=40)

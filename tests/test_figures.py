@@ -25,9 +25,8 @@ from noisewise import InputError, draw
 from noisewise.audit import audit
 from noisewise.cli import app
 from noisewise.correct import correct, retrain
-from noisewise.draw import _telling
-from noisewise.draw._film import _edges, film
-from noisewise.draw._history import CURVES, histories, history, labels
+from noisewise.draw import _default_epochs, film
+from noisewise.draw._history import CURVES, _edges, histories, history, labels
 from noisewise.dynamics import Dynamics, _dynamics, find_runs
 from noisewise.runs import data_set_numbers
 from noisewise.train import Settings
@@ -62,7 +61,7 @@ def test_lines_are_means_over_seeds_at_the_iterations_they_share(tmp_path: Path)
     short = _run(tmp_path / "1", {10: 0.6, 20: 0.6}, seed=1)
     sparse = _run(tmp_path / "2", {10: 0.1, 15: 0.9, 20: 0.2, 30: 0.9}, seed=2)
     (line,) = history([whole, short, sparse]).lines
-    course = line.courses["test"]
+    course = line.curves["test"]
     assert line.runs == 3 and course.steps.tolist() == [10, 20]
     for place, values in enumerate([(0.5, 0.6, 0.1), (0.7, 0.6, 0.2)]):
         mean, deviation = statistics.mean(values), statistics.stdev(values)
@@ -77,7 +76,7 @@ def test_a_seed_that_is_not_finished_is_left_out_where_others_are(tmp_path: Path
     (tmp_path / "3/status.json").unlink()
     found = history([*stopped, whole, lost])
     assert found.left_out == tuple(str(tmp_path / name) for name in "013")
-    assert found.lines[0].runs == 1 and found.lines[0].courses["test"].mean.tolist() == [0.5, 0.7]
+    assert found.lines[0].runs == 1 and found.lines[0].curves["test"].mean.tolist() == [0.5, 0.7]
     unfinished = history(stopped)
     assert unfinished.left_out == () and unfinished.lines[0].runs == 2
 
@@ -97,7 +96,7 @@ def test_the_figure_of_dynamics_says_in_one_line_which_runs_it_leaves_out(tmp_pa
 
 
 def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
-    course = history([_run(tmp_path / "0", {10: 0.5, 20: 0.7})]).lines[0].courses["test"]
+    course = history([_run(tmp_path / "0", {10: 0.5, 20: 0.7})]).lines[0].curves["test"]
     assert course.mean.tolist() == [0.5, 0.7] and course.low is None and course.high is None
 
 
@@ -105,7 +104,7 @@ def test_every_measure_is_what_the_papers_say(tmp_path: Path) -> None:
     metrics = [_line(1, 12, 0.4, (1.0, 2.0), (0.3, 1.0)), _line(2, 24, 0.5, (0.2, 1.0), (0.4, 0.5))]
     training = [(1, [2, -1, 1, -2], [0, 0, 2, 1]), (2, [2, 1, 1, 2], [0, 1, 2, 0])]
     run = Dynamics(write_run(tmp_path / "run", [0, 1, 2, 0], [0, 1, 2, 1], training=training, metrics=metrics))
-    found = {name: course.mean.tolist() for name, course in history([run]).lines[0].courses.items()}
+    found = {name: course.mean.tolist() for name, course in history([run]).lines[0].curves.items()}
     assert found == {
         "test": [0.4, 0.5],
         "clean_subset": pytest.approx([2 / 3, 1.0]),
@@ -119,7 +118,7 @@ def test_every_measure_is_what_the_papers_say(tmp_path: Path) -> None:
 def test_without_true_labels_fitting_and_all_examples_take_the_place_of_the_subsets(tmp_path: Path) -> None:
     metrics = [{"epoch": 1, "step": 5, "emphasis": {"all": {"pull": 0.9, "eta": 3.0}}}]
     run = Dynamics(write_run(tmp_path / "run", [0, 1], training=[(1, [1, -1], [0, 0])], metrics=metrics))
-    found = {name: course.mean.tolist() for name, course in history([run]).lines[0].courses.items()}
+    found = {name: course.mean.tolist() for name, course in history([run]).lines[0].curves.items()}
     assert found == {"fitting": [0.5], "alpha": pytest.approx([0.6]), "emphasis": pytest.approx([0.3])}
     known = _run(tmp_path / "known", {5: 0.5}, loss="ce")
     assert history([known, run]).measures == tuple(CURVES), "known and unknown truth stand side by side"
@@ -158,7 +157,7 @@ def test_runs_are_seeds_of_one_another_unless_what_was_done_differs() -> None:
 
 def test_a_long_run_is_thinned_evenly_and_keeps_its_ends(tmp_path: Path) -> None:
     metrics = [_line(epoch, 7 * epoch, 0.5) for epoch in range(1, 1001)]
-    steps = history([Dynamics(write_run(tmp_path / "run", [0], metrics=metrics))]).lines[0].courses["test"].steps
+    steps = history([Dynamics(write_run(tmp_path / "run", [0], metrics=metrics))]).lines[0].curves["test"].steps
     assert len(steps) == 200 and (steps[0], steps[-1]) == (7, 7000)
     assert set(np.diff(steps)) == {5 * 7, 6 * 7}
 
@@ -234,8 +233,8 @@ def test_a_film_counts_the_margins_of_its_own_frames_alone(
 
 
 def test_margins_are_drawn_at_the_start_after_a_quarter_and_a_half_and_at_the_end() -> None:
-    assert _telling(range(1, 42)) == (1, 11, 21, 41)
-    assert _telling((3, 5, 8)) == (3, 5, 8) and _telling((7,)) == (7,)
+    assert _default_epochs(range(1, 42)) == (1, 11, 21, 41)
+    assert _default_epochs((3, 5, 8)) == (3, 5, 8) and _default_epochs((7,)) == (7,)
 
 
 def test_the_emphasis_of_a_film_is_one_row_unless_the_loss_changes(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from noisewise.audit import audit
 from noisewise.data import Dataset, read
 from noisewise.dynamics import Dynamics
 from noisewise.report import report
-from noisewise.report._gather import gather
+from noisewise.report._report import gather
 from noisewise.runs import RunFolder, examples_as_given, read_json, read_tensors
 from noisewise.train import Run
 

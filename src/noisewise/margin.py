@@ -129,6 +129,7 @@ def simulated_margins(classes: int, std: float = 1.0, samples: int = 100_000, se
     for start in range(0, number, rows):
         part = slice(start, min(start + rows, number))
         scores = std * torch.randn(part.stop - start, classes, generator=generator, dtype=torch.float64)
-        margins[part], own[part] = margin(scores, torch.zeros(len(scores), dtype=torch.int64)), scores[:, 0]
+        labels = torch.zeros(len(scores), 1, dtype=torch.int64)
+        margins[part], own[part] = margin_of(scores, labels, 1)[0].squeeze(1), scores[:, 0]
     others = (own - margins)[torch.arange(samples - number) % number]
     return torch.cat([margins, std * torch.randn(samples - number, generator=generator, dtype=torch.float64) - others])

@@ -16,7 +16,7 @@ from torch.nn import functional
 from costs import with_peak
 from noisewise import InputError, fit, tables
 from noisewise.audit import _audit, _evidence, audit, find_label_issues
-from noisewise.audit._issues import draw_line
+from noisewise.audit._evidence import judge_labels
 from noisewise.data import Dataset, load
 from noisewise.dynamics import Record
 from real_data import real
@@ -170,7 +170,7 @@ def test_a_class_that_was_not_learned_is_named(tmp_path):
     margins = np.where(given == said, 3.0, -3.0)
     found = audit(write_run(tmp_path / "run", given, training=[(epoch, margins, said) for epoch in range(1, 21)], classes=3, loss="ce"))
     assert found.unlearned == ("class 1",) and found.count == 8
-    assert found.caution.startswith("In the end the run hardly ever predicts 'class 1': it did not learn to, and right labels look wrong")
+    assert found.caution.startswith("At the end the run hardly ever predicts 'class 1': it did not learn to, and right labels look wrong")
     assert not found.tested
 
 
@@ -339,7 +339,7 @@ def test_a_limit_that_is_no_number_is_refused(digits_run):
 
 
 def test_equal_beliefs_are_one_group():
-    line = draw_line(np.full(3, 0.25), np.ones(3, dtype=bool))
+    line = judge_labels(np.full(3, 0.25), np.ones(3, dtype=bool))
     np.testing.assert_allclose(line.quality, 0.25)
     assert line.is_issue.all()
 
@@ -347,8 +347,8 @@ def test_equal_beliefs_are_one_group():
 def test_a_label_is_doubtful_if_it_is_rather_wrong_than_right():
     """Equal beliefs are one group, where the chance is one minus the belief."""
     outvoted = np.ones(3, dtype=bool)
-    assert draw_line(np.full(3, 0.49), outvoted).is_issue.all()
-    assert not draw_line(np.full(3, 0.51), outvoted).is_issue.any()
+    assert judge_labels(np.full(3, 0.49), outvoted).is_issue.all()
+    assert not judge_labels(np.full(3, 0.51), outvoted).is_issue.any()
 
 
 def two_groups(low, high):
@@ -358,7 +358,7 @@ def two_groups(low, high):
 
 def test_chances_are_a_mixture_times_disbelief():
     belief = two_groups(0.2, 0.8)
-    line = draw_line(belief, belief < 0.5)
+    line = judge_labels(belief, belief < 0.5)
     mixture = GaussianMixture(2, random_state=0, tol=1e-8, max_iter=1000).fit(belief[:, None])
     low = mixture.predict_proba(belief[:, None])[:, mixture.means_[:, 0].argmin()]
     np.testing.assert_allclose(1 - line.quality, low * (1 - belief), atol=0.01)
@@ -369,18 +369,18 @@ def test_chances_are_a_mixture_times_disbelief():
 
 def test_no_more_labels_may_be_wrong_than_there_are():
     belief = np.array([0.1, 0.2, 0.1, 0.9, np.nan])
-    assert draw_line(belief, belief < 0.5).interval[1] == 4, "3 + 2 √(3 · 1/4) are more than the four that are known"
+    assert judge_labels(belief, belief < 0.5).interval[1] == 4, "3 + 2 √(3 · 1/4) are more than the four that are known"
 
 
 def test_where_the_model_was_tested_its_own_mistakes_may_explain_the_doubt():
     """1,000 labels of which 200 are outvoted, by a model that gets a tenth of right labels wrong: (200 − 100) / 0.9 at least."""
     belief = np.where(np.arange(1000) < 200, 0.02, 0.98) + np.random.default_rng(0).normal(0, 0.005, 1000)
-    low, high = draw_line(belief, belief < 0.5).interval
-    lower, same = draw_line(belief, belief < 0.5, mistakes=0.1).interval
+    low, high = judge_labels(belief, belief < 0.5).interval
+    lower, same = judge_labels(belief, belief < 0.5, mistakes=0.1).interval
     assert same == high and low > 150
     count = 100 / 0.9
     assert lower == pytest.approx(count - 2 * np.sqrt(count * (1 - count / 1000)))
-    assert draw_line(belief, belief < 0.5, mistakes=0.5).interval[0] == 0
+    assert judge_labels(belief, belief < 0.5, mistakes=0.5).interval[0] == 0
 
 
 def test_the_mistakes_of_a_run_are_those_of_its_best_epoch_on_test_data(tmp_path):
@@ -399,7 +399,7 @@ def test_the_mistakes_of_a_run_are_those_of_its_best_epoch_on_test_data(tmp_path
 
 def test_a_lower_group_that_is_believed_is_no_group_of_wrong_labels():
     belief = two_groups(0.65, 0.9)
-    line = draw_line(belief, belief < 0.5)
+    line = judge_labels(belief, belief < 0.5)
     assert not line.is_issue[belief > 0.5].any() and line.is_issue.sum() < 20
     assert line.interval[0] <= 20 and line.interval[1] < 150, "and the group's 300 are not all counted"
 
@@ -513,8 +513,8 @@ def test_what_probabilities_say_is_told_in_one_line():
 @pytest.mark.parametrize(
     ("labels", "options", "sentence"),
     [
-        (["cat", "dog", "bird"], {}, r"'classes' parameter of find_label_issues must be given where labels are names: the name of every"),
-        (["cat", "dog", "cow"], {"classes": NAMES}, r"Row 2, the labels, is 'cow', which is not one of the 3 classes 'cat', 'dog', 'bird'"),
+        (["cat", "dog", "bird"], {}, r"'classes' parameter of find_label_issues must be given if labels are names"),
+        (["cat", "dog", "cow"], {"classes": NAMES}, r"Row 2, the labels, is 'cow', which is none of the 3 classes 'cat', 'dog', 'bird'"),
         (["cat", None, "dog"], {"classes": NAMES}, r"Row 1, the labels, is empty"),
         ([0, 1, 3], {"classes": NAMES}, r"Row 2, the labels, is 3, which is not one of the 3 classes"),
         (

@@ -166,7 +166,7 @@ def test_what_audit_cannot_do_is_said_before_anything_is_trained_or_written(run,
     assert f"holds runs. Audit one of them, like '{run}'" in refused("audit", tmp_path)
     assert f"holds runs. Audit one of them, like '{deeper}'" in refused("audit", tmp_path / "demo")
     without = write_run(tmp_path / "without", [0, 1, 2])
-    assert "has no record of margins" in refused("audit", without, "-o", "issues.csv")
+    assert "has no recorded margins" in refused("audit", without, "-o", "issues.csv")
     shutil.rmtree(without)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -298,7 +298,7 @@ def test_an_audit_that_was_asked_to_end_goes_on_where_it_was(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "training", "sentence"),
     [
-        ([0, 1, 2], [], "has no record of margins"),
+        ([0, 1, 2], [], "has no recorded margins"),
         ([0, 1, 2], [(1, [0.0, 1.0], [0, 1])], "shaped (3,)"),
         ([0, 1, 3], [(1, [0.0, 1.0, 2.0], [0, 1, 2])], "must hold labels from 0 to 2"),
         ([0, 1, 2], [(1, [0.0, 1.0, 2.0], [0, 1, 3])], "predictions-00001.npy"),

@@ -96,7 +96,7 @@ def test_a_key_held_down_decides_on_one_suggestion_and_the_last_decision_is_said
     assert progress(opened) == "Suggestion 2 of 10. 1 decided: 1 accepted, 0 rejected."
     for _ in range(9):
         opened.keyboard.press("r")
-    assert progress(opened) == "Suggestion 10 of 10. 10 decided: 1 accepted, 9 rejected. That is all: export them."
+    assert progress(opened) == "Suggestion 10 of 10. 10 decided: 1 accepted, 9 rejected. All done: export them."
 
 
 def test_it_says_how_many_labels_it_leaves_out_and_which_command_takes_the_decisions(opened, digits_run, tmp_path):

@@ -26,10 +26,10 @@ def test_results_draw_the_lines_that_the_folders_do(small_data: None, tmp_path: 
     from_folders = history([run.dynamics for run in done.runs])
     assert from_results.task == from_folders.task and [one.label for one in from_results.lines] == [one.label for one in from_folders.lines]
     for ours, theirs in zip(from_results.lines, from_folders.lines, strict=True):
-        assert {"test", "clean_subset", "noisy_subset", "alpha"} <= ours.courses.keys() and "fitting" not in ours.courses
-        for name, course in ours.courses.items():
-            np.testing.assert_array_equal(course.steps, theirs.courses[name].steps)
-            np.testing.assert_allclose(course.mean, theirs.courses[name].mean, rtol=1e-3)
+        assert {"test", "clean_subset", "noisy_subset", "alpha"} <= ours.curves.keys() and "fitting" not in ours.curves
+        for name, course in ours.curves.items():
+            np.testing.assert_array_equal(course.steps, theirs.curves[name].steps)
+            np.testing.assert_allclose(course.mean, theirs.curves[name].mean, rtol=1e-3)
 
 
 def test_a_quick_try_is_drawn_from_quick_runs_alone(small_data: None, tmp_path: Path) -> None:
@@ -47,10 +47,10 @@ def test_seeds_are_a_mean_with_its_spread() -> None:
     (run, *_) = (outcome for settings in recipe.runs for outcome in results().of(settings))
     shifted = type(run)(**{**vars(run), "seed": 7, "curves": {**run.curves, "test": [(value or 0) + 0.02 for value in run.curves["test"]]}})
     (line,) = history_of_curves([as_curves([run, shifted])]).lines
-    np.testing.assert_allclose(line.courses["test"].mean, np.array(run.curves["test"], float) + 0.01)
-    assert line.courses["test"].high is not None and line.courses["test"].low is not None
-    np.testing.assert_allclose(line.courses["test"].high - line.courses["test"].low, 2 * 0.02 / np.sqrt(2))
-    assert line.courses["test"].steps[-1] == run.steps and line.runs == 2
+    np.testing.assert_allclose(line.curves["test"].mean, np.array(run.curves["test"], float) + 0.01)
+    assert line.curves["test"].high is not None and line.curves["test"].low is not None
+    np.testing.assert_allclose(line.curves["test"].high - line.curves["test"].low, 2 * 0.02 / np.sqrt(2))
+    assert line.curves["test"].steps[-1] == run.steps and line.runs == 2
 
 
 def test_the_committed_figure_is_drawn_without_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

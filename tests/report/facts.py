@@ -12,16 +12,10 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from noisewise.draw import as_text, dynamics_figure
-from noisewise.draw._history import Course, History, Trained, look
-from noisewise.draw._plotly import curves_figure as figure
-from noisewise.draw._sample import sample as curves
+from noisewise.draw import as_text, curves_figure, dynamics_figure
+from noisewise.draw._history import History, LossCurves, MeanCurve, line_style
 from noisewise.losses import get
 from noisewise.report._facts import Facts, TaskFacts
-from noisewise.report.sections.classes import ClassTable
-from noisewise.report.sections.correction import CorrectionFacts
-from noisewise.report.sections.doubt import Doubt
-from noisewise.report.sections.film import FilmFacts
 
 LOSSES = ("ce", "imae(T=8.0)", "gce(q=0.7)", "mae", "0.3*nce + 0.7*mae")
 NOISES = ("symmetric(0.4)", "pair(0.2)", "symmetric(0.8)", "symmetric(0.2)", "none", "pair(0.45)")
@@ -55,7 +49,7 @@ def sample(tasks: int = 2, losses: int = 4, seeds: int = 3, examples: int = 24, 
             runs += members
     runs[-1] |= {
         "state": "interrupted",
-        "notes": ["Not finished: it was interrupted after 12 epochs. The same command goes on from there."],
+        "notes": ["Not finished: it was interrupted after 12 epochs. Run the same command to resume it."],
         "measures": dict.fromkeys(runs[-1]["measures"]),
     }
     facts: Facts = {
@@ -173,7 +167,7 @@ def _task(noise: str, losses: tuple[str, ...], seeds: int, examples: int, frames
         "noise": noise,
         "corrections": [_correction()] if noise == NOISES[0] else [],
         "classes": _classes(losses),
-        "curves": figure(curves(drawable, 10)),
+        "curves": curves_figure(drawable, 10),
         "curves_note": "0.3*nce + 0.7*mae is not a function of the margin alone and has no curve." if len(drawable) < len(losses) else None,
         "dynamics": _dynamics(losses),
         "films": [
@@ -183,7 +177,7 @@ def _task(noise: str, losses: tuple[str, ...], seeds: int, examples: int, frames
     }
 
 
-def _classes(losses: tuple[str, ...]) -> ClassTable:
+def _classes(losses: tuple[str, ...]) -> dict[str, Any]:
     rows: list[Any] = [
         {"name": str(place), "labels": 140 + place, "accuracies": [None if place == 9 else 0.05 * place] * len(losses)}
         for place in range(10)
@@ -191,7 +185,7 @@ def _classes(losses: tuple[str, ...]) -> ClassTable:
     return {"title": "Test accuracy by class", "note": "The 10 worst of 100 classes.", "losses": list(losses), "rows": rows}
 
 
-def _correction() -> CorrectionFacts:
+def _correction() -> dict[str, Any]:
     changes = np.array([[150, 60, 55, 0, 145], [140, 50, 52, 0, 142], [1300, 40, 43, 0, 1303]])
     return {
         "origin": "ce",
@@ -221,12 +215,12 @@ def _dynamics(losses: tuple[str, ...]) -> dict[str, Any] | None:
     for place, loss in enumerate(losses):
         learned = 1 - np.exp(-steps / (3000 + 2000 * place))
         means = {name: (height + 0.3 * (name == "noisy_subset" and place == 0)) * learned for name, height in reached.items()}
-        courses = {name: Course(steps, mean, 0.97 * mean, 1.03 * mean) for name, mean in means.items()}
-        lines.append(Trained(loss, *look(place), 3, courses))
+        courses = {name: MeanCurve(steps, mean, 0.97 * mean, 1.03 * mean) for name, mean in means.items()}
+        lines.append(LossCurves(loss, *line_style(place), 3, courses))
     return dynamics_figure(History("", tuple(lines)))
 
 
-def _film(loss: str, frames: int, random: np.random.Generator) -> FilmFacts:
+def _film(loss: str, frames: int, random: np.random.Generator) -> dict[str, Any]:
     edges = np.linspace(-10, 10, 61)
     epochs = np.unique(np.linspace(1, 120, frames).astype(int))
     learned = 1 - np.exp(-epochs / 30)
@@ -244,7 +238,7 @@ def _film(loss: str, frames: int, random: np.random.Generator) -> FilmFacts:
     }
 
 
-def _doubt(examples: int, random: np.random.Generator) -> Doubt:
+def _doubt(examples: int, random: np.random.Generator) -> dict[str, Any]:
     digits = load_digits()
     shown: list[Any] = []
     for place in range(examples):

@@ -1,4 +1,4 @@
-"""Before and after a correction, on real runs: set side by side, told apart, and whether it gained is said as the numbers say it."""
+"""Before and after a correction, on real runs: the page compares the two runs and says whether the correction gained."""
 
 from __future__ import annotations
 

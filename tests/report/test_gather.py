@@ -28,9 +28,9 @@ from noisewise.audit import audit
 from noisewise.correct import correct, retrain
 from noisewise.data import Dataset, features, load, read
 from noisewise.errors import InputError
-from noisewise.report import _gather, report
-from noisewise.report._gather import gather
+from noisewise.report import _report, report
 from noisewise.report._render import _unfinished
+from noisewise.report._report import gather
 from noisewise.report.sections.doubt import _matrices
 from noisewise.spec import in_short
 from noisewise.train import Run
@@ -235,7 +235,7 @@ def test_doubtful_examples_are_shown_as_the_pictures_the_run_saw(facts) -> None:
 def test_many_films_have_fewer_frames_and_a_loss_alone_is_no_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = fit("linear", (torch.randn(40, 3), torch.arange(40) % 2), epochs=15, folder=tmp_path / "run", validation=0.2, device="cpu")
     assert [len(film["epochs"]) for film in gather([run.path], title="t")["tasks"][0]["films"]] == [15]
-    monkeypatch.setattr(_gather, "_ALL_FRAMES", 12)
+    monkeypatch.setattr(_report, "_ALL_FRAMES", 12)
     facts = gather([run.path], title="t")
     (film,) = facts["tasks"][0]["films"]
     assert len(film["epochs"]) == 12 and (film["epochs"][0], film["epochs"][-1]) == (1, 15)
@@ -249,7 +249,7 @@ def test_a_heat_map_of_some_classes_says_of_how_many(tmp_path: Path) -> None:
     shown = gather([run.path], title="t", data=data)["tasks"][0]["doubt"]["matrices"]
     assert [len(matrix["names"]) for matrix in shown] == [20, 20]
     assert [matrix["title"] for matrix in shown] == [
-        f"{title}, the 20 of 30 classes that are mixed up most" for title in ("Estimated", "True")
+        f"{title}, the 20 of 30 classes that are confused most" for title in ("Estimated", "True")
     ]
 
 
@@ -281,7 +281,7 @@ def test_a_heat_map_of_some_classes_makes_no_table_of_all(tmp_path: Path) -> Non
     record.log(torch.arange(8), torch.randn(8, number))
     record.end_epoch()
     record.finish()
-    reading = _gather._read(tmp_path / "run")
+    reading = _report._read(tmp_path / "run")
     assert reading.audit is not None
     matrices, peak = with_peak(lambda: _matrices(reading, reading.audit))
     assert len(matrices[0]["names"]) == 20
@@ -396,7 +396,7 @@ def test_a_run_that_keeps_its_best_model_says_which(tmp_path: Path) -> None:
     last = fit("mlp", "digits", folder=tmp_path / "last", **asked)
     notes = [gather([run.path], title="t")["runs"][0]["notes"] for run in (kept, last)]
     assert notes == [
-        [f"Its model is that of epoch {kept.kept_epoch}, the best on the validation share, and what it learned is told of that one."],
+        [f"The model is that of epoch {kept.kept_epoch}, the best on the validation share, and accuracies are those of this model."],
         [],
     ]
 
@@ -497,7 +497,7 @@ def test_a_noise_too_long_to_read_is_told_in_short_with_the_file_that_has_it(tmp
     shown = facts_of(tmp_path)["runs"][0]
     assert len(run.settings.noise) > 50_000 and len(json.dumps(run.provenance)) < 5_000
     assert shown["settings"]["noise"] == shown["versions"]["noise spec"] == shown["noise"] == in_short(run.settings.noise)
-    assert shown["command"].endswith("  # noise in full: settings.json of the run") and f"noise='{shown['noise']}'" in shown["command"]
+    assert shown["command"].endswith("  # settings.json of the run has the full noise") and f"noise='{shown['noise']}'" in shown["command"]
     assert run.report(tmp_path / "with.html").stat().st_size < 1.1 * report(_short_run(tmp_path, data), tmp_path / "w.html").stat().st_size
 
 

@@ -12,7 +12,7 @@ import pytest
 from facts import HOSTILE, hostile, sample, without_images
 
 from noisewise.draw import dynamics_figure
-from noisewise.draw._history import Course, History, Trained, look
+from noisewise.draw._history import History, LossCurves, MeanCurve, line_style
 from noisewise.report._render import render
 from waiting import wait_until
 
@@ -312,8 +312,8 @@ def test_play_advances_to_the_end_and_pause_holds_it(visit):
 @pytest.mark.parametrize("accuracy", [0.14, 0.98])
 def test_the_axis_of_a_lone_accuracy_ends_at_what_an_accuracy_can_be(visit, accuracy):
     facts: Any = sample(tasks=1, losses=1, seeds=1, examples=1, frames=2)
-    course = Course(np.array([90]), np.array([accuracy]), None, None)
-    facts["tasks"][0]["dynamics"] = dynamics_figure(History("", (Trained("ce", *look(0), 1, {"test": course}),)))
+    course = MeanCurve(np.array([90]), np.array([accuracy]), None, None)
+    facts["tasks"][0]["dynamics"] = dynamics_figure(History("", (LossCurves("ce", *line_style(0), 1, {"test": course}),)))
     page = visit(render(facts)).page
     walk(page)
     low, high = page.locator("#dynamics .plot:visible").evaluate("plot => plot._fullLayout.yaxis.range")

@@ -22,7 +22,7 @@ from jinja2 import UndefinedError
 from PIL import Image
 
 from noisewise.draw import as_text
-from noisewise.report._render import _has_few_pixels, _sparkline, _spelled, render
+from noisewise.report._render import _escape_figure, _has_few_pixels, _sparkline, render
 
 VOID = {"meta", "link", "img", "input", "line", "polyline", "circle", "br"}
 NOTHING: Any = {
@@ -162,13 +162,13 @@ def test_hostile_names_are_text_everywhere():
 @given(st.text())
 def test_words_in_a_chart_are_shown_letter_by_letter(text):
     once = as_text(text)
-    assert _spelled({"data": [{"name": once}]}) == {"data": [{"name": once}]}
+    assert _escape_figure({"data": [{"name": once}]}) == {"data": [{"name": once}]}
     assert html.unescape(once) == text
-    assert not set("<>") & set(_spelled([text])[0])
+    assert not set("<>") & set(_escape_figure([text])[0])
 
 
 def test_templates_of_a_chart_keep_their_markup():
-    assert _spelled({"hovertemplate": "%{y}<extra></extra>", "name": "<b>"}) == {
+    assert _escape_figure({"hovertemplate": "%{y}<extra></extra>", "name": "<b>"}) == {
         "hovertemplate": "%{y}<extra></extra>",
         "name": "&lt;b&gt;",
     }
@@ -239,7 +239,7 @@ def test_folders_that_could_not_be_read_are_named_with_the_reason():
 
 def test_a_report_on_nothing_says_so():
     said = words(page("nothing").all("main")[0])
-    assert "There is nothing to judge yet." in said and "No run could be read." in said and "There are no runs." in said
+    assert "There are no results yet." in said and "No run could be read." in said and "There are no runs." in said
 
 
 def test_a_run_of_no_task_is_listed_with_what_it_ran_on():
@@ -296,7 +296,7 @@ def test_a_sparkline_shows_every_epoch_an_example_was_seen_in(margins):
         return
     points = [tuple(map(float, point.split(","))) for stroke in drawn["strokes"] for point in stroke.split()]
     assert len(points) == len(known)
-    assert all(0 <= across <= drawn["wide"] and 0 <= down <= drawn["high"] for across, down in points)
+    assert all(0 <= across <= drawn["width"] and 0 <= down <= drawn["height"] for across, down in points)
     for margin, (_, down) in zip(known, points, strict=True):
         assert (down - drawn["zero"]) * margin <= 0.11 * abs(margin)  # above the zero line where positive, to the rounding
     seen = "".join("x" if margin in known else " " for margin in margins)

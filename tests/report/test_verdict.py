@@ -3,8 +3,8 @@
 import pytest
 
 from noisewise.dynamics import Spread
-from noisewise.report._gather import _overall
-from noisewise.report._verdict import Standing, is_tie, ranked, verdict, winner
+from noisewise.report._report import _overall, verdict
+from noisewise.report._tasks import Standing, is_tie, ranked, winner
 
 
 def standing(
@@ -147,7 +147,7 @@ def test_underfitting_blow_ups_and_unlearning_are_warned_of() -> None:
     assert warnings == [
         "mae underfits: it learned 50.0 ± 0.0 % of the right labels, another loss 95.0 %. use scaled(mae, tau=2.0).",
         "focal did not finish: the loss was not finite",
-        "focal ended 20.0 points below its own best epoch: it unlearned while it memorised.",
+        "focal ended 20.0 points below its own best epoch: it got worse while it memorised wrong labels.",
     ]
 
 

@@ -10,7 +10,7 @@ from torch import nn
 import noisewise
 from noisewise import fit
 from noisewise.correct import correct, retrain
-from noisewise.report._gather import gather
+from noisewise.report._report import gather
 from noisewise.runs import read_origin
 from noisewise.train import Run
 from two_processes import in_two_processes
@@ -97,7 +97,7 @@ def test_what_is_told_of_a_run_is_of_the_model_it_keeps(tmp_path):
     learned, epoch = run.dynamics.summary(), run.kept_epoch
     for name in ("noisy_subset", "clean_subset", "fitting", "held_out"):
         curve = getattr(run.dynamics, name)
-        assert learned[name] == curve[epoch] == run.dynamics.of_the_model(curve), name
+        assert learned[name] == curve[epoch] == run.dynamics.model_value(curve), name
     assert learned["noisy_subset"] < run.dynamics.noisy_subset[40] - 0.2, "by the end it memorised"
     shown = gather([run.path], title="t")["runs"][0]["measures"]
     assert shown["noisy_subset"] == learned["noisy_subset"] and shown["held_out"] == learned["held_out"]

@@ -14,7 +14,7 @@ from noisewise.audit import audit
 from noisewise.correct import correct
 from noisewise.losses import Accumulation
 from noisewise.report import report
-from noisewise.report._gather import gather
+from noisewise.report._report import gather
 from noisewise.train import Run
 from noisewise.train._processes import join
 from two_processes import in_two_processes

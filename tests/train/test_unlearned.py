@@ -12,7 +12,7 @@ from sklearn.datasets import make_classification
 from sklearn.metrics import balanced_accuracy_score, recall_score
 
 from noisewise import fit
-from noisewise.report._gather import gather
+from noisewise.report._report import gather
 from noisewise.train import Run, Unlearned
 
 

@@ -1,7 +1,6 @@
-"""The audit of a run: the quality of every label, the doubtful ones, how many there are and what they should be.
+"""The audit of a run: the quality of each label, the doubtful labels, and suggestions for them.
 
-Everything is read off the run folder, so a run from another machine is audited the same way, without its data. This module must
-not know how runs are trained.
+Everything is read from the run folder; the training data are not needed.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.arrays import Flags, Floats, Ints
-from noisewise.audit import _scores
-from noisewise.audit._evidence import emphasis_of_margins, gather
-from noisewise.audit._issues import draw_line
+from noisewise.audit._evidence import SCORES, emphasis_of_margins, gather, judge_labels, score_function
 from noisewise.dynamics import Dynamics, unlearned_classes
 from noisewise.errors import invalid_parameter, listed
 from noisewise.runs import codes, names_of, numbers_of
@@ -30,36 +27,33 @@ AUDIT_COLUMNS = (
     *("index", "id", "is_label_issue", "label_quality", "given_label", "predicted_label", "suggested_label", "suggestion_probability"),
     *("mean_margin", "final_margin", "first_fit", "forgetting", "mean_emphasis", "emphasis_history"),
 )
-_MOMENTS = 20  # of an emphasis history
-_WEAK = 0.8  # accuracy below which relabelling did more harm than good on small tables (benchmarks/RESULTS.md)
-_FAR_MORE = 2.0  # of a sound run, what it does not predict in the end and what may be wrong are about as many
+_HISTORY_EPOCHS = 20
+_WEAK = 0.8  # below this accuracy, relabelling did more harm than good on small tables (benchmarks/RESULTS.md)
+_FAR_MORE = 2.0  # a good run contradicts about as many labels as may be wrong
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Audit:
-    """What a run says about its labels; every array is in the order of the record.
+    """The doubtful labels of a run; all arrays are in the order of the record.
 
     Args:
-        given: the label every example was trained with.
-        predicted: the class the model predicts at the end of training; −1 for an example that was never seen.
-        suggested: the class most epochs voted for; the given one unless another beats it.
-        suggestion_probability: the share of the votes it got, every epoch's weighted by how much it tells; two of weight 1 are the
-            given label's from the start.
-        lead: how many votes the suggested label got, less those two, for each vote of an epoch for the given one; 0 where that is
-            the suggested one.
-        quality: one minus the chance that the label is wrong. The lower, the more doubtful; NaN for an example never seen.
+        given: the label that each example was trained with.
+        predicted: the class that the model predicts at the end of training; −1 for an example that was never seen.
+        suggested: the class with the most votes of the epochs; the given label if no other class has more.
+        suggestion_probability: its share of the weighted votes; the given label starts with two votes of weight 1.
+        lead: the votes for the suggested label, less those two, divided by the votes for the given label; 0 if they are the same.
+        quality: one minus the probability that the label is wrong. The lower, the more doubtful; NaN for an example never seen.
         is_issue: the labels that are probably wrong.
-        score: what the examples are ranked by. The lower, the more doubtful.
-        order: the positions of all examples, the most doubtful first; those never seen come last. Where the score of some is the same,
-            the one that the epochs believed least comes first.
+        score: the score that examples are ranked by. The lower, the more doubtful.
+        order: the positions of all examples, the most doubtful first and those never seen last; ties are ranked by the combined score.
         mean_margin: over the epochs that saw the example.
-        final_margin: at the end of training, without augmentation where the run made such passes.
-        first_fit: the first epoch that predicted the given label; −1 for none.
-        forgetting: how often the example was learned and lost again.
-        mean_emphasis: how hard the run's loss pulled, on average; NaN where that is not a function of the margin.
+        final_margin: at the end of training, without augmentation if the run has such passes.
+        first_fit: the first epoch that predicted the given label; −1 if none.
+        forgetting: how often the example was learned and then forgotten.
+        mean_emphasis: the mean emphasis of the run's loss; NaN if the loss is not a function of the margin.
         seen: whether any epoch saw the example.
-        interval: of the number of wrong labels, spanned by estimates that err in different ways.
-        dynamics: of the run, for histories.
+        interval: of the number of wrong labels, the range of several estimates.
+        dynamics: of the run.
     """
 
     given: Ints
@@ -98,42 +92,39 @@ class Audit:
 
     @property
     def expected_precision(self) -> float:
-        """The mean chance that a doubtful label is wrong; NaN if none is doubtful.
+        """The mean probability that a doubtful label is wrong; NaN if none is doubtful.
 
-        The chances count the trust in the labels too, so it is a cautious guess for a good model. For a weak one, whose own mistakes look
-        like wrong labels, it claims too much.
+        It is usually too low for a good model, and too high for a weak one, whose own mistakes look like wrong labels.
         """
         return float(1 - self.quality[self.is_issue].mean()) if self.count else float("nan")
 
     @property
     def caution(self) -> str | None:
-        """Why the run is no judge of its labels, in a sentence; None where it is one.
+        """A warning that the run cannot judge its labels, or None.
 
-        A model that learned little contradicts most labels, and in few epochs none of them is outvoted: the count of doubtful labels
-        is small then, whatever the labels are. One that did not learn a class contradicts all its labels. The mistakes of a weak model
-        look like wrong labels.
+        A model that learned little contradicts most labels, but few epochs outvote none of them, so that few are doubtful. A model that
+        did not learn a class contradicts all its labels. The mistakes of a weak model look like wrong labels.
         """
         contradicted = int(np.count_nonzero(self.seen & (self.predicted != self.given)))
         if contradicted > _FAR_MORE * max(1.0, self.interval[1]):
             return (
-                f"In the end the run predicts another class for {contradicted:,} of {len(self):,} labels, far more than look wrong: it "
-                "learned too little, or in too few epochs, to tell wrong labels from its own mistakes. Train longer, or with another loss."
+                f"At the end the run predicts another class for {contradicted:,} of {len(self):,} labels, far more than look wrong: it "
+                "learned too little to distinguish wrong labels from its own mistakes. Train longer, or with another loss."
             )
         if self.unlearned:
             return (
-                f"In the end the run hardly ever predicts {listed(map(repr, self.unlearned))}: it did not learn to, and right labels look "
+                f"At the end the run hardly ever predicts {listed(map(repr, self.unlearned))}: it did not learn to, and right labels look "
                 "wrong there too. Train longer, or with another loss, such as ce."
             )
         if self._is_weak:
             return (
-                f"The model is weak ({self.basis}): many labels that look wrong may be right, and the model mistaken. "
-                "Train longer, or with another model or loss."
+                f"The model is weak ({self.basis}): many labels that look wrong may be right. Train longer, or with another model or loss."
             )
         return None
 
     @property
     def basis(self) -> str:
-        """How good the model is that judges the labels: its test accuracy, else its accuracy on held-out examples, else its agreement."""
+        """How good the model is: its test accuracy, else its accuracy on held-out examples, else its agreement with the labels."""
         test, held_out = self.dynamics.test, self.dynamics.held_out
         if test:
             best = " of the best epoch" if len(test) > 1 else ""
@@ -145,19 +136,19 @@ class Audit:
 
     @property
     def agreement(self) -> float:
-        """The share of the training labels that the model predicts at the end of training."""
+        """The share of training labels that the model predicts at the end of training."""
         return int(np.count_nonzero(self.predicted == self.given)) / max(1, int(np.count_nonzero(self.seen)))
 
     @property
     def _is_weak(self) -> bool:
         if self.dynamics.best is not None:
             return self.dynamics.best < _WEAK
-        right = 1 - self.count / len(self)  # of the held-out labels too
+        right = 1 - self.count / len(self)  # assume the same share among the held-out labels
         return max(self.dynamics.held_out.values(), default=1.0) < _WEAK * right
 
     @cached_property
     def unlearned(self) -> tuple[str, ...]:
-        """The classes that the run hardly ever predicts in the end (see `unlearned_classes`) and most labels of which are doubtful."""
+        """The classes that the run hardly ever predicts at the end (see `unlearned_classes`) and that have mostly doubtful labels."""
         classes = self.dynamics.record.classes
         given, doubted = (np.bincount(labels, minlength=len(classes)) for labels in (self.given, self.given[self.is_issue]))
         unlearned = unlearned_classes(self.given, self.predicted, len(classes))
@@ -165,27 +156,27 @@ class Audit:
 
     @property
     def tested(self) -> bool:
-        """Whether the run was tested. Where it was not, nothing tells its own mistakes from wrong labels, and the interval counts both."""
+        """Whether the run was tested. If not, the interval counts its own mistakes as wrong labels."""
         return self.dynamics.best is not None
 
     @property
     def best(self) -> Ints:
-        """The label every example should have: the suggested one where the given one is doubtful."""
+        """The best label for each example: the suggested one if the given one is doubtful."""
         return np.where(self.is_issue, self.suggested, self.given)
 
     @cached_property
     def matrix(self) -> Ints:
-        """How many examples with each given label (row) should have each label (column): the suggested one where it is doubtful."""
+        """How many examples have each given label (row) and each best label (column)."""
         return pair_counts(self.given, self.best, len(self.dynamics.record.classes))
 
     @cached_property
     def index(self) -> Ints:
-        """The number of every example in its source."""
+        """The index of each example in its source."""
         return numbers_of(self.dynamics.record)
 
     @cached_property
     def ids(self) -> list[str]:
-        """What the user calls every example; where it has no name, its number."""
+        """The id of each example; its index if it has none."""
         return names_of(self.dynamics.record)
 
     def trajectories(self, indices: Any, *, moments: int | None = None) -> NDArray[np.float32]:
@@ -193,21 +184,21 @@ class Audit:
 
         Args:
             indices: their positions in the record, or a mask of all examples.
-            moments: in how many epochs at most, evenly spread from the first to the last; by default in every epoch.
+            moments: the maximum number of epochs, evenly spaced from the first to the last; by default all epochs.
         """
         positions, record = self._positions(indices), self.dynamics.record
-        return np.stack([record.margins(epoch)[positions].astype(np.float32) for epoch in self._moments(moments)], 1)
+        return np.stack([record.margins(epoch)[positions].astype(np.float32) for epoch in self._epochs(moments)], 1)
 
     def _positions(self, indices: Any) -> Ints:
-        found = np.asarray(indices)
-        if found.dtype == bool and found.shape == (len(self),):
-            return np.flatnonzero(found)
-        if found.ndim != 1 or (len(found) and (found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= len(self))):
+        array = np.asarray(indices)
+        if array.dtype == bool and array.shape == (len(self),):
+            return np.flatnonzero(array)
+        if array.ndim != 1 or (len(array) and (array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= len(self))):
             requirement = f"positions from 0 to {len(self) - 1}, or a mask of {len(self)} examples"
             raise invalid_parameter("indices", "trajectories", requirement, indices)
-        return found.astype(np.int64)
+        return array.astype(np.int64)
 
-    def _moments(self, number: int | None) -> list[int]:
+    def _epochs(self, number: int | None) -> list[int]:
         epochs = np.asarray(self.dynamics.record.epochs())
         return epochs[np.unique(np.linspace(0, len(epochs) - 1, number or len(epochs)).round().astype(int))].tolist()  # type: ignore[no-any-return]
 
@@ -215,7 +206,7 @@ class Audit:
         """The examples as rows, the most doubtful first, with cleanlab's columns and more.
 
         Args:
-            limit: how many; by default all.
+            limit: the number of rows; by default all.
         """
         number = None if limit is None else as_int("limit", "table", limit, 0)
         return list(rows_of(self._blocks(self.order[:number]), AUDIT_COLUMNS))
@@ -223,8 +214,8 @@ class Audit:
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write all examples to a file, the most doubtful first.
 
-        In a CSV file, text that a spreadsheet would run as a formula (it starts with =, +, - or @ and is not a number) has an apostrophe
-        before it. JSON and Parquet files hold all text as it is.
+        In a CSV file, text that a spreadsheet would run as a formula (it starts with =, +, - or @ and is not a number) gets an apostrophe
+        in front. JSON and Parquet files contain the text unchanged.
 
         Args:
             path: ends in .csv, .json or .parquet.
@@ -243,7 +234,7 @@ class Audit:
                 [self.ids[position] for position in part],
                 self.is_issue[part].tolist(),
                 self.quality[part].tolist(),
-                *([names[place] for place in labels[part]] for labels in (self.given, self.predicted, self.suggested)),
+                *([names[label] for label in labels[part]] for labels in (self.given, self.predicted, self.suggested)),
                 self.suggestion_probability[part].tolist(),
                 self.mean_margin[part].tolist(),
                 self.final_margin[part].tolist(),
@@ -254,9 +245,9 @@ class Audit:
             )
 
     def _emphasis_histories(self, positions: Ints) -> list[list[float]]:
-        """The emphasis on some examples in a few epochs, evenly spread; empty where it is not a function of the margin."""
+        """The emphasis of some examples in a few epochs, evenly spaced; empty if it is not a function of the margin."""
         record, histories = self.dynamics.record, []
-        for epoch in self._moments(_MOMENTS):
+        for epoch in self._epochs(_HISTORY_EPOCHS):
             pulls = emphasis_of_margins(self.dynamics, epoch)
             if pulls is None:
                 return [[] for _ in positions]
@@ -266,17 +257,17 @@ class Audit:
 
 
 def pair_counts(rows: Ints, columns: Ints, number: int) -> Ints:
-    """How often each row goes with each column, of so many rows and columns."""
+    """Count pairs of row and column in a square matrix of this size."""
     return np.bincount(rows * number + columns, minlength=number**2).reshape(number, number)
 
 
 def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") -> Audit:
-    """Find out which labels of a run look wrong, from the record it left.
+    """Find the labels of a run that look wrong, from its record.
 
     Args:
         run: a run, its folder or its dynamics.
-        score: what to rank by, "combined", "area_under_margin", "final_margin", "emphasis", "forgetting" or "mixture". Qualities
-            are dealt out in its order; how many labels may be wrong, and what they should be, is told from the votes in any case.
+        score: ranks the labels: "combined", "area_under_margin", "final_margin", "emphasis", "forgetting" or "mixture". It decides the
+            order of the qualities; the number of wrong labels and the suggestions always come from the votes of the epochs.
 
     Returns:
         The audit.
@@ -286,22 +277,22 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") ->
         >>> from noisewise import fit
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run = fit("mlp", "digits", noise="symmetric(0.2, flips='exact')", epochs=10, folder=folder, device="cpu")
-        ...     found = audit(run)
+        ...     result = audit(run)
         ...     wrong = run.dynamics.record.wrong
-        >>> int(wrong.sum()), bool(wrong[found.order[:200]].mean() > 0.95)
+        >>> int(wrong.sum()), bool(wrong[result.order[:200]].mean() > 0.95)
         (287, True)
     """
-    ranked_by = _scores.score_function(score)
+    rank = score_function(score)
     dynamics = _dynamics(run)
     record = dynamics.record
     evidence = gather(dynamics)
     seen, against = np.isfinite(evidence.belief), evidence.other_share > evidence.given_share
-    belief, other = _scores.combined(dynamics, evidence), evidence.other.astype(np.int64)
-    line = draw_line(belief, against, 0.0 if dynamics.best is None else 1 - dynamics.best)
-    values = np.where(seen, ranked_by(dynamics, evidence), np.nan)
+    belief, other = SCORES["combined"](dynamics, evidence), evidence.other.astype(np.int64)
+    judgement = judge_labels(belief, against, 0.0 if dynamics.best is None else 1 - dynamics.best)
+    values = np.where(seen, rank(dynamics, evidence), np.nan)
     order = np.lexsort((belief, values))
     quality = np.empty(len(order))
-    quality[order] = np.sort(line.quality)
+    quality[order] = np.sort(judgement.quality)
     return Audit(
         given=np.array(record.given),
         predicted=evidence.predicted.astype(np.int64),
@@ -318,7 +309,7 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") ->
         forgetting=dynamics.forgetting,
         mean_emphasis=evidence.emphasis,
         seen=seen,
-        interval=line.interval,
+        interval=judgement.interval,
         dynamics=dynamics,
     )
 

@@ -1,11 +1,12 @@
-"""What the record of a run says about every example: how the epochs voted, and how far they believed the label.
+"""What the record of a run says about each label: how the epochs voted, the scores that rank labels, and which labels are doubtful.
 
-The record is gone through in blocks of examples, and each block epoch by epoch, so that memory stays bounded for any number of
-examples, classes and epochs. This module counts and adds; it must not know what makes a label doubtful.
+The record is read in blocks of examples, and each block epoch by epoch, so that memory stays bounded for any number of examples, classes
+and epochs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -13,76 +14,79 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.arrays import Floats
-from noisewise.dynamics import Dynamics, Record
-from noisewise.errors import InputError
+from noisewise.arrays import Flags, Floats
+from noisewise.dynamics import Dynamics, Record, split_estimate
+from noisewise.errors import InputError, unknown
 from noisewise.runs import MARGINS, codes
 
 Singles = NDArray[np.float32]
-Places = NDArray[np.int32]
+Labels = NDArray[np.int32]
 Pulls = Callable[[int], Singles | None]
-"""The emphasis of every margin in an epoch. It is worked out when its turn comes: those of all epochs would fill the memory."""
+"""A function from an epoch to the emphasis of each possible margin."""
 
-_VOTES = 1 << 25  # votes held at a time, examples times classes: 128 MiB
-_TRUST = 2.0  # a label is innocent until proven wrong: it starts with the votes of two epochs that tell the most
-_FEWEST = 0.02  # the share of wrong labels that is reckoned with at least
-_LEAST = 1e-9  # epochs that tell nothing still rank the labels that no other epoch tells apart
-_LEARNED = 0.25  # a class counts as learned once an epoch predicts it so often, for every time that it is predicted at the end
+_VOTES = 1 << 25  # votes in memory at a time, examples times classes: 128 MiB
+_TRUST = 2.0  # the given label starts with the votes of two epochs of the largest weight
+_FEWEST = 0.02  # the smallest share of wrong labels to assume
+_LEAST_WEIGHT = 1e-9  # of an epoch, so that it still breaks ties
+_LEARNED = 0.25  # a class is learned once it is predicted this often, relative to the end of training
+_LEAST_CHANCE = 1e-3  # keeps the order of labels that almost surely belong to the upper group
 
-_NUMBERS: Floats = np.nan_to_num(MARGINS)  # what is worked out for an example that was not seen is multiplied by 0
-_HOPELESS = int(_NUMBERS.argmin())  # the lowest margin there is
+_NUMBERS: Floats = np.nan_to_num(MARGINS)  # unseen examples are multiplied by 0 later
+_LOWEST = int(_NUMBERS.argmin())
 _PROBABILITIES: Singles = (1 / (1 + np.exp(-np.clip(_NUMBERS, -700, 700)))).astype(np.float32)
 
 
 class Evidence(NamedTuple):
-    """Per example, over the epochs that saw it; NaN for one that none saw.
+    """The votes of the epochs on each example; NaN for an example that no epoch saw.
 
     Formula:
         given_share = (2 + Σ w over the epochs that predicted the given label) / (2 + Σ w)
         other_share = Σ w over the epochs that predicted the other class / (2 + Σ w)
         lead = (Σ w over the epochs that predicted the other class − 2) / Σ w over those that predicted the given label
-        belief = (2 + Σ w p) / (2 + Σ w),  where w is an epoch's weight, at most 1, and p the probability it gave the given label
+        belief = (2 + Σ w p) / (2 + Σ w),  where w ≤ 1 is the weight of an epoch, and p its probability of the given label
 
-    The 2 is the trust in the given label: two epochs against it, however much they tell, do not outvote it.
+    The 2 is the trust in the given label: two epochs cannot outvote it.
 
     Args:
-        given_share: of the weighted votes, those for the given label.
-        other: the class most voted for beside it.
-        other_share: of the weighted votes, those for that class.
-        lead: its votes beyond the trust, for each of the given label's; infinite where that has none.
+        given_share: the share of weighted votes for the given label.
+        other: the other class with the most votes.
+        other_share: the share of weighted votes for that class.
+        lead: its votes beyond the trust, divided by those of the given label; infinite if that has none.
         belief: the weighted mean probability of the given label.
-        probability: the same, every epoch alike.
-        emphasis: the mean emphasis, every epoch alike; NaN where the loss is not of the margin alone.
-        final: the margin in the last epoch that saw it, without augmentation where the run made such passes.
-        predicted: the class predicted there; −1 for none.
+        probability: the unweighted mean probability of the given label.
+        emphasis: the unweighted mean emphasis; NaN if the loss is not a function of the margin.
+        final: the margin in the last epoch that saw the example, without augmentation if the run has such passes.
+        predicted: the class predicted there; −1 if none.
     """
 
     given_share: Floats
-    other: Places
+    other: Labels
     other_share: Floats
     lead: Floats
     belief: Floats
     probability: Floats
     emphasis: Floats
     final: Singles
-    predicted: Places
+    predicted: Labels
 
 
 def gather(dynamics: Dynamics) -> Evidence:
-    """Go through the record of a run, twice: how many labels are outvoted says which epochs tell the most."""
+    """Read the record of a run twice: the number of outvoted labels decides the final weights of the epochs."""
     record = dynamics.record
     if not record.epochs():
-        raise InputError(f"The run in {str(record.folder)!r} has no record of margins. Train it for an epoch, or copy its record/ too.")
+        raise InputError(f"The run in {str(record.folder)!r} has no recorded margins. Train it for an epoch, or copy its record/ too.")
     agreed = agreement(record)
     pulls = partial(emphasis_of_margins, dynamics)
-    learned = _learned(record) if _lets_go(pulls(max(agreed))) else dict.fromkeys(agreed, np.ones(len(record.classes), dtype=np.float32))
+    learned = (
+        _learned(record) if _ignores_hopeless(pulls(max(agreed))) else dict.fromkeys(agreed, np.ones(len(record.classes), dtype=np.float32))
+    )
     first = _votes(record, _by_class(first_weights(agreed), learned), lambda epoch: None)
     outvoted, seen = (int(np.count_nonzero(flags)) for flags in (first.other_share > first.given_share, ~np.isnan(first.belief)))
     return _votes(record, _by_class(epoch_weights(agreed, outvoted / max(1, seen)), learned), pulls)
 
 
 def agreement(record: Record) -> dict[int, float]:
-    """The share of examples every epoch predicted as they are labelled."""
+    """The share of examples that each epoch predicted as labelled."""
     agreed: dict[int, float] = {}
     for epoch, _, predictions in record.stream():
         seen = int(np.count_nonzero(predictions >= 0))
@@ -91,24 +95,22 @@ def agreement(record: Record) -> dict[int, float]:
 
 
 def first_weights(agreed: Mapping[int, float]) -> dict[int, float]:
-    """How much each epoch's vote counts before anything is known: 16 (a (1 − a))², where a is the share it predicted as labelled.
+    """The first weights of the epochs: 16 (a (1 − a))², where a is the share of labels that an epoch predicted.
 
-    An epoch in which the model knows nothing yet agrees with hardly any label, one in which it has learned them by heart with
-    all: neither says much about them, and neither weighs much.
+    A model that knows nothing agrees with few labels, and one that memorised them with all; neither says much about the labels.
     """
-    return {epoch: 16 * (share * (1 - share)) ** 2 + _LEAST for epoch, share in agreed.items()}
+    return {epoch: 16 * (share * (1 - share)) ** 2 + _LEAST_WEIGHT for epoch, share in agreed.items()}
 
 
 def epoch_weights(agreed: Mapping[int, float], wrong: float) -> dict[int, float]:
-    """How much each epoch's vote counts, at most 1, if about so many labels are wrong.
+    """The weights of the epochs, at most 1, for an assumed share of wrong labels.
 
     Formula:
         w = min(1, 4 (1 − a)) · ((a / s)³ up to s, ((1 − a) / (1 − s))⁴ beyond),
-        where a is the share an epoch predicted as labelled, and s = 1 − wrong
+        where a is the share of labels that an epoch predicted, and s = 1 − wrong
 
-    A model that has learned what can be learned, and no wrong label by heart, agrees with the right labels: it tells the most. One on
-    the way there tells less, and one that agrees with more has begun to learn wrong ones. Where it agrees with nearly all, little can be
-    told of the rest. The powers and the 4 were chosen with the truth in view, on CIFAR-10, Fashion-MNIST and digits.
+    A model that agrees with exactly the right labels says the most. One that agrees with fewer has not learned enough, and one that agrees
+    with more has begun to memorise wrong ones. The powers and the 4 were chosen with true labels on CIFAR-10, Fashion-MNIST and digits.
 
     Example:
         >>> {epoch: round(weight, 2) for epoch, weight in epoch_weights({1: 0.3, 2: 0.5, 3: 0.6, 4: 0.8}, 0.4).items()}
@@ -118,38 +120,38 @@ def epoch_weights(agreed: Mapping[int, float], wrong: float) -> dict[int, float]
 
     def weight(share: float) -> float:
         nearness = (share / right) ** 3 if share <= right else ((1 - share) / (1 - right)) ** 4
-        return min(1.0, 4 * (1 - share)) * nearness + _LEAST
+        return min(1.0, 4 * (1 - share)) * nearness + _LEAST_WEIGHT
 
     return {epoch: weight(share) for epoch, share in agreed.items()}
 
 
-def _lets_go(pull: Singles | None) -> bool:
-    """Whether a loss hardly pulls at labels that seem hopeless, and so learns few wrong ones by heart."""
-    return pull is not None and bool(pull[_HOPELESS] < 0.01 * pull.max())
+def _ignores_hopeless(pull: Singles | None) -> bool:
+    """Whether a loss has almost no emphasis at the lowest margins, and so memorises few wrong labels."""
+    return pull is not None and bool(pull[_LOWEST] < 0.01 * pull.max())
 
 
 def _learned(record: Record) -> dict[int, Singles]:
-    """How far every class was learned in an epoch, from 0 to 1, if what is predicted at the end was learned and not memorised.
+    """How far each class was learned in each epoch, from 0 to 1.
 
     Formula:
-        min(1, 4 · how often the epoch predicted the class / how often it was predicted in the last quarter of the epochs),
-        where the latter counts no more often than the class was given
+        min(1, 4 · predictions of the class in the epoch / its mean predictions in the last quarter of the epochs),
+        where the latter is at most the number of its labels
 
-    Before a class is learned, all its labels are contradicted, wrong or right. A class that is hardly predicted at the end, fewer than
-    one time for every fifty labels, was never learned: nothing is known of when that would have been, and all epochs count.
-    The 4 was chosen among 1, 2 and 4 with the truth in view, on small parts of digits, iris, wine and drawn tables.
+    Before a class is learned, the model contradicts all its labels, wrong or right. A class that is predicted at the end for fewer than
+    one in fifty of its labels was never learned, and all epochs count. The 4 was chosen among 1, 2 and 4 with true labels on small parts
+    of digits, iris, wine and synthetic tables.
     """
     given = np.bincount(record.given, minlength=len(record.classes))
-    said = {epoch: np.bincount(predictions[predictions >= 0], minlength=len(given)) for epoch, _, predictions in record.stream()}
-    last = list(said.values())[-max(1, len(said) // 4) :]
+    counts = {epoch: np.bincount(predictions[predictions >= 0], minlength=len(given)) for epoch, _, predictions in record.stream()}
+    last = list(counts.values())[-max(1, len(counts) // 4) :]
     known = np.minimum(np.mean(last, axis=0), given)
     known[known < 0.02 * given] = 0
     enough = np.where(known > 0, _LEARNED * known, 1)
-    return {epoch: np.where(known > 0, np.minimum(1, number / enough), 1).astype(np.float32) for epoch, number in said.items()}
+    return {epoch: np.where(known > 0, np.minimum(1, number / enough), 1).astype(np.float32) for epoch, number in counts.items()}
 
 
 def _by_class(weights: Mapping[int, float], learned: Mapping[int, Singles]) -> dict[int, Singles]:
-    """What an epoch's vote on the labels of every class counts."""
+    """The weight of an epoch's votes on the labels of each class."""
     return {epoch: np.float32(weight) * learned[epoch] for epoch, weight in weights.items()}
 
 
@@ -160,9 +162,9 @@ def _votes(record: Record, weights: Mapping[int, Singles], pulls: Pulls) -> Evid
 
 
 def emphasis_of_margins(dynamics: Dynamics, epoch: int) -> Singles | None:
-    """The emphasis in an epoch of every margin half precision has; None for a loss that is not of the margin alone, or not known here."""
-    found = dynamics.emphasis_curve(epoch, _NUMBERS)
-    return None if found is None else found.astype(np.float32)
+    """The emphasis of each half-precision margin in an epoch; None if the loss is unknown or not a function of the margin."""
+    values = dynamics.emphasis_curve(epoch, _NUMBERS)
+    return None if values is None else values.astype(np.float32)
 
 
 def _block(record: Record, rows: slice, weights: Mapping[int, Singles], pulls: Pulls, clean: Sequence[int]) -> Evidence:
@@ -171,14 +173,14 @@ def _block(record: Record, rows: slice, weights: Mapping[int, Singles], pulls: P
     votes = np.zeros((len(given), len(record.classes)), dtype=np.float32)
     weight, times, belief, probability, emphasis = np.zeros((5, len(given)))
     final, last = np.full(len(given), np.nan, dtype=np.float32), np.full(len(given), -1, dtype=np.int32)
-    for epoch in weights:  # not those that a run under way has written since
+    for epoch in weights:  # a run in progress may have written more since
         where, predicted, pull = codes(record.margins(epoch)[rows]), record.predictions(epoch)[rows], pulls(epoch)
         seen = predicted >= 0
-        counted = weights[epoch][given] * seen
-        votes[here, predicted] += counted  # one that was not seen, −1, adds nothing to the last class
-        weight += counted
+        vote = weights[epoch][given] * seen
+        votes[here, predicted] += vote  # unseen examples (−1) add 0 to the last class
+        weight += vote
         times += seen
-        belief += counted * _PROBABILITIES[where]
+        belief += vote * _PROBABILITIES[where]
         probability += seen * _PROBABILITIES[where]
         emphasis += np.nan if pull is None else seen * pull[where]
         final[seen], last[seen] = _NUMBERS[where[seen]], predicted[seen]
@@ -194,3 +196,101 @@ def _block(record: Record, rows: slice, weights: Mapping[int, Singles], pulls: P
         lead = np.where(against > _TRUST, (against - _TRUST) / own, 0.0)
     shares = (own + _TRUST) / total, other, against / total, lead, (belief + _TRUST) / total
     return Evidence(*shares, probability / times, emphasis / times, final, last)
+
+
+Score = Callable[[Dynamics, Evidence], Floats]
+
+
+def _forgetting(dynamics: Dynamics, evidence: Evidence) -> Floats:
+    times = dynamics.forgetting
+    return -np.where(dynamics.first_fit < 0, times.max() + 1, times).astype(np.float64)  # examples that were never learned come first
+
+
+SCORES: dict[str, Score] = {
+    "combined": lambda dynamics, evidence: (evidence.belief + evidence.given_share) / 2,
+    "area_under_margin": lambda dynamics, evidence: dynamics.area_under_margin,
+    "final_margin": lambda dynamics, evidence: evidence.final.astype(np.float64),
+    # That of cross-entropy, 1 − p, because a robust loss has little emphasis on wrong labels.
+    "emphasis": lambda dynamics, evidence: evidence.probability - 1,
+    "forgetting": _forgetting,
+    "mixture": lambda dynamics, evidence: np.zeros(len(evidence.belief)) if dynamics.estimate is None else -dynamics.estimate.noisy,
+}
+"""The scores that labels can be ranked by; the lower, the more doubtful."""
+
+
+def score_function(name: str) -> Score:
+    """The score with this name."""
+    if name not in SCORES:
+        raise unknown("score", name, SCORES)
+    return SCORES[name]
+
+
+class Judgement(NamedTuple):
+    """Which labels are doubtful.
+
+    Args:
+        quality: one minus the probability that the label is wrong; NaN without a belief.
+        is_issue: the labels that are probably wrong.
+        interval: of the number of wrong labels.
+    """
+
+    quality: Floats
+    is_issue: Flags
+    interval: tuple[float, float]
+
+
+def judge_labels(belief: Floats, against: Flags, mistakes: float = 0.0) -> Judgement:
+    """Find doubtful labels, without any label that is known to be right.
+
+    Formula:
+        low = P(the lower of two normal distributions of beliefs | belief), and at least 0.001
+        chance = low · (1 − belief),  quality = 1 − chance
+        doubtful if chance > ½ and another class is more probable
+
+    Either factor alone finds too many: there are always two groups, and an unsure model believes few labels. The interval spans several
+    estimates of the number of wrong labels, plus two standard deviations of a binomial count: the doubtful labels, those with a more
+    probable class, Σ chance, Σ low (if that group is believed less than ½), and those with a more probable class less the mistakes of the
+    model.
+
+    Args:
+        belief: in the given label, from 0 to 1; NaN if nothing is known about the example.
+        against: whether another class is more probable than the given one.
+        mistakes: the share of right labels that the model does not predict, if measured.
+
+    Example:
+        >>> beliefs = np.array([0.9, 0.8, 0.9, 0.1, np.nan])
+        >>> judgement = judge_labels(beliefs, beliefs < 0.5)
+        >>> judgement.is_issue, judgement.quality.round(2)
+        (array([False, False, False, True, False]), array([1. , 1. , 1. , 0.1, nan]))
+
+    Reference:
+        Arazo et al., Unsupervised label noise modeling and loss correction, ICML 2019 (the two groups).
+    """
+    known = ~np.isnan(belief)
+    low = _in_lower_group(belief, known)
+    chance = low * (1 - belief)
+    doubtful = known & against & (chance > 0.5)
+    number, expected, grouped = int(known.sum()), float(chance[known].sum()), float(low[known].sum())
+    beaten = float(np.count_nonzero(known & against))
+    estimates = [
+        float(np.count_nonzero(doubtful)),
+        beaten,
+        expected,
+        max(0.0, beaten - mistakes * number) / max(1 - mistakes, _LEAST_CHANCE),
+    ]
+    if expected > grouped / 2:  # the mean belief in the lower group is below ½
+        estimates.append(grouped)
+    return Judgement(1 - chance, doubtful, _span(estimates, number))
+
+
+def _in_lower_group(belief: Floats, known: Flags) -> Floats:
+    """The probability of the lower of two groups; 1 if all beliefs are equal."""
+    if len(np.unique(belief[known])) < 2:
+        return np.ones(len(belief))
+    return _LEAST_CHANCE + (1 - _LEAST_CHANCE) * split_estimate(belief).noisy
+
+
+def _span(estimates: list[float], number: int) -> tuple[float, float]:
+    low, high = min(estimates), max(estimates)
+    below, above = (2 * math.sqrt(max(0.0, count * (1 - count / max(1, number)))) for count in (low, high))
+    return max(0.0, low - below), min(float(number), high + above)

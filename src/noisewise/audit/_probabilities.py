@@ -1,7 +1,4 @@
-"""Doubtful labels from class probabilities of any model, held-out ones best.
-
-The own scores draw the line as an audit does; confident learning is cleanlab's. This module must not know runs.
-"""
+"""Find doubtful labels from the class probabilities of any model, with the same rule as an audit or with cleanlab."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from noisewise.arrays import Flags, Floats, Ints
-from noisewise.audit._issues import draw_line
+from noisewise.audit._evidence import judge_labels
 from noisewise.data import Column, encode
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.tables import ROWS, Block, write_blocks
@@ -23,21 +20,21 @@ from noisewise.transition import as_labels, as_probabilities
 
 _METHODS = ("self_confidence", "normalised_margin", "confident_learning")
 _ARRAYS = ("is_label_issue", "label_quality", "given_label", "predicted_label")
-_COLUMNS = ("index", "id", *_ARRAYS)  # the first of an audit's list
+_COLUMNS = ("index", "id", *_ARRAYS)  # the first columns of an audit's list
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LabelIssues:
-    """What probabilities say about labels, by cleanlab's names; ``pandas.DataFrame(found.columns())`` is its table.
+    """The doubtful labels, with cleanlab's names; ``pandas.DataFrame(issues.columns())`` is cleanlab's table.
 
     Args:
         is_label_issue: the labels that are probably wrong.
         label_quality: the lower, the more doubtful.
-        given_label: the class numbers that were given.
+        given_label: the given labels, as class indices.
         predicted_label: the most probable class.
-        classes: the name of every class.
-        ids: what the user calls every example; where it has no name, its number.
-        interval: of the number of wrong labels, spanned by estimates that err in different ways; None for confident learning.
+        classes: the names of the classes.
+        ids: the id of each example; its index if it has none.
+        interval: of the number of wrong labels, the range of several estimates; None for confident learning.
     """
 
     is_label_issue: Flags
@@ -70,7 +67,7 @@ class LabelIssues:
         return {name: getattr(self, name) for name in _ARRAYS}
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write all examples to a file, the most doubtful first, classes by their names: an audit's list, as far as its columns are known.
+        """Write all examples to a file, the most doubtful first, with the first columns of an audit's list and class names.
 
         Args:
             path: ends in .csv, .json or .parquet.
@@ -83,9 +80,9 @@ class LabelIssues:
     def _blocks(self) -> Iterator[Block]:
         for start in range(0, len(self), ROWS):
             part = self.order[start : start + ROWS]
-            labels = ([self.classes[place] for place in numbers[part]] for numbers in (self.given_label, self.predicted_label))
-            judged = (self.is_label_issue[part].tolist(), self.label_quality[part].tolist())
-            yield part.tolist(), [self.ids[place] for place in part], *judged, *labels
+            labels = ([self.classes[label] for label in numbers[part]] for numbers in (self.given_label, self.predicted_label))
+            flags, quality = self.is_label_issue[part].tolist(), self.label_quality[part].tolist()
+            yield part.tolist(), [self.ids[index] for index in part], flags, quality, *labels
 
 
 def find_label_issues(
@@ -103,20 +100,20 @@ def find_label_issues(
         label_quality = 1 − P(the lower of two groups of beliefs | belief) · (1 − belief)
 
     Args:
-        labels: the given labels (N,): the numbers of their columns in ``pred_probs``, or names if classes are given.
-        pred_probs: probabilities of every class for every example (N, classes), best from a model that was not trained on the
-            example, as `sklearn.model_selection.cross_val_predict` makes them.
-        method: "self_confidence", "normalised_margin", or "confident_learning", for which cleanlab must be installed.
-        classes: the name of every column of ``pred_probs``, in order: scikit-learn's ``classes_``. Labels that are integers are then
-            numbers of columns, unless a class has a number for its name.
-        ids: what you call every example, each once.
+        labels: the given labels (N,): column indices of ``pred_probs``, or names if classes are given.
+        pred_probs: class probabilities (N, classes), preferably from a model that was not trained on the example, as
+            `sklearn.model_selection.cross_val_predict` returns them.
+        method: "self_confidence", "normalised_margin", or "confident_learning", which needs cleanlab.
+        classes: the names of the columns of ``pred_probs``, such as scikit-learn's ``classes_``. Integer labels are then column indices,
+            unless the name of a class is a number.
+        ids: a unique id for each example.
 
     Returns:
         Flags and qualities, in the order of the labels.
 
     Example:
-        >>> found = find_label_issues([0, 0, 1, 1], [[0.9, 0.1], [0.1, 0.9], [0.2, 0.8], [0.1, 0.9]])
-        >>> found.is_label_issue
+        >>> issues = find_label_issues([0, 0, 1, 1], [[0.9, 0.1], [0.1, 0.9], [0.2, 0.8], [0.1, 0.9]])
+        >>> issues.is_label_issue
         array([False, True, False, False])
         >>> find_label_issues(["cat", "dog", "cat"], [[0.9, 0.1], [0.1, 0.9], [0.0, 1.0]], classes=["cat", "dog"])
         LabelIssues(1 of 3 labels look doubtful; between 0 and 3 may be wrong)
@@ -134,29 +131,29 @@ def find_label_issues(
         )
     if ids is not None and len(ids) != len(given):
         raise invalid_parameter("ids", "find_label_issues", f"one for each of the {len(given)} labels", f"{len(ids)} ids")
-    called = Column(range(len(given)) if ids is None else ids, "the ids").ids()
+    example_ids = Column(range(len(given)) if ids is None else ids, "the ids").ids()
     predicted = probabilities.argmax(1)
     if method == "confident_learning":
         flags, quality = _confident_learning(given, probabilities)
-        return LabelIssues(flags, quality, given, predicted, names, called)
+        return LabelIssues(flags, quality, given, predicted, names, example_ids)
     here = np.arange(len(given))
     own = probabilities[here, given]
-    probabilities[here, given] = -1  # they are a copy, and looked at no more but for this
+    probabilities[here, given] = -1  # a copy
     rival = probabilities.max(1)
     belief = own if method == "self_confidence" else (own - rival + 1) / 2
-    line = draw_line(belief, rival > own)
-    return LabelIssues(line.is_issue, line.quality, given, predicted, names, called, line.interval)
+    judgement = judge_labels(belief, rival > own)
+    return LabelIssues(judgement.is_issue, judgement.quality, given, predicted, names, example_ids, judgement.interval)
 
 
 def _numbered(labels: Any, classes: Sequence[str] | None, number: int) -> tuple[Ints, tuple[str, ...]]:
-    """The labels as numbers of columns, and the names of the columns."""
+    """The labels as column indices, and the names of the columns."""
     owner = "find_label_issues"
     if classes is None:
         try:
             return as_labels(labels, owner=owner, num_classes=number).numpy(), tuple(map(str, range(number)))
         except InputError:
             if isinstance(labels, Iterable) and any(isinstance(label, str) for label in labels):
-                needed = "given where labels are names: the name of every column of pred_probs, in order"
+                needed = "given if labels are names: the name of each column of pred_probs, in order"
                 raise invalid_parameter("classes", owner, needed, classes) from None
             raise
     if len(classes) != number or len(set(map(str, classes))) != number:

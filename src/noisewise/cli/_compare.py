@@ -18,7 +18,7 @@ from rich.table import Table
 from noisewise.cli._app import AsJson, Console, Text, app, print_json, resumable, say, show
 from noisewise.cli._options import Asked, Config, as_list, with_settings
 from noisewise.cli._report import write as write_report
-from noisewise.dynamics import MEASURES, Spread, over_seeds, unlearned_sentence, worth_telling
+from noisewise.dynamics import MEASURES, Spread, informative_measures, over_seeds, unlearned_sentence
 from noisewise.spec import in_short
 
 if TYPE_CHECKING:
@@ -177,10 +177,10 @@ def _named(spread: Spread | None) -> dict[str, float | None] | None:
 
 
 def _show(results: list[dict[str, Any]]) -> None:
-    console, all_columns = Console(), worth_telling(_MEASURES, results)
+    console, all_columns = Console(), informative_measures(_MEASURES, results)
     for noise in dict.fromkeys(row["noise"] for row in results):
         rows = [row for row in results if row["noise"] == noise]
-        columns = worth_telling(_MEASURES, rows)
+        columns = informative_measures(_MEASURES, rows)
         between = " ± " if len(columns) <= _ABREAST else "\n± "
         seeds = rows[0]["seeds"]
         console.print(Text(f"noise {in_short(noise)}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}", style="italic"))

@@ -50,7 +50,7 @@ def _kept(run: Run) -> str:
 def _results(run: Dynamics) -> str:
     """The accuracies of the run's model: of the one it keeps, else of the last."""
     learned = ("fitting", "clean_subset", "noisy_subset", "held_out", "balanced")
-    summary = {name: run.of_the_model(getattr(run, name)) for name in learned} | {"final": run.final, "kept": run.kept}
+    summary = {name: run.model_value(getattr(run, name)) for name in learned} | {"final": run.final, "kept": run.kept}
     parts = [f"given labels learned {percent(summary['fitting'])}"]
     if summary["noisy_subset"] is not None:
         parts = [f"right labels learned {percent(summary['clean_subset'])}, wrong labels learned {percent(summary['noisy_subset'])}"]

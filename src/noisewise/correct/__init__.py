@@ -1,7 +1,7 @@
-"""Correct: a cleaned set of labels from an audit, every change of it listed and reversible.
+"""Correct: change the doubtful labels of an audit; every change is listed and can be undone.
 
-`correct` decides by a policy (`relabel`, `prune`, `soften`), or by what a person decided on the page that `review` writes. A
-`Correction` is a file of labels; `retrain` trains the run again on it, and leaves a note of where the new run came from.
+`correct` applies a policy (`relabel`, `prune`, `soften`), or the decisions that a person made on the page that `review` writes. `retrain`
+trains the run again on a `Correction`, and notes in the new run where it came from.
 """
 
 from noisewise.correct._correction import CHANGED, CORRECTION_COLUMNS, Correction, correct

@@ -1,7 +1,4 @@
-"""Corrected labels: a row for every example, with what it was and what it is now, so that every change can be seen and undone.
-
-This module knows audits and files of labels. It must not know how runs are trained.
-"""
+"""Corrected labels: a row for each example with its old and its new label, so that every change can be seen and undone."""
 
 from __future__ import annotations
 
@@ -30,18 +27,18 @@ CHANGED = {"relabel": "relabelled", "prune": "left out", "soften": "softened"}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Correction:
-    """The labels of a run after correction; every array is in the order of its record.
+    """The labels of a run after correction; all arrays are in the order of its record.
 
     Args:
-        index: the number of every example in its source.
-        ids: what the user calls every example.
-        given: the label it was trained with.
-        labels: the label it has now.
-        share: how much of the example belongs to that label; the rest stays with the given one. 1 unless it was softened.
-        kept: whether it is still there.
-        classes: the name of every class.
-        policy: what decided: a policy's spec, "by hand" or "from a file".
-        spared: the classes whose labels stay as they were given, since none would have been left.
+        index: the index of each example in its source.
+        ids: the id of each example.
+        given: the label that it was trained with.
+        labels: the new label.
+        share: the weight of the new label; the rest stays with the given one. 1 unless the label was softened.
+        kept: whether the example is kept.
+        classes: the names of the classes.
+        policy: a policy's spec, "by hand" or "from a file".
+        spared: the classes whose labels were not changed, because none would have been left.
     """
 
     index: Ints
@@ -65,26 +62,26 @@ class Correction:
 
     @property
     def changed(self) -> Flags:
-        """Which labels are not as they were given."""
+        """Which labels differ from the given ones."""
         moved: Flags = self.labels != self.given
         return moved | ~self.kept
 
     @property
     def emptied(self) -> tuple[str, ...]:
-        """The classes that had labels, and have none any more."""
+        """The classes that had labels and have none left."""
         left = set(self.labels[self.kept].tolist())
         return tuple(self.classes[label] for label in np.unique(self.given).tolist() if label not in left)
 
     @property
     def changes(self) -> dict[str, int]:
-        """How many labels were changed, by the kind of change: "prune", "relabel" and "soften", those that occur."""
+        """How many labels were changed, by the kind of change: "prune", "relabel" or "soften"."""
         kinds, numbers = np.unique(self._change()[self.changed], return_counts=True)
         return dict(zip(kinds.tolist(), numbers.tolist(), strict=True))
 
     def probabilities(self) -> Floats:
-        """The labels as targets of a loss, (examples, classes): 1 for the label, and shared with the given one where it was softened.
+        """The labels as soft targets of a loss, (kept examples, classes).
 
-        Every loss takes them in place of labels that looks at one example at a time. What is left out is left out here too.
+        Losses accept them in place of labels, except those that normalise over the batch.
 
         Example:
             >>> softened = Correction(np.arange(2), ("a", "b"), np.array([0, 0]), np.array([0, 1]), np.array([1.0, 0.75]),
@@ -104,14 +101,14 @@ class Correction:
         return replace(self, labels=self.given, share=np.ones(len(self)), kept=np.ones(len(self), dtype=bool))
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Every example, in order; a label that is left out is empty."""
+        """All examples in order; the label of an example that was left out is empty."""
         return rows_of(self._blocks(), CORRECTION_COLUMNS)
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the labels to a CSV file that `read` reads back.
 
-        Text that a spreadsheet would run as a formula (it starts with =, +, - or @ and is not a number) has an apostrophe before it, which
-        `read` removes. The file lists labels; your own table is never written to.
+        Text that a spreadsheet would run as a formula (it starts with =, +, - or @ and is not a number) gets an apostrophe in front, which
+        `read` removes.
 
         Args:
             path: ends in .csv.
@@ -127,7 +124,7 @@ class Correction:
         names, changes = (*self.classes, None), self._change()
         labels = np.where(self.kept, self.labels, -1)  # the last name
         for part in (slice(start, start + ROWS) for start in range(0, len(self), ROWS)):
-            given, now = ([names[place] for place in numbers[part]] for numbers in (self.given, labels))
+            given, now = ([names[label] for label in numbers[part]] for numbers in (self.given, labels))
             yield self.index[part].tolist(), self.ids[part], given, now, self.share[part].tolist(), changes[part].tolist()
 
     @classmethod
@@ -136,7 +133,7 @@ class Correction:
 
         Args:
             path: of the file.
-            classes: the name of every class, in order.
+            classes: the names of the classes, in order.
         """
         rows = _read_rows(Path(path))
         numbers = first_positions(classes)
@@ -146,30 +143,28 @@ class Correction:
             index = np.array([int(row["index"]) for row in rows], dtype=np.int64)
             share = np.array([float(row["share"]) for row in rows])
         except (KeyError, ValueError, TypeError, OverflowError) as error:
-            raise InputError(f"The file {str(path)!r} does not hold corrected labels of these classes: {error}. Write it again.") from None
+            raise InputError(
+                f"The file {str(path)!r} does not contain corrected labels of these classes: {error}. Write it again."
+            ) from None
         _check_rows(path, index, share, labels != given)
         kept = np.array([bool(row["label"]) for row in rows])
         return cls(index, tuple(row["id"] for row in rows), given, labels, share, kept, tuple(classes), "from a file")
 
     def check_one_label_each(self) -> None:
-        """Refuse what a run cannot be trained on: shared labels, or no example at all."""
+        """Check that a run can be trained on the labels: no softened labels, and at least one example."""
         if (self.share < 1).any():
             raise InputError(
-                f"A run has one label per example, and {int((self.share < 1).sum())} were softened. "
-                "Relabel or prune them to train again, or give probabilities() to a loss in a loop of your own."
+                f"A run needs one label per example, but {int((self.share < 1).sum())} were softened. "
+                "Relabel or prune them to train again, or give probabilities() to a loss in your own training loop."
             )
         if not self.kept.any():
-            raise InputError("No example would be left. Correct fewer labels, like prune(below=0.2).")
+            raise InputError("No example would be left. Correct fewer labels, for example with prune(below=0.2).")
 
     def apply(self, examples: Dataset) -> Dataset:
-        """The examples of the run with the corrected labels, without those that are left out.
-
-        Args:
-            examples: of the run, in the order of its record, with the labels they were given.
-        """
+        """The examples of the run, in the order of its record, with the corrected labels and without those left out."""
         self.check_one_label_each()
         if not np.array_equal(examples.labels.cpu().numpy(), self.given):
-            raise InputError("The labels of the examples are not those that were corrected. Give what the run was trained on.")
+            raise InputError("The labels of the examples are not those that were corrected. Give the training data of the run.")
         corrected = replace(examples, labels=torch.from_numpy(self.labels.copy()).to(examples.labels.device))
         return replace(corrected.take(torch.from_numpy(self.kept)), name=f"{examples.name} corrected")
 
@@ -179,25 +174,24 @@ class Correction:
 
 
 def correct(
-    found: Audit | Dynamics | str | os.PathLike[str],
+    audit_or_run: Audit | Dynamics | str | os.PathLike[str],
     policy: str | Policy = "relabel",
     *,
     decisions: Mapping[int, bool | Decision] | None = None,
 ) -> Correction:
-    """Correct the labels an audit doubts.
+    """Correct the doubtful labels of an audit.
 
-    A policy leaves the labels of a class alone where it would leave none of them: more likely than that all are wrong is that the run did
-    not learn the class.
+    If a policy would leave no label of a class, the labels of that class are not changed: the run has probably not learned the class.
 
     Args:
-        found: the audit; or a run, its folder or its dynamics, which is audited first.
-        policy: "relabel", "prune" or "soften"; with the quality below which a label is touched, like "prune(below=0.2)", or with how
-            many votes the suggested label must have for each of the given one's, like "relabel(lead=3)".
-        decisions: what a person decided, by the number of the example: whether the suggestion is accepted, or what `read_decisions`
-            gives. The accepted are changed by the policy whatever their quality, and nothing else is.
+        audit_or_run: the audit; or a run, its folder or its dynamics, which is audited first.
+        policy: "relabel", "prune" or "soften". ``prune(below=0.2)`` changes labels of lower quality only; ``relabel(lead=3)`` needs three
+            votes for the suggested label for each vote for the given one.
+        decisions: the decisions of a person by the index of the example, as booleans or as `read_decisions` returns them. The policy
+            changes exactly the accepted labels, whatever their quality.
 
     Returns:
-        The labels of all examples of the run, corrected.
+        The corrected labels of all examples of the run.
 
     Example:
         >>> import tempfile
@@ -209,81 +203,83 @@ def correct(
         >>> int(before.sum()), bool(after.sum() < 60)
         (287, True)
     """
-    chosen_by, found = policies.get(policy), audited(found, "correct")
+    rule, result = policies.get(policy), audited(audit_or_run, "correct")
     if decisions is None:
-        return _sparing(found, chosen_by)
-    changing, instead = _accepted(found, decisions)
-    corrected = _changed(found, chosen_by, changing, instead, "by hand")
-    if (nothing := changing & ~corrected.changed).any():
+        return _by_policy(result, rule)
+    accepted, suggested = _accepted(result, decisions)
+    corrected = _change(result, rule, accepted, suggested, "by hand")
+    if (unchanged := accepted & ~corrected.changed).any():
         raise InputError(
-            f"The decisions accept a suggestion for example {found.index[nothing][0]}, for which there is no label other than its own. "
+            f"The decisions accept a suggestion for example {result.index[unchanged][0]}, but the suggested label is the given one. "
             "Leave it out, or reject it."
         )
     return corrected
 
 
-def _sparing(found: Audit, policy: Policy) -> Correction:
-    """What a policy makes of the doubtful labels, but for those of a class none of which would be left."""
-    changing, spared = found.is_issue & policy.touches(found.quality, found.lead), set[str]()
-    places = first_positions(found.dynamics.record.classes)
-    while (corrected := _changed(found, policy, changing, found.suggested, repr(policy))).emptied:
-        spared |= set(corrected.emptied)  # another may go now, that was only left because of labels of this one
-        changing &= ~np.isin(found.given, [places[name] for name in corrected.emptied])
-    return replace(corrected, spared=tuple(name for name in places if name in spared))
+def _by_policy(result: Audit, policy: Policy) -> Correction:
+    """Change the doubtful labels by a policy, except for classes that would lose all their labels."""
+    changing, spared = result.is_issue & policy.touches(result.quality, result.lead), set[str]()
+    numbers = first_positions(result.dynamics.record.classes)
+    while (corrected := _change(result, policy, changing, result.suggested, repr(policy))).emptied:
+        spared |= set(corrected.emptied)  # sparing a class can empty another one that received its labels
+        changing &= ~np.isin(result.given, [numbers[name] for name in corrected.emptied])
+    return replace(corrected, spared=tuple(name for name in numbers if name in spared))
 
 
-def _changed(found: Audit, policy: Policy, changing: Flags, instead: Ints, decided_by: str) -> Correction:
-    """All labels, some of which a policy decides on."""
-    labels, share, kept = found.given.copy(), np.ones(len(found)), np.ones(len(found), dtype=bool)
-    given, suggested, quality = found.given[changing], instead[changing], found.quality[changing]
-    labels[changing], share[changing], kept[changing] = policy.decide(given, suggested, quality)
-    classes = tuple(found.dynamics.record.classes)
-    return Correction(found.index, tuple(found.ids), found.given, labels, share, kept, classes, decided_by)
+def _change(result: Audit, policy: Policy, changing: Flags, suggested: Ints, decided_by: str) -> Correction:
+    """Apply a policy to some labels."""
+    labels, share, kept = result.given.copy(), np.ones(len(result)), np.ones(len(result), dtype=bool)
+    labels[changing], share[changing], kept[changing] = policy.decide(result.given[changing], suggested[changing], result.quality[changing])
+    classes = tuple(result.dynamics.record.classes)
+    return Correction(result.index, tuple(result.ids), result.given, labels, share, kept, classes, decided_by)
 
 
-def audited(found: Any, owner: str) -> Audit:
-    """The audit, or that of a run."""
-    if isinstance(found, Audit):
-        return found
-    if isinstance(found, str | os.PathLike | Dynamics):
-        return audit(found)
-    raise invalid_parameter("found", owner, "the audit of a run, a run or its folder", type(found).__name__)
+def audited(audit_or_run: Any, owner: str) -> Audit:
+    """The audit itself, or the audit of a run."""
+    if isinstance(audit_or_run, Audit):
+        return audit_or_run
+    if isinstance(audit_or_run, str | os.PathLike | Dynamics):
+        return audit(audit_or_run)
+    raise invalid_parameter("audit_or_run", owner, "the audit of a run, a run or its folder", type(audit_or_run).__name__)
 
 
-def _accepted(found: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[Flags, Ints]:
+def _accepted(result: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[Flags, Ints]:
     """Which suggestions a person accepted, and the labels suggested to that person."""
-    places = {number: place for place, number in enumerate(found.index.tolist())}
-    accepted, suggested, classes = np.zeros(len(found), dtype=bool), found.suggested.copy(), found.dynamics.record.classes
+    positions = {index: position for position, index in enumerate(result.index.tolist())}
+    accepted, suggested, classes = np.zeros(len(result), dtype=bool), result.suggested.copy(), result.dynamics.record.classes
     numbers = first_positions(classes)
-    for number, decision in decisions.items():
-        if number not in places:
-            raise InputError(f"The decisions name example {number}, which the run does not have. Give the decisions made for this run.")
+    for index, decision in decisions.items():
+        if index not in positions:
+            raise InputError(f"The decisions name example {index}, which the run does not have. Give the decisions made for this run.")
         if not isinstance(decision, bool | np.bool_ | Decision):
-            raise invalid_parameter("decisions", "correct", "true or false for every example, or what read_decisions gives", decision)
-        place = places[number]
-        accepted[place] = bool(decision)
-        if isinstance(decision, Decision):
-            for what, seen, held in (("is", decision.id, found.ids[place]), ("has the label", decision.given, classes[found.given[place]])):
-                if seen not in (None, held):
-                    raise InputError(
-                        f"By the decisions example {number} {what} {seen!r}, and in the run {held!r}. Give the decisions made for this run."
-                    )
-            if decision.suggested is not None:
-                if decision.suggested not in numbers:
-                    raise unknown("class", decision.suggested, classes)
-                suggested[place] = numbers[decision.suggested]
+            raise invalid_parameter("decisions", "correct", "booleans by index, or the result of read_decisions", decision)
+        position = positions[index]
+        accepted[position] = bool(decision)
+        if not isinstance(decision, Decision):
+            continue
+        label = classes[result.given[position]]
+        for name, decided, actual in (("id", decision.id, result.ids[position]), ("given_label", decision.given, label)):
+            if decided not in (None, actual):
+                raise InputError(
+                    f"The {name} of example {index} is {decided!r} in the decisions, but {actual!r} in the run. "
+                    "Give the decisions made for this run."
+                )
+        if decision.suggested is not None:
+            if decision.suggested not in numbers:
+                raise unknown("class", decision.suggested, classes)
+            suggested[position] = numbers[decision.suggested]
     return accepted, suggested
 
 
 def _check_rows(path: str | os.PathLike[str], index: Ints, share: Floats, moved: Flags) -> None:
-    """Refuse rows of one example twice, and shares that are none."""
+    """Check that each example has one row, and that shares are valid."""
     numbers, times = np.unique(index, return_counts=True)
     if (times > 1).any():
-        raise InputError(f"The file {str(path)!r} lists example {numbers[times > 1][0]} more than once. Keep one row for every example.")
+        raise InputError(f"The file {str(path)!r} lists example {numbers[times > 1][0]} more than once. Keep one row for each example.")
     wrong = ~((share >= 0) & (share <= 1)) | (~moved & (share != 1))
     if wrong.any():
         raise InputError(
-            f"The share of every example in {str(path)!r} must be from 0 to 1, and 1 where it has its given label or none. "
+            f"The share of every example in {str(path)!r} must be from 0 to 1, and 1 if its label is the given one or empty. "
             f"Got {share[wrong][0]} for example {index[wrong][0]} instead."
         )
 
@@ -298,10 +294,10 @@ def _read_rows(path: Path) -> list[dict[str, str]]:
         raise InputError(f"The file {str(path)!r} cannot be read ({error}). Give a file of corrected labels.") from None
     if columns != CORRECTION_COLUMNS or not rows:
         raise InputError(
-            f"The file {str(path)!r} must have the columns {', '.join(CORRECTION_COLUMNS)} and a row for every example. "
+            f"The file {str(path)!r} must have the columns {', '.join(CORRECTION_COLUMNS)} and a row for each example. "
             f"Got ({listed(map(repr, columns))})."
         )
     for number, row in enumerate(rows, 2):
-        if None in row or None in row.values():  # a row that was cut off would leave its example out
+        if None in row or None in row.values():  # a truncated row would leave its example out
             raise InputError(f"Line {number} of {str(path)!r} must have {len(CORRECTION_COLUMNS)} cells. Write the file again.")
     return rows

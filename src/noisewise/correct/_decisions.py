@@ -1,4 +1,4 @@
-"""What a person decided on the review page, read from the file it exports. This module must not know labels or runs."""
+"""Read the decisions that a person made on the review page, from the file that the page exports."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _WORDS = {"accept": True, "reject": False}
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided on one example, true if the suggestion was accepted; the rest is what the person saw, where that is known.
+    """The decision on one example; it is true if the suggestion was accepted.
 
     Args:
         accepted: whether the suggestion was accepted.
-        id: of the example.
-        given: its label.
-        suggested: the label that was suggested, and is given to the example if it was accepted.
+        id: of the example, if known.
+        given: its label, if known.
+        suggested: the suggested label, if known.
     """
 
     accepted: bool
@@ -37,15 +37,15 @@ class Decision:
 
 
 def read_decisions(path: str | os.PathLike[str]) -> dict[int, Decision]:
-    """Read decisions from the JSON or CSV file a review page exports.
+    """Read decisions from the JSON or CSV file that a review page exports.
 
     Args:
-        path: of the file; every entry has an "index", the number of the example in its source, and a "decision", "accept" or
-            "reject". It may have an "id" and a "given_label", which must then be the example's, and a "suggested_label", which may
-            be another than the audit's: what is accepted is what stands there.
+        path: of the file. Each entry has an "index", the index of the example in its source, and a "decision", "accept" or "reject". It
+            may have an "id" and a "given_label", which must be those of the example, and a "suggested_label", which is used instead of
+            the suggestion of the audit.
 
     Returns:
-        What was decided, by the number of the example.
+        The decisions by the index of the example.
 
     Example:
         >>> import tempfile
@@ -54,25 +54,25 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[int, Decision]:
         >>> read_decisions(folder / "decisions.csv")
         {7: Decision(accepted=True, id=None, given=None, suggested='cat')}
     """
-    found: dict[int, Decision] = {}
+    decisions: dict[int, Decision] = {}
     read_text = str if Path(path).suffix.lower() == ".json" else from_cell
     for number, entry in enumerate(_entries(Path(path)), 1):
         try:
-            example, accepted = _whole(entry["index"]), _WORDS[entry["decision"]]
+            index, accepted = _as_index(entry["index"]), _WORDS[entry["decision"]]
         except (KeyError, ValueError, TypeError):
             raise InputError(
                 f"Entry {number} of {str(path)!r} must have an index, an integer, and a decision, accept or reject. "
                 f"Got {shown(entry)} instead."
             ) from None
-        if example in found:
-            raise InputError(f"Entry {number} of {str(path)!r} decides on example {example} again. Keep one entry for every example.")
-        seen = (entry.get(name) for name in ("id", "given_label", "suggested_label"))
-        found[example] = Decision(accepted, *(None if value in (None, "") else read_text(str(value)) for value in seen))
-    return found
+        if index in decisions:
+            raise InputError(f"Entry {number} of {str(path)!r} is a second decision on example {index}. Keep one entry for each example.")
+        values = (entry.get(name) for name in ("id", "given_label", "suggested_label"))
+        decisions[index] = Decision(accepted, *(None if value in (None, "") else read_text(str(value)) for value in values))
+    return decisions
 
 
-def _whole(value: Any) -> int:
-    """An integer, which CSV has as a word; JSON has fractions and true besides, which int() would take."""
+def _as_index(value: Any) -> int:
+    """An integer, which CSV has as text; fractions and booleans, which int() accepts, are errors."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError
     return int(value)
@@ -83,7 +83,7 @@ def _entries(path: Path) -> list[Any]:
         text = path.read_text(encoding="utf-8-sig")
         entries = parse_json(text) if path.suffix.lower() == ".json" else list(csv.DictReader(io.StringIO(text)))
     except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"The decisions {str(path)!r} cannot be read ({reason(error)}). Give the file a review page exported.") from None
+        raise InputError(f"The decisions {str(path)!r} cannot be read ({reason(error)}). Give a file exported by a review page.") from None
     if not isinstance(entries, list):
-        raise InputError(f"The decisions {str(path)!r} must be a list. Give the file a review page exported.")
+        raise InputError(f"The decisions {str(path)!r} must be a list. Give a file exported by a review page.")
     return entries

@@ -1,49 +1,49 @@
 "use strict";
-// Decisions are a map from the number of an example to "accept" or "reject"; the order they were made in is kept for undo.
+// Decisions are a list of {index, decision}, in the order in which they were made, so that they can be undone.
 const content = JSON.parse(document.getElementById("content").textContent);
-const at = (id) => document.getElementById(id);
+const element = (id) => document.getElementById(id);
 const cards = content.cards;
-let made = load();
-let place = Math.max(0, cards.findIndex((card) => !decisionOn(card))); // where the last visit ended
+let decisions = load();
+let current = Math.max(0, cards.findIndex((card) => !decisionOn(card))); // the first undecided card
 
 function load() {
   try {
-    const kept = JSON.parse(localStorage.getItem(content.key) || "[]");
-    return Array.isArray(kept) ? kept.filter((one) => cards.some((card) => card.index === one.index)) : [];
+    const stored = JSON.parse(localStorage.getItem(content.key) || "[]");
+    return Array.isArray(stored) ? stored.filter((entry) => cards.some((card) => card.index === entry.index)) : [];
   } catch {
     return [];
   }
 }
 
-function keep() {
+function store() {
   try {
-    localStorage.setItem(content.key, JSON.stringify(made));
+    localStorage.setItem(content.key, JSON.stringify(decisions));
   } catch {
-    at("progress").textContent += " This browser does not keep decisions: export before you close the page.";
+    element("progress").textContent += " This browser cannot store decisions: export them before you close the page.";
   }
 }
 
 function decisionOn(card) {
-  return made.find((one) => one.index === card.index)?.decision;
+  return decisions.find((entry) => entry.index === card.index)?.decision;
 }
 
 function decide(decision) {
-  const card = cards[place];
-  made = made.filter((one) => one.index !== card.index).concat([{ index: card.index, decision }]);
-  place = Math.min(place + 1, cards.length - 1);
+  const card = cards[current];
+  decisions = decisions.filter((entry) => entry.index !== card.index).concat([{ index: card.index, decision }]);
+  current = Math.min(current + 1, cards.length - 1);
   show();
-  keep();
+  store();
 }
 
 function undo() {
-  const last = made.pop();
-  if (last) place = cards.findIndex((card) => card.index === last.index);
+  const last = decisions.pop();
+  if (last) current = cards.findIndex((card) => card.index === last.index);
   show();
-  keep();
+  store();
 }
 
 function move(step) {
-  place = Math.min(Math.max(place + step, 0), cards.length - 1);
+  current = Math.min(Math.max(current + step, 0), cards.length - 1);
   show();
 }
 
@@ -52,23 +52,23 @@ function percent(share) {
 }
 
 function show() {
-  const card = cards[place];
+  const card = cards[current];
   const decision = decisionOn(card);
-  const accepted = made.filter((one) => one.decision === "accept").length;
-  const counts = `${made.length} decided: ${accepted} accepted, ${made.length - accepted} rejected.`;
-  const done = made.length === cards.length ? " That is all: export them." : "";
-  at("progress").textContent = `Suggestion ${place + 1} of ${cards.length}. ${counts}${done}`;
-  at("card").dataset.decision = decision || "";
-  at("name").textContent = card.id;
-  at("given").textContent = card.given;
-  at("suggested").textContent = card.suggested;
-  at("chances").textContent = `Chance that the label is wrong: ${percent(card.chance)}. Votes for the suggestion: ${percent(card.votes)}.`;
-  at("decision").textContent = { accept: "Accepted.", reject: "Rejected: the given label stays." }[decision] || "";
-  at("image").hidden = !card.image;
-  if (card.image) at("image").src = card.image;
-  at("image").alt = `Example ${card.id}`;
-  at("values").hidden = !card.values.length;
-  at("values").textContent = card.values.map(([name, value]) => (value ? `${name}: ${value}` : name)).join("\n");
+  const accepted = decisions.filter((entry) => entry.decision === "accept").length;
+  const counts = `${decisions.length} decided: ${accepted} accepted, ${decisions.length - accepted} rejected.`;
+  const done = decisions.length === cards.length ? " All done: export them." : "";
+  element("progress").textContent = `Suggestion ${current + 1} of ${cards.length}. ${counts}${done}`;
+  element("card").dataset.decision = decision || "";
+  element("name").textContent = card.id;
+  element("given").textContent = card.given;
+  element("suggested").textContent = card.suggested;
+  element("chances").textContent = `Chance that the label is wrong: ${percent(card.chance)}. Votes for the suggestion: ${percent(card.votes)}.`;
+  element("decision").textContent = { accept: "Accepted.", reject: "Rejected: the given label stays." }[decision] || "";
+  element("image").hidden = !card.image;
+  if (card.image) element("image").src = card.image;
+  element("image").alt = `Example ${card.id}`;
+  element("values").hidden = !card.values.length;
+  element("values").textContent = card.values.map(([name, value]) => (value ? `${name}: ${value}` : name)).join("\n");
   draw(card.margins);
 }
 
@@ -81,7 +81,7 @@ function draw(margins) {
   margins.forEach((value, step) => {
     if (value !== null) path += `${path && margins[step - 1] !== null ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`;
   });
-  const drawing = at("margins");
+  const drawing = element("margins");
   drawing.replaceChildren();
   for (const [kind, attributes] of [["line", { x1: 0, x2: 240, y1: 32, y2: 32 }], ["path", { d: path }]]) {
     const part = document.createElementNS("http://www.w3.org/2000/svg", kind);
@@ -108,7 +108,7 @@ function save(name, kind, text) {
 function asCsv() {
   const columns = ["index", "id", "given_label", "suggested_label", "decision"];
   const isFormula = (text) => /^'*[=+\-@\t\r]/.test(text) && !/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text);
-  const cell = (value) => `"${isFormula(String(value)) ? "'" : ""}${String(value).replaceAll('"', '""')}"`; // as lists of labels have it
+  const cell = (value) => `"${isFormula(String(value)) ? "'" : ""}${String(value).replaceAll('"', '""')}"`; // as in lists of labels
   return [columns, ...entries().map((entry) => columns.map((name) => entry[name]))].map((row) => row.map(cell).join(",")).join("\n") + "\n";
 }
 
@@ -121,14 +121,14 @@ const actions = {
   "export-json": () => save("decisions.json", "application/json", JSON.stringify(entries(), null, 1) + "\n"),
   "export-csv": () => save("decisions.csv", "text/csv", asCsv()),
 };
-for (const [id, action] of Object.entries(actions)) at(id).addEventListener("click", action);
+for (const [id, action] of Object.entries(actions)) element(id).addEventListener("click", action);
 
 const keys = { a: "accept", r: "reject", u: "undo", ArrowLeft: "back", ArrowRight: "next" };
 document.addEventListener("keydown", (event) => {
   const action = keys[event.key] || keys[event.key.toLowerCase()];
   if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
-  if (event.repeat && action !== "back" && action !== "next") return; // a key held down decides on one card, not on all
+  if (event.repeat && action !== "back" && action !== "next") return; // holding a key decides on entry card only
   actions[action]();
 });
 show();

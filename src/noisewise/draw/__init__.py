@@ -1,8 +1,7 @@
 """Pictures of losses and of runs.
 
-``draw.curves(["ce", "imae(T=8)"], "curves.html")`` writes a page that opens offline; everything else is a figure for a paper, by
-matplotlib. `_sample`, `_history` and `_film` compute what is drawn; `_plotly` and `_figure` draw it. Nothing here knows any
-particular loss.
+``draw.curves(["ce", "imae(T=8)"], "curves.html")`` writes a page that opens offline. The other figures are for papers and use matplotlib.
+`_sample` and `_history` compute what is drawn; `_plotly` and `_figure` draw it.
 """
 
 from __future__ import annotations
@@ -14,24 +13,24 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
-from noisewise.draw._film import Film, film
 from noisewise.draw._history import (
     CURVES,
+    Film,
     History,
     RunCurves,
-    alike,
-    by_label,
     by_task,
-    counted,
+    film,
+    finished_runs,
+    group_by_label,
     histories,
     history_of_curves,
-    lines,
+    loss_curves,
     task_of,
+    with_shared_styles,
 )
-from noisewise.draw._plotly import Figure, as_json, as_text, bundle, dynamics_figure, write_page
-from noisewise.draw._plotly import curves_figure as figure_of_picture
+from noisewise.draw._plotly import Figure, as_json, as_text, bundle, curves_figure, dynamics_figure, write_page
 from noisewise.draw._sample import sample
-from noisewise.dynamics import Dynamics, as_compared, number_data_sets
+from noisewise.dynamics import Dynamics, number_data_sets, with_original_settings
 from noisewise.errors import InputError, invalid_parameter, listed
 from noisewise.losses import Loss
 from noisewise.output import check_output, check_replacing, is_page
@@ -46,7 +45,6 @@ __all__ = [
     "as_json",
     "as_text",
     "bundle",
-    "by_label",
     "check_figure",
     "curves",
     "curves_figure",
@@ -54,7 +52,8 @@ __all__ = [
     "dynamics",
     "dynamics_figure",
     "film",
-    "lines",
+    "group_by_label",
+    "loss_curves",
     "margins",
 ]
 
@@ -65,12 +64,12 @@ _MOST_COLUMNS = 8
 
 
 def curves(specs: Iterable[str | Loss], output: str | PathLike[str], *, classes: int = 10) -> Path:
-    """Draw losses over p and over the margin, with the margins training starts from behind them.
+    """Draw losses over p and over the margin, with the margins before training in the background.
 
     Args:
         specs: losses that are functions of p alone, or their specs.
         output: a file that ends in .html, .svg, .pdf or .png.
-        classes: the number of classes, which decides the margins before training.
+        classes: the number of classes; the margins before training depend on it.
 
     Returns:
         The file that was written.
@@ -94,24 +93,12 @@ def curves(specs: Iterable[str | Loss], output: str | PathLike[str], *, classes:
     return file
 
 
-def curves_figure(specs: Sequence[str], classes: int, places: Sequence[int]) -> Figure:
-    """The curves of losses as a plotly figure.
-
-    Args:
-        specs: of the losses.
-        classes: the number of classes.
-        places: the positions of the losses among the lines of a page, which decide their colours.
-    """
-    return figure_of_picture(sample(specs, classes, places))
-
-
 def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
     """Draw what happened in training: accuracy on test data and on the clean and the noisy subset, α_t, and mean emphasis.
 
     Args:
-        runs: runs, or folders of runs. Runs that differ in nothing but the seed become one line, ± one standard deviation shaded;
-            those that are not finished are left out where others are, and a warning names them. Runs on other data, of other
-            models or with other noise have panels of their own.
+        runs: runs, or folders of runs. Runs that differ only in the seed are averaged, ± one standard deviation shaded; unfinished
+            runs are left out with a warning if other seeds are finished. Each combination of data, model and noise has its own panels.
         output: a file that ends in .svg, .pdf or .png.
 
     Returns:
@@ -124,24 +111,24 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
 
     file = check_figure(output)
     given = _read(runs)
-    found = histories(given)
-    drawn = [(words, one) for words, one in found.items() if one.lines]
+    tasks = histories(given)
+    drawn = [(name, task) for name, task in tasks.items() if task.lines]
     if not drawn:
-        raise InputError("There is nothing to draw: none of the runs has finished an epoch that all its seeds have. Wait, or give others.")
-    left_out = [folder for one in found.values() for folder in one.left_out]
+        raise InputError("There is nothing to draw: no run has finished an epoch that all its seeds have. Wait, or give other runs.")
+    left_out = [folder for task in tasks.values() for folder in task.left_out]
     if left_out:
         are = "is not finished and is left out" if len(left_out) == 1 else "are not finished and are left out"
-        out = listed(map(repr, left_out))
-        warnings.warn(f"{len(left_out)} of {len(given)} runs {are}, because other seeds are finished: {out}.", stacklevel=2)
+        names = listed(map(repr, left_out))
+        warnings.warn(f"{len(left_out)} of {len(given)} runs {are}, because other seeds are finished: {names}.", stacklevel=2)
     write_dynamics(task_of([run.record.settings for run in given]), drawn, file)
     return file
 
 
 def curves_of_runs(runs: Sequence[RunCurves], output: str | PathLike[str]) -> Path:
-    """Draw what `dynamics` draws from curves that were read before, without run folders.
+    """Draw the figure of `dynamics` from curves that were read before, without run folders.
 
     Args:
-        runs: the settings and curves of every run.
+        runs: the settings and curves of each run.
         output: a file that ends in .svg, .pdf or .png.
 
     Returns:
@@ -150,19 +137,19 @@ def curves_of_runs(runs: Sequence[RunCurves], output: str | PathLike[str]) -> Pa
     from noisewise.draw._figure import write_dynamics
 
     file = check_figure(output)
-    parts = alike({words: history_of_curves(part) for words, part in by_task(runs, lambda run: run.settings).items()})
+    tasks = by_task(runs, lambda run: run.settings)
+    parts = with_shared_styles({name: history_of_curves(part) for name, part in tasks.items()})
     write_dynamics(task_of([run.settings for run in runs]), list(parts.items()), file)
     return file
 
 
 def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs: Sequence[int] | None = None) -> Path:
-    """Draw how the margins of clean and noisy examples are distributed as training goes on, and how hard the loss pulls there.
+    """Draw histograms of the margins of clean and noisy examples at some epochs, with the emphasis of the loss.
 
     Args:
-        runs: runs, or folders of runs. Of runs that differ in nothing but the seed the first is drawn, the first finished one
-            where there is any.
+        runs: runs, or folders of runs. Of runs that differ only in the seed, the first finished one is drawn.
         output: a file that ends in .svg, .pdf or .png.
-        epochs: which, eight at most; by default the first, those after a quarter and a half, and the last.
+        epochs: at most eight; by default the first, those after a quarter and a half of training, and the last.
 
     Returns:
         The file that was written.
@@ -177,24 +164,19 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
         raise invalid_parameter("epochs", "margins", f"1 to {_MOST_COLUMNS} epochs", epochs)
     given = _read(runs)
     rows = []
-    for label, seeds in by_label(given).items():
-        run = Dynamics(counted(seeds)[0].folder)  # under its own settings, which say how its loss pulls
+    for label, seeds in group_by_label(given).items():
+        run = Dynamics(finished_runs(seeds)[0].folder)  # with its own settings, which include its loss
         if run.record.epochs():
             seed = f", seed {run.record.settings['seed']}" if len(seeds) > 1 and "seed" in run.record.settings else ""
-            rows.append((f"{label}{seed}", film(run, frames=_telling(run.record.epochs()) if epochs is None else epochs)))
+            rows.append((f"{label}{seed}", film(run, frames=_default_epochs(run.record.epochs()) if epochs is None else epochs)))
     if not rows:
-        raise InputError("There is nothing to draw: none of the runs has a recorded epoch. Wait for one, or give other runs.")
+        raise InputError("There is nothing to draw: no run has a recorded epoch. Wait, or give other runs.")
     write_margins(task_of([run.record.settings for run in given]), rows, file)
     return file
 
 
 def check_figure(output: str | PathLike[str], endings: Sequence[str] = _FIGURES) -> Path:
-    """Refuse a picture file that cannot be written, or a page that somebody else wrote, before anything is worked out.
-
-    Args:
-        output: the file.
-        endings: what its name may end in.
-    """
+    """Check that a picture can be written to this file, and that no page of another program is replaced."""
     file = check_output(output, "a picture", endings)
     if file.suffix.lower() in _FIGURES and importlib.util.find_spec("matplotlib") is None:
         raise InputError(f"Writing {file.name!r} needs matplotlib. Run pip install 'noisewise[figures]'.")
@@ -204,15 +186,15 @@ def check_figure(output: str | PathLike[str], endings: Sequence[str] = _FIGURES)
 
 
 def _read(runs: Runs | Iterable[Runs]) -> list[Dynamics]:
-    """Every run once, whatever it was given as, under the settings it is compared by and the name its data have among others."""
+    """The dynamics of each run, once, with the settings that runs are compared by."""
     several = [runs] if isinstance(runs, str | PathLike | Dynamics) else list(runs)
     if not several:
         raise InputError("There is nothing to draw. Give at least one run, or a folder of runs.")
-    folders = find_runs([one.folder if isinstance(one, Dynamics) else one for one in several])
-    return number_data_sets([as_compared(Dynamics(folder)) for folder in folders])
+    folders = find_runs([run.folder if isinstance(run, Dynamics) else run for run in several])
+    return number_data_sets([with_original_settings(Dynamics(folder)) for folder in folders])
 
 
-def _telling(epochs: Sequence[int]) -> tuple[int, ...]:
-    """The first epoch, those after a quarter and a half of the way, and the last."""
+def _default_epochs(epochs: Sequence[int]) -> tuple[int, ...]:
+    """The first epoch, those after a quarter and a half, and the last."""
     last = len(epochs) - 1
-    return tuple(dict.fromkeys(epochs[place] for place in (0, round(last / 4), round(last / 2), last)))
+    return tuple(dict.fromkeys(epochs[index] for index in (0, round(last / 4), round(last / 2), last)))

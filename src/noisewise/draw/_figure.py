@@ -1,4 +1,4 @@
-"""Figures for papers, by matplotlib: losses as curves, the dynamics of runs, the margins of runs. What they show is worked out before."""
+"""Figures for papers with matplotlib: the curves of losses, the dynamics of runs and the margins of runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from noisewise.arrays import Floats
-from noisewise.draw._film import Film
-from noisewise.draw._history import CURVES, Course, History, Trained
+from noisewise.draw._history import CURVES, Film, History, LossCurves, MeanCurve
 from noisewise.draw._paper import INK, add_legend, dashes, figure_in, wrapped
-from noisewise.draw._sample import Line, Picture, Shape
+from noisewise.draw._sample import Histogram, Line, Picture
 
 _BEHIND = "#C9CED6"
 _GROUPS: dict[str, dict[str, Any]] = {
@@ -22,7 +21,7 @@ _GROUPS: dict[str, dict[str, Any]] = {
 }
 _GROUP_WORDS = {"clean": "clean labels", "noisy": "noisy labels", "all": "all examples"}
 _ROUND = (1, 2, 5, 10)  # ticks are these times a power of ten
-_PULL = "emphasis w(Δ): how hard the loss pulls"
+_EMPHASIS = "emphasis w(Δ): how hard the loss pulls"
 
 
 def write(picture: Picture, output: Path) -> None:
@@ -52,7 +51,7 @@ def write(picture: Picture, output: Path) -> None:
         figure.set_figheight(4.5 + add_legend(figure, entries))
 
 
-def _stroke(line: Line | Trained) -> dict[str, Any]:
+def _stroke(line: Line | LossCurves) -> dict[str, Any]:
     return {"color": line.colour, "linestyle": dashes(line.dash)}
 
 
@@ -60,8 +59,8 @@ def _focus(colour: str) -> dict[str, Any]:
     return {"color": colour, "marker": "o", "linestyle": "none", "markeredgecolor": "white", "markersize": 5.5, "clip_on": False}
 
 
-def _start(axes: Any, start: Shape) -> None:
-    """The margins before training, behind everything, in units of the panel's height."""
+def _start(axes: Any, start: Histogram) -> None:
+    """Draw the margins before training in the background, relative to the height of the panel."""
     axes.stairs(0.55 * start.heights, start.edges, fill=True, color=_BEHIND, alpha=0.6, zorder=0, transform=axes.get_xaxis_transform())
 
 
@@ -69,9 +68,9 @@ def _emphasis(axes: Any, picture: Picture, where: Floats) -> None:
     for line in picture.lines:
         axes.plot(where, line.emphasis, **_stroke(line))
     for line in picture.lines:
-        place = line.focus if where is picture.p else line.focus_margin
-        if place is not None:
-            axes.plot([place], [line.peak], zorder=5, **_focus(line.colour))
+        focus = line.focus if where is picture.p else line.focus_margin
+        if focus is not None:
+            axes.plot([focus], [line.peak], zorder=5, **_focus(line.colour))
     axes.set_ylim(0, picture.emphasis_top)
     norm = axes.secondary_yaxis("right", functions=(lambda w: 2 * w, lambda norm: norm / 2))
     norm.locator_params(axis="y", nbins=6, steps=_ROUND)
@@ -80,8 +79,7 @@ def _emphasis(axes: Any, picture: Picture, where: Floats) -> None:
 
 
 def write_dynamics(task: str, histories: Sequence[tuple[str, History]], output: Path) -> None:
-    """Draw what happened in training: panels for every history under its label, one per measure, with a line for every loss and ± one
-    standard deviation shaded."""
+    """Draw what happened in training: for each history a panel per measure, with a line per loss and ± one standard deviation shaded."""
     from matplotlib.lines import Line2D
 
     measures = [name for name in CURVES if any(name in history.measures for _, history in histories)]
@@ -103,24 +101,24 @@ def write_dynamics(task: str, histories: Sequence[tuple[str, History]], output: 
 
 
 def _block(panels: Sequence[Any], history: History, measures: Sequence[str]) -> None:
-    """The panels of one history; where it lacks a measure that others have, the place stays empty."""
-    for place, axes in enumerate(panels):
-        if place >= len(measures):
+    """Draw the panels of one history; the panel of a measure that it lacks stays empty."""
+    for index, axes in enumerate(panels):
+        if index >= len(measures):
             axes.remove()
-        elif measures[place] not in history.measures:
+        elif measures[index] not in history.measures:
             axes.set_axis_off()
         else:
-            _measure(axes, history, measures[place], f"({'abcdefgh'[place]}) ")
+            _measure(axes, history, measures[index], f"({'abcdefgh'[index]}) ")
 
 
 def _head(row: Sequence[Any], label: str, titles: str = "left") -> None:
-    """Put a label above the titles of a row of panels, which stand at their left or in their center."""
+    """Add a label above the titles of a row of panels; `titles` is their alignment."""
     if not label:
         return
     lines = wrapped(label, weight="bold")
     for axes in row:
         axes.set_title("\n" * len(lines) + axes.get_title(titles), loc=titles)
-    # Room for it is made by the empty lines above the titles; as a title, its width would push the panels apart.
+    # Empty lines above the titles make room for it; the width of a title would push the panels apart.
     above = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (0, 13), "va": "bottom"}
     row[0].annotate("\n".join(lines), (0, 1), fontweight="bold", **above).set_in_layout(False)
 
@@ -131,10 +129,10 @@ def _measure(axes: Any, history: History, name: str, letter: str) -> None:
     measure = CURVES[name]
     scale = 100 if measure.is_share else 1
     for line in history.lines:
-        if name in line.courses:
-            _course(axes, line, line.courses[name], scale)
+        if name in line.curves:
+            _plot_mean(axes, line, line.curves[name], scale)
     axes.set_title(f"{letter}{measure.title}{' (%)' if measure.is_share else ''}")
-    axes.set_xlim(0, max(course.steps[-1] for line in history.lines for course in line.courses.values()))
+    axes.set_xlim(0, max(curve.steps[-1] for line in history.lines for curve in line.curves.values()))
     axes.locator_params(steps=_ROUND)
     axes.locator_params(axis="x", nbins=5, integer=True)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -145,14 +143,14 @@ def _measure(axes: Any, history: History, name: str, letter: str) -> None:
         axes.set_ylim(bottom=0)
 
 
-def _course(axes: Any, line: Trained, course: Course, scale: float) -> None:
-    axes.plot(course.steps, scale * course.mean, marker="o" if len(course.steps) == 1 else None, markersize=3, **_stroke(line))
-    if course.low is not None and course.high is not None:
-        axes.fill_between(course.steps, scale * course.low, scale * course.high, color=line.colour, alpha=0.16, linewidth=0)
+def _plot_mean(axes: Any, line: LossCurves, curve: MeanCurve, scale: float) -> None:
+    axes.plot(curve.steps, scale * curve.mean, marker="o" if len(curve.steps) == 1 else None, markersize=3, **_stroke(line))
+    if curve.low is not None and curve.high is not None:
+        axes.fill_between(curve.steps, scale * curve.low, scale * curve.high, color=line.colour, alpha=0.16, linewidth=0)
 
 
 def write_margins(task: str, films: Sequence[tuple[str, Film]], output: Path) -> None:
-    """Draw how margins are distributed: a row for every film under its label, a column for every frame, the emphasis on top."""
+    """Draw histograms of margins with the emphasis on top: a row for each film, a column for each frame."""
     down, across = len(films), max(len(film.epochs) for _, film in films)
     with figure_in(output) as figure:
         panels = figure.subplots(down, across, squeeze=False)
@@ -170,7 +168,7 @@ def write_margins(task: str, films: Sequence[tuple[str, Film]], output: Path) ->
 
 
 def _frame(axes: Any, film: Film, frame: int) -> dict[str, Any]:
-    """Draw one epoch; return what was drawn by what it is called in the legend."""
+    """Draw one epoch; return the legend entries."""
     drawn = {}
     shares = {group: counts[frame] / max(1, counts[frame].sum()) for group, counts in film.counts.items()}
     tallest = max(float(share.max()) for share in shares.values()) or 1.0
@@ -179,10 +177,10 @@ def _frame(axes: Any, film: Film, frame: int) -> dict[str, Any]:
             drawn[_GROUP_WORDS[group]] = axes.stairs(share / tallest, film.edges, fill=True, linewidth=0.8, **_GROUPS[group])
     axes.set(xlim=(film.edges[0], film.edges[-1]), ylim=(0, 1.12), yticks=[])
     axes.locator_params(axis="x", nbins=5, steps=_ROUND)
-    pull = film.emphasis_in(frame)
-    if pull is not None and film.emphasis is not None:
+    emphasis = film.emphasis_in(frame)
+    if emphasis is not None and film.emphasis is not None:
         above = axes.twinx()
-        (drawn[_PULL],) = above.plot(film.margins, pull, color=INK, linewidth=1.1)
+        (drawn[_EMPHASIS],) = above.plot(film.margins, emphasis, color=INK, linewidth=1.1)
         above.set_ylim(0, 1.12 * np.max(film.emphasis))
         above.grid(False)
         last = frame == len(film.epochs) - 1

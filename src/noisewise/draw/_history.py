@@ -1,10 +1,8 @@
-"""What happened in runs, as lines over iterations: one for every loss of a task, the mean over its seeds; and the colours of lines.
-
-This module must not know how lines are drawn.
-"""
+"""What the figures of runs show, as numbers: curves over iterations, averaged over seeds, and films of margins. Also the line styles."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.arrays import Floats, subsample
-from noisewise.dynamics import MEASURES, Dynamics, finished_or_all
-from noisewise.errors import InputError
+from noisewise.dynamics import MEASURES, Dynamics, prefer_finished
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.spec import in_short
 
 Value = TypeVar("Value")
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4B4B4B", "#7B3294")  # distinct for colour-blind readers
-DASHED_WIDTH = 2.5  # the width of a line, in px, that the dashes suit
+DASHED_WIDTH = 2.5  # line width, in px, that the dashes are made for
 _DASHES = (
     "solid",
     "10px,4px",
@@ -34,31 +32,33 @@ _DASHES = (
 )
 _MOST_POINTS = 200
 _TASK = ("data", "model", "noise")
-# What a line is the mean over, and what says how a run was done rather than what was done.
-_HOW = ("accumulate", "clean_pass", "checkpoint_every", "compile", "device", "evaluate_every", "keep", "precision")
-_NOT_TOLD = ("format", "loss", "seed", *_HOW)
+_IGNORED = ("accumulate", "clean_pass", "checkpoint_every", "compile", "device", "evaluate_every", "keep", "precision")
+_NOT_IN_LABEL = ("format", "loss", "seed", *_IGNORED)
+_FILM_RANGE = (0.001, 0.999)  # quantiles of the margins; the end bins count the rest
+_BIN_WIDTHS = (1.0, 2.0, 2.5, 5.0)
+_FILM_MARGINS = 241
 
 
-class Look(NamedTuple):
+class LineStyle(NamedTuple):
     """A colour, and a dash as plotly and SVG write it: "solid", or the lengths of strokes and gaps."""
 
     colour: str
     dash: str
 
 
-def look(place: int) -> Look:
-    """The look of a line by its place among the others; the first 64 places all look different.
+def line_style(index: int) -> LineStyle:
+    """The style of a line by its index; the first 64 styles are different.
 
     Example:
-        >>> look(0), look(8)
-        (Look(colour='#0072B2', dash='solid'), Look(colour='#0072B2', dash='10px,4px'))
+        >>> line_style(0), line_style(8)
+        (LineStyle(colour='#0072B2', dash='solid'), LineStyle(colour='#0072B2', dash='10px,4px'))
     """
-    lap, seat = divmod(place, len(_COLOURS))
-    return Look(_COLOURS[seat], _DASHES[(seat + lap) % len(_DASHES)])
+    lap, colour = divmod(index, len(_COLOURS))
+    return LineStyle(_COLOURS[colour], _DASHES[(colour + lap) % len(_DASHES)])
 
 
 class Curve(NamedTuple):
-    """A measure over the epochs of a run: its title, whether it is a share, and how it is read from a run, by epoch."""
+    """A measure over the epochs of a run: its title, whether it is a share, and the function that reads it from a run."""
 
     title: str
     is_share: bool
@@ -66,18 +66,18 @@ class Curve(NamedTuple):
 
 
 class RunCurves(NamedTuple):
-    """The settings of a run, and for every seed its curves: by name, the values by iteration."""
+    """The settings of a run, and the curves of each seed: by name, the values by iteration."""
 
     settings: Mapping[str, Any]
     seeds: Sequence[Mapping[str, Mapping[int, float]]]
 
 
 def _emphasis_of(group: str) -> Callable[[Dynamics], Mapping[int, float]]:
-    """The mean emphasis of a group within every epoch, its steps weighted by their learning rates."""
+    """The mean emphasis of a group in each epoch, steps weighted by learning rate."""
 
     def read(run: Dynamics) -> Mapping[int, float]:
         sums = ((line["epoch"], line.get("emphasis", {}).get(group)) for line in run.record.metrics)
-        return {epoch: one["pull"] / one["eta"] for epoch, one in sums if one is not None and one["eta"] > 0}
+        return {epoch: total["pull"] / total["eta"] for epoch, total in sums if total is not None and total["eta"] > 0}
 
     return read
 
@@ -95,8 +95,8 @@ CURVES: dict[str, Curve] = {
 
 
 @dataclass(frozen=True)
-class Course:
-    """A measure over the iterations: mean over seeds, and one sample standard deviation below and above (None for one seed)."""
+class MeanCurve:
+    """A measure over the iterations: the mean over seeds, and one standard deviation below and above (None for one seed)."""
 
     steps: NDArray[np.int64]
     mean: Floats
@@ -105,137 +105,132 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """One loss: how its lines look, over how many runs they are means, and its courses by the names of `CURVES`."""
+class LossCurves:
+    """One loss: its label and style, the number of runs, and its mean curves by the names of `CURVES`."""
 
     label: str
     colour: str
     dash: str
     runs: int
-    courses: dict[str, Course]
+    curves: dict[str, MeanCurve]
 
 
 @dataclass(frozen=True)
 class History:
-    """The lines of some runs.
+    """The curves of some runs.
 
     Args:
-        task: the data, the model and the noise, where they are the same in all runs.
-        lines: one for every loss of which an epoch is finished, in the order in which the runs name them.
-        left_out: the folders of runs that no line is over, because they are not finished and other seeds are.
+        task: data, model and noise, as far as they are the same in all runs.
+        lines: the curves of each loss that has finished an epoch, in the order of the runs.
+        left_out: the folders of unfinished runs that are ignored, because other seeds are finished.
     """
 
     task: str
-    lines: tuple[Trained, ...]
+    lines: tuple[LossCurves, ...]
     left_out: tuple[str, ...] = ()
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The names of `CURVES` that any line has."""
-        return tuple(name for name in CURVES if any(name in line.courses for line in self.lines))
+        """The names of `CURVES` that any loss has."""
+        return tuple(name for name in CURVES if any(name in line.curves for line in self.lines))
 
 
 def histories(runs: Sequence[Dynamics]) -> dict[str, History]:
-    """The history of every task, by what tells it from the others."""
-    return alike({words: history(part) for words, part in by_task(runs, lambda run: run.record.settings).items()})
+    """The history of each task, by the settings in which tasks differ."""
+    return with_shared_styles({words: history(part) for words, part in by_task(runs, lambda run: run.record.settings).items()})
 
 
-def alike(found: dict[str, History]) -> dict[str, History]:
-    """The same histories, in all of which what has the same label looks the same."""
-    if len(found) == 1:
-        return found
-    order = list(dict.fromkeys(line.label for one in found.values() for line in one.lines))
-    looks = {label: look(place) for place, label in enumerate(order)}
-    return {
-        words: replace(one, lines=tuple(replace(line, **looks[line.label]._asdict()) for line in one.lines)) for words, one in found.items()
-    }
+def with_shared_styles(tasks: dict[str, History]) -> dict[str, History]:
+    """Give lines with the same label the same style in all histories."""
+    if len(tasks) == 1:
+        return tasks
+    labels = list(dict.fromkeys(line.label for task in tasks.values() for line in task.lines))
+    styles = {label: line_style(index)._asdict() for index, label in enumerate(labels)}
+    return {name: replace(task, lines=tuple(replace(line, **styles[line.label]) for line in task.lines)) for name, task in tasks.items()}
 
 
 def history(runs: Sequence[Dynamics]) -> History:
-    """Put runs together: those that differ in nothing but the seed become one line, without the unfinished where others finished."""
-    labelled = by_label(runs)
-    averaged = {label: counted(seeds) for label, seeds in labelled.items()}
+    """Average runs that differ only in the seed; unfinished runs are ignored if other seeds are finished."""
+    labelled = group_by_label(runs)
+    averaged = {label: finished_runs(seeds) for label, seeds in labelled.items()}
     left_out = tuple(str(run.folder) for label, seeds in labelled.items() for run in seeds if run not in averaged[label])
-    return History(task_of([run.record.settings for run in runs]), lines(averaged), left_out)
+    return History(task_of([run.record.settings for run in runs]), loss_curves(averaged), left_out)
 
 
-def lines(labelled: Mapping[str, Sequence[Dynamics]]) -> tuple[Trained, ...]:
-    """One line for the runs under each label.
-
-    Seeds are joined at the iterations they share. What a run does not hold, for want of true labels or of a finished epoch, is
-    absent. A loss keeps its colour whether it has lines yet or not.
-    """
-    found = []
-    for place, (label, seeds) in enumerate(labelled.items()):
+def loss_curves(labelled: Mapping[str, Sequence[Dynamics]]) -> tuple[LossCurves, ...]:
+    """The mean curves of the runs under each label, at the iterations that all seeds have. Labels without a finished epoch are left out."""
+    losses = []
+    for index, (label, seeds) in enumerate(labelled.items()):
         curves = {name: [_over_steps(run, curve.read(run)) for run in seeds] for name, curve in CURVES.items()}
-        found.append(line(place, label, len(seeds), curves))
-    return tuple(one for one in found if one.courses)
+        losses.append(_mean_curves(index, label, len(seeds), curves))
+    return tuple(loss for loss in losses if loss.curves)
 
 
-def line(place: int, label: str, runs: int, curves: Mapping[str, Sequence[Mapping[int, float]]]) -> Trained:
-    """The line at a place among others, of so many runs, from what each of them measured by iteration."""
-    courses = {name: joined for name, seeds in curves.items() if (joined := course(seeds)) is not None}
-    return Trained(label, *look(place), runs, courses)
+def _mean_curves(index: int, label: str, runs: int, curves: Mapping[str, Sequence[Mapping[int, float]]]) -> LossCurves:
+    means = {name: mean for name, seeds in curves.items() if (mean := _mean_curve(seeds)) is not None}
+    return LossCurves(label, *line_style(index), runs, means)
 
 
 def history_of_curves(runs: Sequence[RunCurves]) -> History:
-    """A line for every run, the mean over its seeds."""
-    settings = [run.settings for run in runs]
-    curves = [{name: [seed[name] for seed in run.seeds if name in seed] for name in run.seeds[0]} for run in runs]
-    found = (line(place, label, len(runs[place].seeds), curves[place]) for place, label in enumerate(labels(settings)))
-    return History(task_of(settings), tuple(found))
+    """The history of runs whose curves were read before."""
+    settings, lines = [run.settings for run in runs], []
+    for index, (run, label) in enumerate(zip(runs, labels(settings), strict=True)):
+        curves = {name: [seed[name] for seed in run.seeds if name in seed] for name in run.seeds[0]}
+        lines.append(_mean_curves(index, label, len(run.seeds), curves))
+    return History(task_of(settings), tuple(lines))
 
 
-def by_label(runs: Sequence[Dynamics]) -> dict[str, list[Dynamics]]:
-    """The runs by what tells them apart; one more with a seed that is there already is no further seed, and is kept apart."""
-    found: dict[str, dict[Any, Dynamics]] = {}
+def group_by_label(runs: Sequence[Dynamics]) -> dict[str, list[Dynamics]]:
+    """Group runs that differ only in the seed; a second run with the same label and seed gets a label of its own."""
+    groups: dict[str, dict[Any, Dynamics]] = {}
     for label, run in zip(labels([run.record.settings for run in runs]), runs, strict=True):
         seed, names = _seed(run), (label, *(f"{label}, run {number}" for number in range(2, len(runs) + 1)))
-        found.setdefault(next(name for name in names if seed not in found.get(name, ())), {})[seed] = run
-    return {label: list(seeds.values()) for label, seeds in found.items()}
+        groups.setdefault(next(name for name in names if seed not in groups.get(name, ())), {})[seed] = run
+    return {label: list(seeds.values()) for label, seeds in groups.items()}
 
 
-def counted(seeds: Sequence[Dynamics]) -> list[Dynamics]:
-    """The runs a line is the mean over: the finished ones, or all if none is."""
-    return finished_or_all(seeds, _is_finished)
+def finished_runs(runs: Sequence[Dynamics]) -> list[Dynamics]:
+    """The finished runs, or all if none is finished."""
+    return prefer_finished(runs, _is_finished)
 
 
 def _is_finished(run: Dynamics) -> bool:
-    with suppress(InputError):  # a run that has lost the file does not say that it is
+    with suppress(InputError):  # the status file may be missing
         return bool(run.record.status.get("state") == "finished")
     return False
 
 
 def _seed(run: Dynamics) -> Any:
-    """The seed of a run; what stands for that of a recorded loop, which only its author knows."""
-    with suppress(InputError):  # a run that has lost the file is taken at its word
+    """The seed of a run; the folder for a run that a `Recorder` wrote, whose seed is not known."""
+    with suppress(InputError):  # the provenance file may be missing
         if run.record.provenance.get("recorded"):
             return run.folder
     return run.record.settings.get("seed")
 
 
 def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tells runs of some settings apart: the loss, and each setting but the seed in which not all of them agree."""
-    told = [name for name in dict.fromkeys(name for one in settings for name in one) if name not in _NOT_TOLD and _differs(settings, name)]
-    return [", ".join([in_short(one["loss"]), *(_words(name, one[name]) for name in told if name in one)]) for one in settings]
+    """A label for each run: its loss, and the settings other than the seed in which the runs differ."""
+    names = [name for name in dict.fromkeys(name for run in settings for name in run) if name not in _NOT_IN_LABEL]
+    names = [name for name in names if _differs(settings, name)]
+    return [", ".join([in_short(run["loss"]), *(_words(name, run[name]) for name in names if name in run)]) for run in settings]
 
 
 def task_of(settings: Sequence[Mapping[str, Any]]) -> str:
-    """The data, the model and the noise, where they are the same in all settings."""
+    """Data, model and noise, as far as they are the same in all settings."""
     return ", ".join(_words(name, settings[0][name]) for name in _TASK if settings and name in settings[0] and not _differs(settings, name))
 
 
 def by_task(runs: Sequence[Value], settings_of: Callable[[Value], Mapping[str, Any]]) -> dict[str, list[Value]]:
-    """The runs of every task, by its data, model and noise, as far as they are not the same in all runs."""
-    settings = [{"noise": "none", **settings_of(run)} for run in runs]  # a Recorder corrupts no labels
-    told, found = [name for name in _TASK if _differs(settings, name)], dict[str, list[Value]]()
-    for run, one in zip(runs, settings, strict=True):
-        found.setdefault(", ".join(_words(name, one.get(name)) for name in told), []).append(run)
-    return found
+    """Group runs by those of data, model and noise in which they differ."""
+    settings = [{"noise": "none", **settings_of(run)} for run in runs]  # a Recorder does not corrupt labels
+    names, tasks = [name for name in _TASK if _differs(settings, name)], dict[str, list[Value]]()
+    for run, values in zip(runs, settings, strict=True):
+        tasks.setdefault(", ".join(_words(name, values.get(name)) for name in names), []).append(run)
+    return tasks
 
 
 def _differs(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
-    return any(one.get(name) != settings[0].get(name) for one in settings)
+    return any(run.get(name) != settings[0].get(name) for run in settings)
 
 
 def _words(name: str, value: Any) -> str:
@@ -244,8 +239,8 @@ def _words(name: str, value: Any) -> str:
     return "no noise" if (name, value) == ("noise", "none") else in_short(str(value))
 
 
-def course(seeds: Sequence[Mapping[int, float]]) -> Course | None:
-    """A measure by iteration, read off runs of several seeds, as one course; None where no seed has it."""
+def _mean_curve(seeds: Sequence[Mapping[int, float]]) -> MeanCurve | None:
+    """The mean of a measure over seeds; None if the seeds share no iteration."""
     curves = [curve for curve in seeds if curve]
     shared = sorted(set.intersection(*map(set, curves))) if curves else []
     if not shared:
@@ -254,11 +249,84 @@ def course(seeds: Sequence[Mapping[int, float]]) -> Course | None:
     values = np.array([[curve[step] for step in steps] for curve in curves])
     mean = values.mean(0)
     if len(values) == 1:
-        return Course(steps, mean, None, None)
+        return MeanCurve(steps, mean, None, None)
     deviation = values.std(0, ddof=1)
-    return Course(steps, mean, mean - deviation, mean + deviation)
+    return MeanCurve(steps, mean, mean - deviation, mean + deviation)
 
 
 def _over_steps(run: Dynamics, curve: Mapping[int, float]) -> dict[int, float]:
-    """A curve by iteration: epochs of different sizes do not line up."""
+    """A curve by iteration instead of epoch, because epochs may have different lengths."""
     return {line["step"]: curve[line["epoch"]] for line in run.record.metrics if "step" in line and line["epoch"] in curve}
+
+
+@dataclass(frozen=True)
+class Film:
+    """The margins of a run.
+
+    Args:
+        loss: the spec of the run's loss.
+        edges: of the bins: multiples of a round number, including 0. The end bins also count what lies beyond.
+        epochs: the epoch of each frame.
+        counts: by group, "clean" and "noisy" (or "all" if the true labels are not known): int64 (frames, bins).
+        margins: evenly spaced over the range of the bins.
+        emphasis: at `margins`: (1, margins), or (frames, margins) for a scheduled loss; None if it is not a function of the margin.
+    """
+
+    loss: str
+    edges: Floats
+    epochs: tuple[int, ...]
+    counts: dict[str, NDArray[np.int64]]
+    margins: Floats
+    emphasis: Floats | None
+
+    def emphasis_in(self, frame: int) -> Floats | None:
+        """The emphasis of a frame at `margins`."""
+        return None if self.emphasis is None else self.emphasis[frame if len(self.emphasis) > 1 else 0]
+
+
+def film(run: Dynamics, bins: int = 60, frames: int | Sequence[int] = 60) -> Film:
+    """Make the film of a run, one epoch in memory at a time.
+
+    Args:
+        run: the dynamics of the run.
+        bins: the maximum number of bins.
+        frames: the maximum number of epochs, evenly spaced from the first to the last; or the epochs.
+    """
+    if bins < 4:
+        raise invalid_parameter("bins", "film", "at least 4", bins)
+    epochs = subsample(run.record.epochs(), frames) if isinstance(frames, int) else tuple(frames)
+    for epoch in epochs:
+        _ = run.record.margins(epoch)  # fails early for a missing epoch
+    low, high = np.nan_to_num(run.margin_quantiles(_FILM_RANGE))  # NaN without an epoch
+    histograms = run.margin_histograms(_edges(low, high, bins), epochs=epochs)
+    margins = np.linspace(histograms.edges[0], histograms.edges[-1], _FILM_MARGINS)
+    return Film(
+        loss=run.record.settings["loss"],
+        edges=histograms.edges,
+        epochs=epochs,
+        counts=histograms.counts,
+        margins=margins,
+        emphasis=_emphasis(run, epochs, margins),
+    )
+
+
+def _edges(low: float, high: float, bins: int) -> list[float]:
+    """At most `bins` bins that cover the range and 0, with edges at multiples of the smallest possible round number."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    if low == high:
+        low, high = -1.0, 1.0
+    power = 10.0 ** math.floor(math.log10((high - low) / bins))
+    for width in (scale * width * power for scale in (1, 10) for width in _BIN_WIDTHS):
+        first, last = math.floor(low / width), math.ceil(high / width)
+        if last - first <= bins:
+            break
+    return [width * number for number in range(first, last + 1)]
+
+
+def _emphasis(run: Dynamics, epochs: Sequence[int], margins: Floats) -> Floats | None:
+    curves = [run.emphasis_curve(epoch, margins) for epoch in epochs]
+    known = [values for values in curves if values is not None]
+    if not known:
+        return None
+    rows = np.stack(known)
+    return rows[:1] if (rows == rows[0]).all() else rows

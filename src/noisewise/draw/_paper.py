@@ -1,7 +1,4 @@
-"""How every figure for a paper is made, by matplotlib: its fonts, its width, its legend, and a file that is the same every time.
-
-It must not know what the figures show.
-"""
+"""The style of matplotlib figures for papers: fonts, width and legend. The same figure always gives the same file."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ _STYLE: dict[str, Any] = {
     "legend.handlelength": 3.2,
     "legend.columnspacing": 1.5,
     "text.color": INK,
-    "text.parse_math": False,  # a $ in a name is a $
+    "text.parse_math": False,  # do not read $ in a name as math
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
     "xtick.color": "#888888",
@@ -52,7 +49,7 @@ _STYLE: dict[str, Any] = {
     "ytick.major.width": 0.6,
     "savefig.dpi": 300,
     "savefig.facecolor": "white",
-    "svg.fonttype": "none",  # letters stay letters
+    "svg.fonttype": "none",  # keep text as text
     "svg.hashsalt": "noisewise",
     "pdf.fonttype": 42,
 }
@@ -61,13 +58,13 @@ _BESIDE_LABEL = 0.65  # inches for the line before a label and the gap after it
 
 
 def dashes(dash: str) -> Any:
-    """What matplotlib calls the dash of a `Look`, in widths of the line."""
+    """The dash of a `LineStyle` for matplotlib, in line widths."""
     return "-" if dash == "solid" else (0, tuple(float(length.removesuffix("px")) / DASHED_WIDTH for length in dash.split(",")))
 
 
 @contextmanager
 def figure_in(output: Path) -> Iterator[Any]:
-    """An empty figure, written to the file when the block ends; the user's own matplotlib settings play no part."""
+    """An empty figure that is written to the file when the block ends. The user's matplotlib settings are ignored."""
     from matplotlib import style
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -81,25 +78,25 @@ def figure_in(output: Path) -> Iterator[Any]:
 
 
 def add_legend(figure: Any, entries: Mapping[str, Any], heading: str = "") -> float:
-    """Put a legend above the panels, in as many columns as its words leave room for, and return its height in inches.
+    """Add a legend above the panels, in as many columns as fit, and return its height in inches.
 
     Args:
-        figure: it goes into.
-        entries: what it explains, by label.
-        heading: what stands above it.
+        figure: the figure.
+        entries: matplotlib artists by label.
+        heading: the title of the legend.
     """
     labels = [wrapped(label, _BESIDE_LABEL) for label in entries]
     layouts = (_columns(labels, number) for number in range(len(labels), 1, -1))
     columns = next((layout for layout in layouts if sum(map(_width_of, layout)) <= WIDTH), [labels])
-    words, above = ["\n".join(label) for label in labels], wrapped(heading)
+    texts, title = ["\n".join(label) for label in labels], wrapped(heading)
     figure.legend(
-        list(entries.values()), words, loc="outside upper left", ncols=len(columns), title="\n".join(above) or None, alignment="left"
+        list(entries.values()), texts, loc="outside upper left", ncols=len(columns), title="\n".join(title) or None, alignment="left"
     )
-    return 0.1 + 0.165 * (len(above) + max(sum(map(len, column)) for column in columns))
+    return 0.1 + 0.165 * (len(title) + max(sum(map(len, column)) for column in columns))
 
 
 def wrapped(words: str, beside: float = 0.1, weight: str = "normal") -> list[str]:
-    """Words in lines that fit the width of the figure, with so many inches left over."""
+    """Wrap text into lines that fit the width of the figure, less `beside` inches."""
     longest = len(words)
     while True:
         lines = textwrap.wrap(words, max(longest, 1))
@@ -122,7 +119,7 @@ def _width_of(column: list[list[str]]) -> float:
 
 
 def _columns(labels: list[list[str]], number: int) -> list[list[list[str]]]:
-    """Labels as matplotlib deals them out to columns: one more for each of the first, where they do not come out even."""
+    """Labels in columns as matplotlib distributes them: the first columns have one more if the division is uneven."""
     each, more = divmod(len(labels), number)
-    ends = [each * place + min(place, more) for place in range(number + 1)]
+    ends = [each * column + min(column, more) for column in range(number + 1)]
     return [labels[start:end] for start, end in itertools.pairwise(ends)]

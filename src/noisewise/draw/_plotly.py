@@ -1,7 +1,6 @@
-"""Charts in HTML pages: plotly.js as text, figures as the JSON it draws, and the figures of losses and of runs.
+"""Charts in HTML pages: the figures of losses and of runs as plotly JSON.
 
-The bundle next to this file is `plotly.js-basic-dist-min` 4.1.1, unchanged: the basic charts, a quarter of the whole library. Its licence
-is in the same folder.
+The bundle next to this file is an unchanged copy of `plotly.js-basic-dist-min` 4.1.1. Its licence is in the same folder.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import html
 import json
 import math
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,17 @@ from typing import Any
 import numpy as np
 
 from noisewise.arrays import Floats
-from noisewise.draw._history import CURVES, Course, History, Trained
-from noisewise.draw._sample import Line, Picture, Shape
+from noisewise.draw._history import CURVES, History, LossCurves, MeanCurve
+from noisewise.draw._sample import Histogram, Line, Picture, sample
 from noisewise.output import written_output
 
 Figure = dict[str, Any]
 
-_DIGITS = 5  # of a number in a page: more cannot be seen, and they are most of its size
+_DIGITS = 5  # significant digits of numbers in a page, to keep it small
 _TITLE = "How hard a loss pulls"
 _BEHIND = "rgba(150, 160, 175, 0.30)"
 _COLUMNS = ((0.0, 0.46), (0.54, 1.0))
 _ROWS = ((0.59, 1.0), (0.0, 0.41))
-
-
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
@@ -48,7 +46,7 @@ Plotly.newPlot("figure", figure.data, figure.layout, {{displaylogo: false, respo
 _PANEL = 260  # pixels
 _GAP = 0.11
 _HEAD = 60
-_HIGH = ("test", "clean_subset", "fitting")  # far above zero, where an axis from zero would press the lines together
+_HIGH = ("test", "clean_subset", "fitting")  # measures whose axis does not start at zero
 
 
 def bundle() -> str:
@@ -57,7 +55,7 @@ def bundle() -> str:
 
 
 def as_text(words: str) -> str:
-    """Words as plotly shows them letter by letter: it takes some tags for markup.
+    """Escape text for plotly, which interprets some tags.
 
     Example:
         >>> as_text("<b>cat</b> & dog")
@@ -67,7 +65,7 @@ def as_text(words: str) -> str:
 
 
 def as_json(data: Any) -> str:
-    """Data as JSON that can stand in a <script>: numbers short, NaN as null, nothing that could end the element.
+    """Data as JSON that is safe inside a <script> element, with short numbers and NaN as null.
 
     Example:
         >>> as_json({"p": np.array([1 / 3, np.nan]), "name": "</script>"})
@@ -92,16 +90,26 @@ def _plain(data: Any) -> Any:
 
 
 def write_page(picture: Picture, output: Path) -> None:
-    """Draw the picture into the file."""
-    drawn = curves_figure(picture)
-    drawn["layout"]["height"] = 820
-    drawn["layout"]["title"] = {"text": f"{_TITLE} (dots: its focus, where it pulls hardest)", "x": 0.01, "y": 0.98, "yanchor": "top"}
+    """Write the picture as an HTML page."""
+    figure = _figure_of(picture)
+    figure["layout"]["height"] = 820
+    figure["layout"]["title"] = {"text": f"{_TITLE} (dots: its focus, where it pulls hardest)", "x": 0.01, "y": 0.98, "yanchor": "top"}
     with written_output(output) as part:
-        part.write_text(_PAGE.format(title=_TITLE, bundle=bundle(), figure=as_json(drawn)), encoding="utf-8")
+        part.write_text(_PAGE.format(title=_TITLE, bundle=bundle(), figure=as_json(figure)), encoding="utf-8")
 
 
-def curves_figure(picture: Picture) -> Figure:
-    """The picture as a plotly figure: emphasis and value, over p and over the margin."""
+def curves_figure(specs: Sequence[str], classes: int, styles: Sequence[int] | None = None) -> Figure:
+    """The curves of losses as a plotly figure: emphasis and value, over p and over the margin.
+
+    Args:
+        specs: of the losses.
+        classes: the number of classes.
+        styles: the index of the line style of each loss; by default 0, 1, …
+    """
+    return _figure_of(sample(specs, classes, styles))
+
+
+def _figure_of(picture: Picture) -> Figure:
     traces: list[dict[str, Any]] = []
     for column, (where, start) in enumerate(((picture.p, picture.start_p), (picture.d, picture.start_d))):
         for row in range(2):
@@ -109,16 +117,16 @@ def curves_figure(picture: Picture) -> Figure:
             traces.append(_start(picture, start, panel))
             traces += [_stroke(line, where, panel, row) for line in picture.lines]
         for line in picture.lines:
-            place = line.focus if column == 0 else line.focus_margin
-            if place is not None:
-                traces.append(_focus(line, place, column + 1))
-        # Plotly drops an axis nothing is drawn on.
+            focus = line.focus if column == 0 else line.focus_margin
+            if focus is not None:
+                traces.append(_focus(line, focus, column + 1))
+        # Plotly drops an axis without a trace.
         traces.append({"x": [None], "y": [None], "xaxis": f"x{column + 1}", "yaxis": f"y{column + 9}", "showlegend": False})
     return {"data": traces, "layout": _layout(picture)}
 
 
-def _start(picture: Picture, start: Shape, panel: int) -> dict[str, Any]:
-    """The margins before training, on a height axis of their own behind the panel's."""
+def _start(picture: Picture, start: Histogram, panel: int) -> dict[str, Any]:
+    """The margins before training, on a separate axis in the background."""
     return {
         "x": np.repeat(start.edges, 2)[1:-1],
         "y": np.repeat(start.heights, 2),
@@ -136,10 +144,10 @@ def _start(picture: Picture, start: Shape, panel: int) -> dict[str, Any]:
 
 
 def _stroke(line: Line, where: Floats, panel: int, row: int) -> dict[str, Any]:
-    shown, said = (line.emphasis, "emphasis %{y:.3g}, gradient norm %{customdata:.3g}") if row == 0 else (line.value, "loss %{y:.3g}")
+    values, hover = (line.emphasis, "emphasis %{y:.3g}, gradient norm %{customdata:.3g}") if row == 0 else (line.value, "loss %{y:.3g}")
     return {
         "x": where,
-        "y": shown,
+        "y": values,
         "customdata": 2 * line.emphasis,
         "xaxis": f"x{panel}",
         "yaxis": f"y{panel + 4}",
@@ -148,13 +156,13 @@ def _stroke(line: Line, where: Floats, panel: int, row: int) -> dict[str, Any]:
         "name": as_text(line.words),
         "legendgroup": line.label,
         "showlegend": panel == 1,
-        "hovertemplate": said,
+        "hovertemplate": hover,
     }
 
 
-def _focus(line: Line, place: float, panel: int) -> dict[str, Any]:
+def _focus(line: Line, x: float, panel: int) -> dict[str, Any]:
     return {
-        "x": [place],
+        "x": [x],
         "y": [line.peak],
         "xaxis": f"x{panel}",
         "yaxis": f"y{panel + 4}",
@@ -169,7 +177,7 @@ def _focus(line: Line, place: float, panel: int) -> dict[str, Any]:
 
 
 def _layout(picture: Picture) -> dict[str, Any]:
-    """Per panel 1 to 4: axis x and y for the examples behind, y + 4 for the curves; y9 and y10 are the gradient norm's."""
+    """Panels 1 to 4 have axes x and y for the background, and y + 4 for the curves; y9 and y10 are for the gradient norm."""
     layout: dict[str, Any] = {
         "font": {"size": 14},
         "hovermode": "x",
@@ -177,7 +185,7 @@ def _layout(picture: Picture) -> dict[str, Any]:
         "margin": {"t": 110, "r": 90},
         "meta": {"panels": [[f"xaxis{panel}", f"yaxis{panel}"] for panel in range(1, 5)]},
     }
-    words = ("p, the probability given to the label", "Δ, the margin of the label")
+    titles = ("p, the probability given to the label", "Δ, the margin of the label")
     heights = ("emphasis w: how hard it pulls", "loss value")
     for row, up in enumerate(_ROWS):
         for column, across in enumerate(_COLUMNS):
@@ -188,20 +196,20 @@ def _layout(picture: Picture) -> dict[str, Any]:
                 "domain": across,
                 "anchor": f"y{panel}",
                 "range": reach,
-                "title": {"text": words[column]},
+                "title": {"text": titles[column]},
                 "zeroline": False,
             }
             layout[f"yaxis{panel}"] = {"domain": up, "anchor": f"x{panel}", "range": (0, 1.8), "visible": False, "fixedrange": True}
             layout[f"yaxis{panel + 4}"] = _height_axis(panel, shown, heights[row] if column == 0 else None)
     for panel in (1, 2):
         right = {"side": "right", "showgrid": False}
-        title = "gradient norm ‖∂L/∂s‖₁ = 2w" if panel == 2 else None  # between the panels there is no room for it
+        title = "gradient norm ‖∂L/∂s‖₁ = 2w" if panel == 2 else None  # no room between the panels
         layout[f"yaxis{panel + 8}"] = _height_axis(panel, (0, 2 * picture.emphasis_top), title) | right
     return layout
 
 
 def _height_axis(panel: int, shown: tuple[float, float], title: str | None) -> dict[str, Any]:
-    """An axis over the panel's hidden one; it is not zoomed, so that emphasis and gradient norm stay in step."""
+    """An axis over the hidden one of the panel, without zoom, so that emphasis and gradient norm stay aligned."""
     return {
         "overlaying": f"y{panel}",
         "anchor": f"x{panel}",
@@ -214,11 +222,7 @@ def _height_axis(panel: int, shown: tuple[float, float], title: str | None) -> d
 
 
 def dynamics_figure(history: History) -> Figure | None:
-    """The courses of all losses over the iterations, in two columns of panels; None where nothing was measured yet.
-
-    Args:
-        history: the lines.
-    """
+    """The measures of all losses over the iterations, in two columns of panels; None if nothing was measured yet."""
     if not history.measures:
         return None
     rows = math.ceil(len(history.measures) / 2)
@@ -232,12 +236,12 @@ def dynamics_figure(history: History) -> Figure | None:
     }
     traces: list[dict[str, Any]] = []
     named: set[str] = set()
-    for place, name in enumerate(history.measures):
-        panel = str(place + 1) if place else ""  # the first axes are plainly "x" and "y"
-        _add_panel(layout, panel, *divmod(place, 2), rows, name)
+    for index, name in enumerate(history.measures):
+        panel = str(index + 1) if index else ""  # the first axes are called "x" and "y"
+        _add_panel(layout, panel, *divmod(index, 2), rows, name)
         for line in history.lines:
-            if name in line.courses:
-                traces += _lines(line, line.courses[name], panel, CURVES[name].is_share, line.label not in named)
+            if name in line.curves:
+                traces += _lines(line, line.curves[name], panel, CURVES[name].is_share, line.label not in named)
                 named.add(line.label)
     return {"data": traces, "layout": layout}
 
@@ -257,7 +261,7 @@ def _add_panel(layout: dict[str, Any], panel: str, row: int, column: int, rows: 
         "anchor": f"x{panel}",
         "rangemode": "normal" if name in _HIGH else "tozero",
         "tickformat": ".0%" if measure.is_share else "",
-        # Room around a lone evaluation would go from −100 to 150 %.
+        # Around a single evaluation, plotly would show −100 to 150 %.
         "autorangeoptions": {"clipmin": 0, "clipmax": 1.05} if measure.is_share else {},
     }
     layout["meta"]["panels"].append([f"xaxis{panel}", f"yaxis{panel}"])
@@ -275,25 +279,24 @@ def _add_panel(layout: dict[str, Any], panel: str, row: int, column: int, rows: 
     )
 
 
-def _lines(line: Trained, course: Course, panel: str, is_share: bool, named: bool) -> list[dict[str, Any]]:
-    """The mean, and behind it the band of one standard deviation over seeds."""
-    seat = {"xaxis": f"x{panel}", "yaxis": f"y{panel}", "legendgroup": line.label, "showlegend": False}
-    drawn: list[dict[str, Any]] = []
-    if course.low is not None and course.high is not None:
-        bare = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": course.steps}
-        drawn = [
-            {**seat, **bare, "y": course.low},
-            {**seat, **bare, "y": course.high, "fill": "tonexty", "fillcolor": _faint(line.colour)},
+def _lines(line: LossCurves, curve: MeanCurve, panel: str, is_share: bool, named: bool) -> list[dict[str, Any]]:
+    """The mean, and a band of one standard deviation over seeds."""
+    axes = {"xaxis": f"x{panel}", "yaxis": f"y{panel}", "legendgroup": line.label, "showlegend": False}
+    band: list[dict[str, Any]] = []
+    if curve.low is not None and curve.high is not None:
+        edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": curve.steps}
+        band = [
+            {**axes, **edge, "y": curve.low},
+            {**axes, **edge, "y": curve.high, "fill": "tonexty", "fillcolor": _faint(line.colour)},
         ]
-    # A lone evaluation has no line to be seen by.
-    mode = "lines" if len(course.steps) > 1 else "markers"
+    mode = "lines" if len(curve.steps) > 1 else "markers"
     number = "%{y:.1%}" if is_share else "%{y:.3g}"
     return [
-        *drawn,
+        *band,
         {
-            **seat,
-            "x": course.steps,
-            "y": course.mean,
+            **axes,
+            "x": curve.steps,
+            "y": curve.mean,
             "mode": mode,
             "line": {"color": line.colour, "dash": line.dash, "width": 2},
             "marker": {"color": line.colour, "size": 8},
@@ -305,5 +308,5 @@ def _lines(line: Trained, course: Course, panel: str, is_share: bool, named: boo
 
 
 def _faint(colour: str) -> str:
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, 0.16)"

@@ -1,4 +1,4 @@
-"""What a picture of losses shows, as numbers. It must not know how they are drawn."""
+"""What a picture of losses shows, as numbers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torch import Tensor
 
 from noisewise import curve
 from noisewise.arrays import Floats
-from noisewise.curriculum import expected_margin, simulated_margins
-from noisewise.draw._history import look
-from noisewise.dynamics import emphasis_among
+from noisewise.draw._history import line_style
+from noisewise.dynamics import emphasis_at
 from noisewise.errors import InputError
 from noisewise.losses import MarginLoss, get
+from noisewise.margin import simulated_margins
 from noisewise.spec import in_short
 
-_VISIBLE = 0.01  # the least p whose loss value must fit the panel: −log p has no end
+_VISIBLE = 0.01  # the smallest p whose loss value must fit into the panel, because −log p is unbounded
 
 
 @dataclass(frozen=True)
 class Line:
-    """One loss: how it looks, its curves at the picture's margins, where its emphasis peaks, and how it varies.
+    """One loss: its style, its curves at the margins of the picture, the peak of its emphasis, and its spread.
 
-    The spread is the IMAE paper's: the variance of ‖∂L/∂s‖₁, twice the emphasis, when p is uniform.
+    The spread is that of the IMAE paper: the variance of ‖∂L/∂s‖₁, which is twice the emphasis, for uniform p.
     """
 
     label: str
@@ -45,13 +45,13 @@ class Line:
 
     @property
     def focus_margin(self) -> float | None:
-        """The focus as a margin; None where it is approached only at an end."""
+        """The focus as a margin; None if it is infinite."""
         return math.log(self.focus / (1 - self.focus)) if 0 < self.focus < 1 else None
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A histogram brought to height 1."""
+class Histogram:
+    """A histogram, scaled to a maximum of 1."""
 
     edges: Floats
     heights: Floats
@@ -65,46 +65,46 @@ class Picture:
     p: Floats
     lines: tuple[Line, ...]
     classes: int
-    start_d: Shape
-    start_p: Shape
+    start_d: Histogram
+    start_p: Histogram
 
     @property
     def emphasis_top(self) -> float:
         return 1.08 * max(line.peak for line in self.lines)
 
     def value_range(self, *, over_p: bool) -> tuple[float, float]:
-        """Lowest and highest loss value to show."""
+        """The smallest and the largest loss value to show."""
         seen = self.p >= _VISIBLE if over_p else np.ones_like(self.p, dtype=bool)
         values = np.concatenate([line.value[seen] for line in self.lines])
         low, high = min(0.0, float(values.min())), float(values.max())
         return low - 0.03 * (high - low), high + 0.05 * (high - low)
 
 
-def sample(specs: Sequence[str], classes: int, places: Sequence[int] | None = None) -> Picture:
-    """Work out a picture of the losses the specs name.
+def sample(specs: Sequence[str], classes: int, styles: Sequence[int] | None = None) -> Picture:
+    """Compute the picture of some losses.
 
     Args:
         specs: of the losses.
-        classes: how many there are.
-        places: of the losses among those they are shown with, which decide their looks; by default their places in this picture.
+        classes: the number of classes.
+        styles: the index of the line style of each loss; by default 0, 1, …
     """
-    low = min(-10.0, expected_margin(classes) - 4)
     if not specs:
         raise InputError('There is nothing to draw. Give at least one loss, like "ce" or "imae(T=8)".')
     losses = [get(spec) for spec in specs]
     drawable = [loss for loss in losses if isinstance(loss, MarginLoss) and not loss.depends_on_batch]
     refused = [repr(spec) for spec, loss in zip(specs, losses, strict=True) if loss not in drawable]
     if refused:
-        raise InputError(f"Only a loss that is a function of p alone has a curve. Got {', '.join(refused)}; leave it out.")
+        raise InputError(f"Only losses that are functions of p alone have a curve. Leave out {', '.join(refused)}.")
+    margins = simulated_margins(classes, samples=max(2_000, min(100_000, 20_000_000 // classes)))
+    low = min(-10.0, float(margins.mean()) - 4)
     near_ends = torch.linspace(low, 10, 601, dtype=torch.float64)
     d = torch.cat([near_ends, torch.linspace(0.005, 0.995, 199, dtype=torch.float64).logit()]).sort().values
-    margins = simulated_margins(classes, samples=max(2_000, min(100_000, 20_000_000 // classes)))
     return Picture(
         d=d.numpy(),
         p=d.sigmoid().numpy(),
         lines=tuple(
-            _line(spec, place, loss, d, classes)
-            for place, spec, loss in zip(range(len(specs)) if places is None else places, specs, drawable, strict=True)
+            _line(spec, style, loss, d, classes)
+            for style, spec, loss in zip(range(len(specs)) if styles is None else styles, specs, drawable, strict=True)
         ),
         classes=classes,
         start_d=_histogram(margins.numpy(), low, 10.0),
@@ -112,11 +112,11 @@ def sample(specs: Sequence[str], classes: int, places: Sequence[int] | None = No
     )
 
 
-def _line(spec: str, place: int, loss: MarginLoss, d: Tensor, classes: int) -> Line:
+def _line(spec: str, style: int, loss: MarginLoss, d: Tensor, classes: int) -> Line:
     def pull(margins: Tensor) -> Tensor:
-        return emphasis_among(loss, margins, classes)
+        return emphasis_at(loss, margins, classes)
 
-    colour, dash = look(place)
+    colour, dash = line_style(style)
     focus, peak = curve.peak(pull)
     return Line(
         label=in_short(spec),
@@ -130,6 +130,6 @@ def _line(spec: str, place: int, loss: MarginLoss, d: Tensor, classes: int) -> L
     )
 
 
-def _histogram(values: Floats, low: float, high: float) -> Shape:
+def _histogram(values: Floats, low: float, high: float) -> Histogram:
     counts, edges = np.histogram(values, bins=100, range=(low, high))
-    return Shape(edges, counts / max(1, counts.max()))
+    return Histogram(edges, counts / max(1, counts.max()))

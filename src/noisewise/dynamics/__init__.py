@@ -1,20 +1,22 @@
-"""Dynamics: what happened during training, read off a run folder.
+"""Dynamics: what happened during training, read from a run folder.
 
-`find_runs` finds run folders. `Record` reads the margins and predictions of every training example, one epoch at a time.
-`Dynamics` turns them into the papers' quantities. `split_estimate` guesses which labels are wrong where the truth is not known.
-`underfitting` says before training that a loss will hardly start, `unlearned_classes` says after it which classes were not learned.
-Nothing here knows the engine: a run from another machine is read the same way.
+`find_runs` finds run folders. `Record` reads the margins and predictions of all training examples, one epoch at a time. `Dynamics` turns
+them into the papers' quantities. `split_estimate` estimates which labels are wrong if the truth is not known. `underfitting` warns before
+training that a loss will hardly learn, and `unlearned_classes` finds the classes that were not learned.
 """
 
-from noisewise.dynamics._compared import as_compared, number_data_sets
-from noisewise.dynamics._dynamics import Dynamics, Histograms
+from noisewise.dynamics._dynamics import Dynamics, Histograms, number_data_sets, with_original_settings
 from noisewise.dynamics._estimate import Estimate, split_estimate
-from noisewise.dynamics._measures import MEASURES, Measure
-from noisewise.dynamics._seeds import Spread, finished_or_all, over_seeds, worth_telling
-from noisewise.dynamics._unlearned import (
+from noisewise.dynamics._measures import (
+    MEASURES,
+    Measure,
+    Spread,
     balance_matters,
     class_accuracies,
-    emphasis_among,
+    emphasis_at,
+    informative_measures,
+    over_seeds,
+    prefer_finished,
     underfitting,
     unlearned_classes,
     unlearned_sentence,
@@ -30,17 +32,17 @@ __all__ = [
     "Measure",
     "Record",
     "Spread",
-    "as_compared",
     "balance_matters",
     "class_accuracies",
-    "emphasis_among",
+    "emphasis_at",
     "find_runs",
-    "finished_or_all",
+    "informative_measures",
     "number_data_sets",
     "over_seeds",
+    "prefer_finished",
     "split_estimate",
     "underfitting",
     "unlearned_classes",
     "unlearned_sentence",
-    "worth_telling",
+    "with_original_settings",
 ]

@@ -1,7 +1,6 @@
-"""The papers' quantities, read off a run folder: accuracies, emphasis, margins and their histories.
+"""The papers' quantities, read from a run folder: accuracies, emphasis, margins and their histories.
 
-A curve is a dictionary from epoch to number. What a run does not hold is an empty curve or None, never a guess; the one guess,
-`Dynamics.estimate`, says that it is one. This module must not know how runs are trained or shown.
+A curve is a dictionary from epoch to number. What a run does not have is an empty curve or None. Only `Dynamics.estimate` is an estimate.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,26 +21,26 @@ from noisewise.arrays import NO_CLASS, Flags, Floats, Ints
 from noisewise.curriculum import Scheduled, advance
 from noisewise.data import number_of_batches
 from noisewise.dynamics._estimate import Estimate, split_estimate
-from noisewise.dynamics._unlearned import emphasis_among, unlearned_classes
+from noisewise.dynamics._measures import emphasis_at, unlearned_classes
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.losses import MarginLoss, batch_normalised, get
-from noisewise.runs import LARGEST, MARGINS, Halves, Record, codes
+from noisewise.runs import LARGEST, MARGINS, Halves, Record, codes, data_set_numbers, read_origin
 
 Curve = dict[int, float]
 
-# How often each of them occurs gives every histogram and every mean, exactly.
+# Margins have half precision: counting each value gives exact histograms and means.
 _NUMBERS: Flags = ~np.isnan(MARGINS)
 _MARGINS: Floats = MARGINS[_NUMBERS]
 
 
 @dataclass(frozen=True)
 class Histograms:
-    """How margins are distributed, epoch by epoch.
+    """Histograms of margins, epoch by epoch.
 
     Args:
         edges: of the bins, one more than there are bins.
-        epochs: the epoch of every row of counts.
-        counts: by group, "clean" and "noisy" (or "all" where the truth is not known): int64 (epochs, bins).
+        epochs: the epoch of each row of counts.
+        counts: by group, "clean" and "noisy" (or "all" if the true labels are not known): int64 (epochs, bins).
     """
 
     edges: Floats
@@ -49,7 +49,7 @@ class Histograms:
 
 
 class _Tally(NamedTuple):
-    """How many of the examples seen were predicted right."""
+    """How many examples were seen, and how many of them were predicted right."""
 
     right: int
     seen: int
@@ -68,42 +68,42 @@ class Dynamics:
     Args:
         folder: of the run.
 
-    Nothing is read before it is asked for, and nothing twice. Accuracies are shares, from 0 to 1, of the examples seen.
+    Files are read when they are needed, and once. Accuracies are shares of the examples seen, from 0 to 1.
     """
 
     folder: str | PathLike[str]
 
     def __post_init__(self) -> None:
-        _ = self.record  # a folder that holds no run is refused here
+        _ = self.record  # fails if the folder is not a run
 
     @cached_property
     def record(self) -> Record:
-        """The margins and predictions everything is read off."""
+        """The recorded margins and predictions."""
         return Record(self.folder)
 
     @property
     def test(self) -> Curve:
-        """Test accuracy, at evaluations."""
+        """Test accuracy at each evaluation."""
         return self._metric("test_accuracy")
 
     @property
     def held_out(self) -> Curve:
-        """Accuracy on the held-out share of the training set, noisy labels and all, at evaluations."""
+        """Accuracy on the held-out share of the training set, by the given labels, at each evaluation."""
         return self._metric("validation_accuracy")
 
     @property
     def balanced(self) -> Curve:
-        """Balanced test accuracy, the mean of the accuracies on every class that has test examples, at evaluations."""
+        """Balanced test accuracy, the mean of the accuracies on the classes that have test examples, at each evaluation."""
         return self._metric("test_balanced_accuracy")
 
     @property
     def held_out_balanced(self) -> Curve:
-        """Balanced accuracy on the held-out share of the training set, by the given labels, at evaluations."""
+        """Balanced accuracy on the held-out share of the training set, by the given labels, at each evaluation."""
         return self._metric("validation_balanced_accuracy")
 
     @property
     def best(self) -> float | None:
-        """The best test accuracy of the run: what an oracle would have stopped at."""
+        """The best test accuracy of any epoch."""
         return max(self.test.values(), default=None)
 
     @property
@@ -114,44 +114,40 @@ class Dynamics:
 
     @property
     def final(self) -> float | None:
-        """The last test accuracy; of an unfinished run, the last so far."""
+        """The last test accuracy, or the last so far."""
         return _last(self.test)
 
     @property
     def kept(self) -> float | None:
-        """The test accuracy of the model that the run keeps, where that is the best on its validation share."""
+        """The test accuracy of the model that the run keeps, if that is the best on its validation share."""
         return self.test.get(self.record.status.get("kept", 0))
 
     @property
     def accuracy(self) -> float | None:
-        """The test accuracy of the run's model: of the one it keeps, else of the last."""
+        """The test accuracy of the run's model: the one it keeps, else the last."""
         return self.final if self.kept is None else self.kept
 
-    def of_the_model(self, curve: Curve) -> float | None:
-        """What a curve says of the run's model: of the one it keeps, else of the last.
-
-        Args:
-            curve: one of this run's, such as `noisy_subset`.
-        """
+    def model_value(self, curve: Curve) -> float | None:
+        """The value of a curve, such as `noisy_subset`, for the run's model: the one it keeps, else the last."""
         return curve.get(self.record.status.get("kept", 0), _last(curve))
 
     def class_accuracies(self, of: str = "test") -> dict[str, float] | None:
-        """The accuracy of the run's model on every class that has examples, by name; None where the run does not have it.
+        """The accuracy of the run's model on each class that has examples, by name; None if it was not evaluated.
 
         Args:
             of: "test", or "validation" for the held-out share of the training set, by the given labels.
         """
         evaluated = self.test if of == "test" else self.held_out
-        epoch = self.of_the_model({epoch: epoch for epoch in evaluated})
-        found = None if epoch is None else self.record.class_accuracies(int(epoch), of)
-        if found is None:
+        epoch = self.model_value({epoch: epoch for epoch in evaluated})
+        shares = None if epoch is None else self.record.class_accuracies(int(epoch), of)
+        if shares is None:
             return None
-        return {name: share for name, share in zip(self.record.classes, found.tolist(), strict=True) if not math.isnan(share)}
+        return {name: share for name, share in zip(self.record.classes, shares.tolist(), strict=True) if not math.isnan(share)}
 
     @cached_property
     def unlearned(self) -> tuple[str, ...]:
-        """The classes that the run's model did not learn: it predicts them for fewer than a tenth as many examples as are labelled so."""
-        epoch = self.of_the_model({epoch: epoch for epoch in self.record.epochs(self.measured_on)})
+        """The classes that the run's model did not learn (see `unlearned_classes`)."""
+        epoch = self.model_value({epoch: epoch for epoch in self.record.epochs(self.measured_on)})
         if epoch is None:
             return ()
         predicted = self.record.predictions(int(epoch), self.measured_on)
@@ -160,7 +156,7 @@ class Dynamics:
 
     @cached_property
     def measured_on(self) -> str:
-        """Which record training accuracies come from: "clean" (no augmentation) where there is one, else "training"."""
+        """The record that training accuracies come from: "clean" (no augmentation) if there is one, else "training"."""
         return "clean" if self.record.epochs("clean") else "training"
 
     @property
@@ -170,40 +166,40 @@ class Dynamics:
 
     @property
     def noisy_subset(self) -> Curve:
-        """Training accuracy, against the given labels, on the examples whose labels are wrong: how many were memorised."""
+        """The share of wrong labels that were memorised: training accuracy by the given labels where these are wrong."""
         return _shares(self._tallies["noisy"])
 
     @property
     def fitting(self) -> Curve:
-        """Training accuracy against the given labels, on all examples (the GR paper's corrupted set)."""
+        """Training accuracy by the given labels, on all examples (the GR paper's corrupted set)."""
         return _shares(self._tallies["given"])
 
     @property
-    def validation(self) -> Curve:
-        """Training accuracy against the true labels, on all examples that have one (the GR paper's intact set)."""
+    def true_label_accuracy(self) -> Curve:
+        """Training accuracy by the true labels, on all examples that have one (the GR paper's intact set)."""
         return _shares(self._tallies["true"])
 
     @property
     def hybrid(self) -> Curve:
-        """Accuracy on the test set and the training set together, against true labels, weighted by their sizes (IMAE, table 6).
+        """Accuracy on the test set and the training set together, by true labels, weighted by their sizes (IMAE, table 6).
 
-        The paper's words say "clean training set"; its numbers agree with the whole training set and its true labels. Empty where the
-        size of the test set is not known, as of a recorded loop.
+        The paper says "clean training set", but its numbers agree with the whole training set and its true labels. Empty if the size of
+        the test set is not known, as in a run that a `Recorder` wrote.
         """
         test, trained = self.test, self._tallies["true"]
         number = self.record.provenance.get("data", {}).get("test", {}).get("examples", 0) if test else 0
-        together = (epoch for epoch in trained if epoch in test and number)
-        return {epoch: (test[epoch] * number + trained[epoch].right) / (number + trained[epoch].seen) for epoch in together}
+        epochs = (epoch for epoch in trained if epoch in test and number)
+        return {epoch: (test[epoch] * number + trained[epoch].right) / (number + trained[epoch].seen) for epoch in epochs}
 
     @property
     def alpha(self) -> Curve:
-        """α_t: the mean of ‖∂L/∂s‖₁ (twice the emphasis) up to each epoch, every step weighted by its learning rate."""
-        return {epoch: 2 * mean for epoch, mean in self._pulled(("clean", "noisy", "all")).items()}
+        """α_t: the mean of ‖∂L/∂s‖₁ (twice the emphasis) up to each epoch, steps weighted by learning rate."""
+        return {epoch: 2 * mean for epoch, mean in self._mean_emphasis(("clean", "noisy", "all")).items()}
 
     @property
     def snr(self) -> Curve:
-        """Mean emphasis of clean over that of noisy examples up to each epoch, every step weighted by its learning rate."""
-        clean, noisy = self._pulled(("clean",)), self._pulled(("noisy",))
+        """Mean emphasis of clean examples divided by that of noisy examples up to each epoch, steps weighted by learning rate."""
+        clean, noisy = self._mean_emphasis(("clean",)), self._mean_emphasis(("noisy",))
         return {epoch: clean[epoch] / noisy[epoch] for epoch in clean if noisy.get(epoch)}
 
     @property
@@ -212,57 +208,49 @@ class Dynamics:
         return self._metric("mean_emphasis")
 
     def diff(self, reference: str | PathLike[str] | Dynamics) -> float | None:
-        """Final test accuracy minus that of the same loss trained on clean labels: what the noise cost (below 0).
-
-        Args:
-            reference: that other run, or its folder.
-        """
+        """Final test accuracy minus that of a reference run, the same loss on clean labels: the cost of the noise, usually negative."""
         other = reference if isinstance(reference, Dynamics) else Dynamics(reference)
         mine, theirs = (repr(get(run.record.settings["loss"])) for run in (self, other))
         if mine != theirs:
-            raise InputError(f"The reference of diff must be a run of the same loss, {mine}. Got one of {theirs}, {str(other.folder)!r}.")
+            raise InputError(f"The reference of diff must be a run of the same loss, {mine}. Got {str(other.folder)!r} of {theirs}.")
         if other.record.wrong is not None and other.record.wrong.any():
-            raise InputError(
-                f"The reference of diff must be a run on clean labels. Got {str(other.folder)!r}, some labels of which are wrong."
-            )
+            raise InputError(f"The reference of diff must be a run on clean labels. Got {str(other.folder)!r}, which has wrong labels.")
         return None if self.final is None or other.final is None else self.final - other.final
 
     @cached_property
     def focus(self) -> Curve:
-        """The p on which the run's loss put most emphasis in each epoch, for a loss of the margin alone."""
+        """The p with the largest emphasis in each epoch; empty if the loss is not a function of the margin."""
         if self._margin_loss is None:
             return {}
         peaks: dict[float, float] = {}
-        found = Curve()
         for epoch in self.record.epochs():
             progress = self._progress(epoch)
             if progress not in peaks:
                 peaks[progress] = curve.peak(self._emphasis_in(epoch))[0]
-            found[epoch] = peaks[progress]
-        return found
+        return {epoch: peaks[self._progress(epoch)] for epoch in self.record.epochs()}
 
     @cached_property
     def spread(self) -> Curve:
-        """Variance of the emphasis over the margins of the training steps of each epoch, for a loss of the margin alone."""
-        loss, found = self._margin_loss, Curve()
-        if loss is None:
-            return found
+        """Variance of the emphasis over the training margins of each epoch; empty if the loss is not a function of the margin."""
+        variances = Curve()
+        if self._margin_loss is None:
+            return variances
         for epoch, margins, _ in self.record.stream():
             counts = _counts(margins)
             if counts.any():
                 pulls = self._pulls(epoch, _MARGINS)
                 mean = np.average(pulls, weights=counts)
-                found[epoch] = float(np.average(((pulls - mean) / self._size(mean)) ** 2, weights=counts))
-        return found
+                variances[epoch] = float(np.average(((pulls - mean) / self._size(mean)) ** 2, weights=counts))
+        return variances
 
     def margin_histograms(self, bins: int | Sequence[float] = 100, of: str = "training", epochs: Sequence[int] | None = None) -> Histograms:
-        """Distributions of the margins of clean and noisy examples, epoch by epoch.
+        """Histograms of the margins of clean and noisy examples, epoch by epoch.
 
         Args:
-            bins: how many bins of equal width, from the least to the largest margin of the record; or their edges, rising. What
-                lies beyond the edges is counted in the first and the last bin.
+            bins: the number of bins of equal width, from the smallest to the largest margin of the record; or their edges, increasing.
+                The first and the last bin also count what lies beyond the edges.
             of: the record, "training" or "clean".
-            epochs: which; by default all.
+            epochs: by default all.
         """
         edges = self._edges(bins, of)
         where = np.clip(np.searchsorted(edges, _MARGINS, side="right") - 1, 0, len(edges) - 2)
@@ -280,14 +268,14 @@ class Dynamics:
         return Histograms(edges, tuple(counted), {group: np.stack(counts) if counts else empty for group, counts in rows.items()})
 
     def margin_quantiles(self, shares: Sequence[float], of: str = "training") -> Floats:
-        """The margins that such shares of all examples of all epochs reach at most; NaN where nothing was seen.
+        """Quantiles of the margins of all examples in all epochs; NaN if nothing was seen.
 
         Args:
             shares: from 0 to 1.
             of: the record, "training" or "clean".
         """
-        wanted = np.asarray(shares, dtype=np.float64)
-        if not ((wanted >= 0) & (wanted <= 1)).all():
+        quantiles = np.asarray(shares, dtype=np.float64)
+        if not ((quantiles >= 0) & (quantiles <= 1)).all():
             raise invalid_parameter("shares", "margin_quantiles", "in [0, 1]", shares)
         order = np.argsort(_MARGINS)
         counts = np.zeros(len(_MARGINS), dtype=np.int64)
@@ -295,24 +283,24 @@ class Dynamics:
             counts += _counts(margins)
         reached = counts[order].cumsum()
         if not reached[-1]:
-            return np.full(wanted.shape, np.nan)
-        found: Floats = _MARGINS[order][np.searchsorted(reached, np.maximum(wanted * reached[-1], 1))]
-        return found
+            return np.full(quantiles.shape, np.nan)
+        return np.asarray(_MARGINS[order][np.searchsorted(reached, np.maximum(quantiles * reached[-1], 1))])
 
     def emphasis_curve(self, epoch: int, margins: Sequence[float] | Floats) -> Floats | None:
-        """How hard the run's loss pulled at some margins in an epoch; None for a loss that is not of the margin alone, or not known here.
+        """The emphasis of the run's loss at some margins in an epoch; None if the loss is unknown or not a function of the margin.
 
-        A loss normalised over the batch is given the size it had on average: a mean of 1 over the margins of the epoch, times its factor.
+        A loss that is normalised over the batch is scaled as it was on average: to a mean of 1 over the margins of the epoch, times its
+        factor.
         """
-        loss, seen = self._margin_loss, self.record.margins(epoch)
-        if loss is None:
+        seen = self.record.margins(epoch)
+        if self._margin_loss is None:
             return None
         pulls, counts = self._pulls(epoch, np.asarray(margins, dtype=np.float64)), _counts(seen)
         return pulls / self._size(np.average(self._pulls(epoch, _MARGINS), weights=counts)) if counts.any() else pulls
 
     @property
     def forgetting(self) -> Ints:
-        """How often each example went from right to wrong, against its given label, between the epochs that saw it.
+        """How often the prediction of each example changed from its given label to another class, over the epochs that saw it.
 
         Reference:
             Toneva et al., An empirical study of example forgetting during deep neural network learning, ICLR 2019.
@@ -321,14 +309,14 @@ class Dynamics:
 
     @property
     def first_fit(self) -> Ints:
-        """The first epoch in which each example was predicted as labelled; −1 for one that never was."""
+        """The first epoch in which each example was predicted as labelled; −1 if none."""
         return self._history.first_fit
 
     @property
     def area_under_margin(self) -> Floats:
-        """The mean margin of each example over the epochs that saw it; NaN for one never seen.
+        """The mean margin of each example over the epochs that saw it; NaN if none did.
 
-        The paper's margin is against the largest other score; this one is against all others taken together.
+        The paper's margin compares with the largest other score; this one with the logsumexp of all others.
 
         Reference:
             Pleiss et al., Identifying mislabeled data using the area under the margin ranking, NeurIPS 2020.
@@ -337,17 +325,14 @@ class Dynamics:
 
     @cached_property
     def estimate(self) -> Estimate | None:
-        """Which labels look wrong, ESTIMATED from the area under the margin; the true labels are not used."""
+        """Which labels look wrong, estimated from the area under the margin without the true labels."""
         finite = self.area_under_margin[np.isfinite(self.area_under_margin)]
         return split_estimate(self.area_under_margin) if len(finite) and np.ptp(finite) > 0 else None
 
     def summary(self) -> dict[str, Any]:
-        """The run in one row: plain numbers and words that JSON can hold, None for what the run does not have.
-
-        What was learned is what its model learned: the one it keeps, else the last.
-        """
+        """The run as one row of JSON values; what the run does not have is None. Accuracies are those of its model."""
         settings, wrong, seen = self.record.settings, self.record.wrong, np.isfinite(self.area_under_margin)
-        learned = ("balanced", "held_out", "held_out_balanced", "clean_subset", "noisy_subset", "fitting", "validation", "hybrid")
+        learned = ("balanced", "held_out", "held_out_balanced", "clean_subset", "noisy_subset", "fitting", "true_label_accuracy", "hybrid")
         return {
             **{name: settings.get(name) for name in ("data", "model", "loss", "noise", "seed")},
             "state": self.record.status["state"],
@@ -357,7 +342,7 @@ class Dynamics:
             "final": self.final,
             "kept": self.kept,
             "measured_on": self.measured_on,
-            **{name: self.of_the_model(getattr(self, name)) for name in learned},
+            **{name: self.model_value(getattr(self, name)) for name in learned},
             "class_accuracies": self.class_accuracies(),
             "unlearned": list(self.unlearned) if self.record.epochs(self.measured_on) else None,
             **{name: _last(getattr(self, name)) for name in ("alpha", "snr", "focus", "spread")},
@@ -372,32 +357,32 @@ class Dynamics:
     def _metric(self, name: str) -> Curve:
         return {line["epoch"]: float(line[name]) for line in self.record.metrics if line.get(name) is not None}
 
-    def _pulled(self, groups: Collection[str]) -> Curve:
-        """Mean emphasis of some groups together up to each epoch, every step weighted by its learning rate."""
+    def _mean_emphasis(self, groups: Collection[str]) -> Curve:
+        """Mean emphasis of these groups together up to each epoch, steps weighted by learning rate."""
         pull = rate = 0.0
-        found: Curve = {}
+        means: Curve = {}
         for line in self.record.metrics:
             for group, sums in line.get("emphasis", {}).items():
                 if group in groups:
                     pull, rate = pull + sums["pull"], rate + sums["eta"]
             if rate > 0:
-                found[line["epoch"]] = pull / rate
-        return found
+                means[line["epoch"]] = pull / rate
+        return means
 
     @cached_property
     def _tallies(self) -> dict[str, dict[int, _Tally]]:
-        """Right and seen, by what is counted and by epoch."""
+        """Counts by subset and epoch."""
         given, true, wrong = self.record.given, self.record.true, self.record.wrong
         classed = slice(None) if true is None or (true != NO_CLASS).all() else true != NO_CLASS
-        found: dict[str, dict[int, _Tally]] = {"given": {}, "true": {}, "clean": {}, "noisy": {}}
+        tallies: dict[str, dict[int, _Tally]] = {"given": {}, "true": {}, "clean": {}, "noisy": {}}
         for epoch, _, predictions in self.record.stream(self.measured_on):
             seen, fits = predictions >= 0, predictions == given
-            found["given"][epoch] = _tally(fits, seen)
+            tallies["given"][epoch] = _tally(fits, seen)
             if true is not None and wrong is not None:
-                found["true"][epoch] = _tally(predictions[classed] == true[classed], seen[classed])
-                found["clean"][epoch] = _tally(fits & ~wrong, seen & ~wrong)
-                found["noisy"][epoch] = _tally(fits & wrong, seen & wrong)
-        return found
+                tallies["true"][epoch] = _tally(predictions[classed] == true[classed], seen[classed])
+                tallies["clean"][epoch] = _tally(fits & ~wrong, seen & ~wrong)
+                tallies["noisy"][epoch] = _tally(fits & wrong, seen & wrong)
+        return tallies
 
     @cached_property
     def _history(self) -> _History:
@@ -416,66 +401,95 @@ class Dynamics:
 
     @cached_property
     def _margin_loss(self) -> MarginLoss | None:
-        """The run's loss, if its emphasis is a function of the margin alone."""
+        """The run's loss, if it is known here and its emphasis is a function of the margin alone."""
         try:
             loss = get(self.record.settings["loss"])
-        except InputError:  # a loss of the user's own, which only the code that trained it knows; all else can be told without it
+        except InputError:  # a custom loss
             return None
         if not isinstance(loss, MarginLoss) or loss.weight is not None or loss.label_smoothing > 0:
             return None
-        moved = any(isinstance(part, Scheduled) for part in loss.modules())
-        return None if moved and self.record.recorded else loss  # whose loop alone knows how far it was moved
+        return None if _is_scheduled(loss) and self.record.recorded else loss  # a recorded loop moves its schedules itself
 
     def _size(self, mean: float) -> float:
-        """What pulls with this mean were divided by: a loss normalised over the batch has a mean of 1, before its factor."""
-        found = batch_normalised(self._margin_loss) if self._margin_loss is not None else None
-        return 1.0 if found is None else mean / found[0]
+        """The divisor of emphases with this mean: a loss normalised over the batch has a mean of 1, before its factor."""
+        if self._margin_loss is None or not self._margin_loss.depends_on_batch:
+            return 1.0
+        normalised = batch_normalised(self._margin_loss)
+        return 1.0 if normalised is None else mean / normalised[0]
 
     def _progress(self, epoch: int) -> float:
-        """How far schedules inside the loss are: from 0 in the first epoch to 1 in the last one planned; 0 where there are none."""
+        """The progress of schedules inside the loss, from 0 in the first epoch to 1 in the last; 0 without schedules."""
         loss, settings = self._margin_loss, self.record.settings
-        if loss is None or not any(isinstance(part, Scheduled) for part in loss.modules()):
+        if loss is None or not _is_scheduled(loss):
             return 0.0
         planned = settings.get("epochs") or math.ceil(settings["steps"] / number_of_batches(len(self.record.given), settings["batch_size"]))
         return float(min(1.0, (epoch - 1) / max(1, planned - 1)))
 
     def _emphasis_in(self, epoch: int) -> curve.Curve:
-        """The emphasis of that loss in an epoch."""
+        """The emphasis of the loss in an epoch, as a function of the margin."""
         loss = self._margin_loss
         assert loss is not None
-        advance(loss, self._progress(epoch))
-        return lambda d: emphasis_among(loss, d, len(self.record.classes))
+        if _is_scheduled(loss):
+            advance(loss, self._progress(epoch))
+        return lambda d: emphasis_at(loss, d, len(self.record.classes))
 
     @cached_property
-    def _curves(self) -> dict[tuple[float, bytes], Floats]:
+    def _emphasis_cache(self) -> dict[tuple[float, bytes], Floats]:
         return {}
 
     def _pulls(self, epoch: int, margins: Floats) -> Floats:
-        """The emphasis at some margins in an epoch, worked out once for all epochs in a row in which the loss is the same."""
-        asked = (self._progress(epoch), margins.tobytes())
-        if asked not in self._curves:
-            if any(progress != asked[0] for progress, _ in self._curves):
-                self._curves.clear()  # a scheduled loss has others in every epoch, half a megabyte each
-            self._curves[asked] = self._emphasis_in(epoch)(torch.from_numpy(margins)).numpy()
-        return self._curves[asked]
+        """The emphasis at some margins in an epoch, computed once for consecutive epochs with the same loss."""
+        cache, key = self._emphasis_cache, (self._progress(epoch), margins.tobytes())
+        if key not in cache:
+            if any(progress != key[0] for progress, _ in cache):
+                cache.clear()  # a scheduled loss would add half a megabyte each epoch
+            cache[key] = self._emphasis_in(epoch)(torch.from_numpy(margins)).numpy()
+        return cache[key]
 
     def _edges(self, bins: int | Sequence[float], of: str) -> Floats:
         if not isinstance(bins, int):
             edges = np.asarray(bins, dtype=np.float64)
             if edges.ndim != 1 or len(edges) < 2 or not (np.diff(edges) > 0).all():
-                raise invalid_parameter("bins", "margin_histograms", "a number of bins, or at least two rising edges", bins)
+                raise invalid_parameter("bins", "margin_histograms", "a number of bins, or at least two increasing edges", bins)
             return edges
         if isinstance(bins, bool) or bins < 1:
             raise invalid_parameter("bins", "margin_histograms", "at least 1", bins)
         low, high = np.inf, -np.inf
         for _, margins, _ in self.record.stream(of):
-            found = _MARGINS[_counts(margins) > 0]
-            low, high = min(low, found.min(initial=np.inf)), max(high, found.max(initial=-np.inf))
+            seen = _MARGINS[_counts(margins) > 0]
+            low, high = min(low, seen.min(initial=np.inf)), max(high, seen.max(initial=-np.inf))
         return np.linspace(low, high, bins + 1) if low < high else np.linspace(-0.5, 0.5, bins + 1) + (low if low == high else 0.0)
 
 
+def with_original_settings(run: Dynamics) -> Dynamics:
+    """A run on corrected labels with the settings of the run it came from, by which it is compared; another run as it is."""
+    origin = read_origin(Path(run.folder))
+    if origin is None:
+        return run
+    return _with_settings(run, **{**origin.settings, "loss": origin.name(str(run.record.settings["loss"]))})
+
+
+def number_data_sets(runs: Sequence[Dynamics]) -> list[Dynamics]:
+    """Number different data sets with the same name: "arrays", then "arrays (2)"."""
+    numbers = data_set_numbers([run.record for run in runs])
+    return [
+        run if number == 1 else _with_settings(run, data=f"{run.record.settings.get('data')} ({number})")
+        for run, number in zip(runs, numbers, strict=True)
+    ]
+
+
+def _with_settings(run: Dynamics, **settings: Any) -> Dynamics:
+    copy = Dynamics(run.folder)
+    copy.record.settings.update(run.record.settings, **settings)
+    return copy
+
+
+def _is_scheduled(loss: MarginLoss) -> bool:
+    return any(isinstance(part, Scheduled) for part in loss.modules())
+
+
 def _counts(margins: Halves) -> Ints:
-    """How often each of `_MARGINS` occurs; NaN is left out."""
+    """How often each of `_MARGINS` occurs; NaN is ignored."""
     return np.bincount(codes(margins), minlength=len(MARGINS))[_NUMBERS]
 
 

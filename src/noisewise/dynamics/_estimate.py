@@ -1,7 +1,4 @@
-"""Which labels look wrong when nobody knows: two groups in one row of margins, by a mixture of two normal distributions.
-
-This module knows numbers. It must not know where they come from.
-"""
+"""Estimate which labels are wrong from margins alone, with a mixture of two normal distributions."""
 
 from __future__ import annotations
 
@@ -14,21 +11,21 @@ import numpy as np
 from noisewise.arrays import Floats
 from noisewise.errors import invalid_parameter
 
-_GROUPS = 8192  # sorted values are taken together into so many groups of equal number: EM then costs the same for any number
-_VARIANCE = 1e-6  # the least variance of a component, as a share of that of all values: one value alone must not win
+_GROUPS = 8192  # sorted values are put into this many groups of equal size, so that EM costs the same for any number of values
+_VARIANCE = 1e-6  # the smallest variance of a component, as a share of the total, so that it cannot collapse onto one value
 _GAIN = 1e-10
 _ROUNDS = 2000
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A guess at which labels are wrong, from margins alone: it is no measurement, and two groups are always found.
+    """An estimate of which labels are wrong, from margins alone. Two groups are found even if there is only one.
 
     Args:
-        noisy: how probably each example belongs to the group of low margins; NaN where it had no margin.
+        noisy: the probability that each example belongs to the group of low margins; NaN if it has no margin.
         rate: the estimated share of wrong labels.
         means: of the low and the high group.
-        deviations: standard deviations of the two.
+        deviations: standard deviations of the two groups.
     """
 
     noisy: Floats
@@ -38,16 +35,16 @@ class Estimate:
 
     @property
     def separation(self) -> float:
-        """How far apart the groups are, in standard deviations (Ashman's D); below 2 do not believe the split."""
+        """How far apart the groups are, in standard deviations (Ashman's D). Do not trust the split below 2."""
         return (self.means[1] - self.means[0]) / math.sqrt((self.deviations[0] ** 2 + self.deviations[1] ** 2) / 2)
 
     @property
     def clear(self) -> bool:
-        """Whether the groups are far enough apart to believe the split."""
+        """Whether the groups are far enough apart to trust the split."""
         return self.separation > 2
 
     def __str__(self) -> str:
-        doubt = "" if self.clear else ", and the two groups are not clearly apart"
+        doubt = "" if self.clear else ", and the two groups are not clearly separated"
         return f"estimated from margins, not measured{doubt}: {100 * self.rate:.1f} % of the labels are wrong"
 
 
@@ -59,7 +56,7 @@ class _Mixture(NamedTuple):
     variance: Floats
 
     def log_density(self, values: Floats) -> Floats:
-        """Log of each component's share of the density: (2, N), up to a constant."""
+        """The log density of each component, times its share: (2, N), up to a constant."""
         return np.asarray(
             (np.log(self.share) - np.log(self.variance) / 2)[:, None] - (values - self.mean[:, None]) ** 2 / (2 * self.variance[:, None])
         )
@@ -72,21 +69,21 @@ def split_estimate(values: Any) -> Estimate:
         density of the values = π N(μ₀, σ₀²) + (1 − π) N(μ₁, σ₁²),  μ₀ < μ₁
         P(noisy | value) = π N(value; μ₀, σ₀²) / density,  never rising with the value
 
-    The mixture is fitted by expectation maximisation, from the two groups of least variance; nothing is random. A wide
-    component would claim the far end of the other one's side too: there the probability stays where it turned.
+    The mixture is fitted by expectation maximisation, which starts from the two groups of least variance and is deterministic. The tails of
+    a wide component also reach beyond the other one; there the probability is kept constant.
 
     Args:
-        values: one per example, such as the area under the margin; NaN for an example that has none.
+        values: one per example, such as the area under the margin; NaN if it has none.
 
     Returns:
         The probabilities, the estimated noise rate and the two groups.
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> found = split_estimate(np.concatenate([rng.normal(-3, 1, 400), rng.normal(3, 1, 600)]))
-        >>> print(found)
+        >>> estimate = split_estimate(np.concatenate([rng.normal(-3, 1, 400), rng.normal(3, 1, 600)]))
+        >>> print(estimate)
         estimated from margins, not measured: 40.1 % of the labels are wrong
-        >>> found.noisy[[0, -1]].round(2)
+        >>> estimate.noisy[[0, -1]].round(2)
         array([1., 0.])
 
     Reference:
@@ -100,7 +97,7 @@ def split_estimate(values: Any) -> Estimate:
     centre, scale = kept.mean(), kept.std()
     mixture = _fitted(*_grouped((kept - centre) / scale))
     known = ~np.isnan(given)
-    inside = np.clip(given[known], kept[0], kept[-1])  # ±inf is as far as the farthest
+    inside = np.clip(given[known], kept[0], kept[-1])  # treat ±inf as the largest finite value
     noisy = np.full(len(given), np.nan)
     noisy[known] = _falling_probability(mixture, (inside - centre) / scale)
     deviations = scale * np.sqrt(mixture.variance)
@@ -114,7 +111,7 @@ def split_estimate(values: Any) -> Estimate:
 
 
 def _grouped(ordered: Floats) -> tuple[Floats, Floats, Floats]:
-    """Neighbouring values together: the share of all, the mean and the mean square of each group."""
+    """Put neighbouring values into groups: the share, the mean and the mean square of each."""
     bounds = np.linspace(0, len(ordered), min(len(ordered), _GROUPS) + 1).astype(np.int64)
     number = np.diff(bounds)
     first, second = (np.add.reduceat(column, bounds[:-1]) / number for column in (ordered, ordered**2))
@@ -123,7 +120,7 @@ def _grouped(ordered: Floats) -> tuple[Floats, Floats, Floats]:
 
 def _fitted(share: Floats, first: Floats, second: Floats) -> _Mixture:
     below, moment = np.cumsum(share)[:-1], np.cumsum(share * first)[:-1]
-    between = (moment - below * np.sum(share * first)) ** 2 / (below * (1 - below))  # variance between the groups of each cut
+    between = (moment - below * np.sum(share * first)) ** 2 / (below * (1 - below))  # variance between the two sides of each cut
     low = (np.arange(len(share)) <= np.argmax(between)).astype(np.float64)
     reached = -np.inf
     for _ in range(_ROUNDS):
@@ -145,12 +142,12 @@ def _maximised(low: Floats, high: Floats, first: Floats, second: Floats) -> _Mix
 
 
 def _probability(densities: Floats) -> Floats:
-    """Of the first component."""
+    """The probability of the first component."""
     return np.asarray(np.exp(densities[0] - np.logaddexp(densities[0], densities[1])))
 
 
 def _falling_probability(mixture: _Mixture, values: Floats) -> Floats:
-    """Of the low component, held constant beyond the point where the odds of unequal widths turn."""
+    """The probability of the low component, constant beyond the point where the odds would rise again."""
     precision = 1 / mixture.variance
     if precision[0] != precision[1]:
         turn = (precision[0] * mixture.mean[0] - precision[1] * mixture.mean[1]) / (precision[0] - precision[1])

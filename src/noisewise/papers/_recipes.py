@@ -28,8 +28,8 @@ from importlib.resources import files
 from typing import Any
 
 from noisewise.errors import InputError, invalid_parameter, unknown
-from noisewise.papers._identity import defaults
 from noisewise.papers._metrics import METRICS
+from noisewise.runs import Settings
 
 _OF_A_PAPER = {"name", "short", "title", "authors", "reference", "settings", "chosen", "why"}
 _OF_A_BLOCK = {"across", "columns", "metric", "quoted", "rows", "times"}
@@ -42,7 +42,7 @@ PICTURES = ("curves", "dynamics", "margins")
 @cache
 def _settings() -> set[str]:
     """The settings that a recipe may have."""
-    return set(defaults()) - {"seed"}
+    return {field.name for field in fields(Settings)} - {"seed"}
 
 
 @dataclass(frozen=True)

@@ -1,47 +1,39 @@
-"""What the page shows, as plain data: the contract between gathering and rendering.
+"""The facts that the page shows, as plain data: what `_report` and the sections gather, and `_render` writes.
 
-Everything is JSON: a missing number is None, a share is between 0 and 1, and all text is plain, never markup. Sections define the types of
-their own facts.
+Everything is JSON: a missing number is None, a share is between 0 and 1, and text is plain, never markup.
 """
 
 from __future__ import annotations
 
 from typing import Any, TypedDict
 
+Average = dict[str, float | None]
+"""The keys "mean" and "deviation" over seeds; the deviation of a single seed is None."""
+
+Broken = dict[str, str]
+"""A run folder that could not be read: the keys "folder" and "reason"."""
+
+Reported = dict[str, str]
+"""A number that a paper reports: the keys "value", as printed, and "source"."""
+
+TaskFacts = dict[str, Any]
+"""Runs on the same data with the same model and noise: the keys "name", "data", "model" and "noise", and those that sections add.
+
+A figure with two columns of panels lists them in ``layout["meta"]["panels"]``, as pairs of axes, row by row. Text in a panel is anchored to
+its axes ("x2 domain"), so that panels can be moved on a narrow screen.
+"""
+
 
 class Sentence(TypedDict):
-    """One sentence of the verdict; its tone is "good", "plain" or "warning", its task the place of the task it is about."""
+    """A sentence of the verdict. The tone is "good", "plain" or "warning"; the task is a position in `Facts.tasks`."""
 
     tone: str
     text: str
     task: int | None
 
 
-class Measure(TypedDict):
-    """A column of the results; the unit is "%" for shares, else ""."""
-
-    key: str
-    title: str
-    help: str
-    unit: str
-
-
-class Average(TypedDict):
-    """The mean over seeds and its sample deviation, which one seed does not have."""
-
-    mean: float
-    deviation: float | None
-
-
-class Reported(TypedDict):
-    """The number a paper printed, as it printed it, and where."""
-
-    value: str
-    source: str
-
-
 class Group(TypedDict):
-    """The runs of one loss on one task, averaged over seeds; the seed of a recorded loop is not known."""
+    """The runs of one loss on one task, averaged over seeds. The seed of a run that a `Recorder` wrote is None."""
 
     task: int
     loss: str
@@ -52,7 +44,7 @@ class Group(TypedDict):
 
 
 class RunFacts(TypedDict):
-    """One run; the state is "finished", "running", "interrupted" or "failed", or another word where it is none of these."""
+    """One run. The state is usually "finished", "running", "interrupted" or "failed"."""
 
     task: int | None
     loss: str
@@ -70,29 +62,14 @@ class RunFacts(TypedDict):
     command: str | None
 
 
-class Broken(TypedDict):
-    """A run folder that could not be read."""
-
-    folder: str
-    reason: str
-
-
-TaskFacts = dict[str, Any]
-"""Runs on the same data with the same model and noise: the keys "name", "data", "model" and "noise", and those that sections add.
-
-A figure whose panels are in two columns lists them in ``layout["meta"]["panels"]``, as pairs of axes, row by row. Text in a panel is
-anchored to its axes ("x2 domain"), so that panels can be moved on a narrow screen.
-"""
-
-
 class Facts(TypedDict):
-    """Everything that a page shows; sections may add more keys."""
+    """Everything that a page shows; sections may add keys. A measure has the keys "key", "title", "help" and "unit"."""
 
     title: str
     made: str
     counts: str
     verdict: list[Sentence]
-    measures: list[Measure]
+    measures: list[dict[str, str]]
     groups: list[Group]
     runs: list[RunFacts]
     broken: list[Broken]

@@ -1,8 +1,7 @@
-"""The report as one HTML page: facts in, text out.
+"""Render the report as one HTML page.
 
-The page carries its styles, script, charts and numbers, and asks the network for nothing: its own security policy forbids that, and
-forbids every script but the three written into it. Whatever the facts say is shown letter by letter. This module must not know
-where facts come from.
+The page contains its styles, scripts, charts and numbers. Its security policy forbids network access and every script but the three in the
+page. All text from the facts is escaped.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from typing import Any, TypeGuard
 
 from noisewise.draw import as_json, as_text, bundle
 from noisewise.report._facts import Facts, Group, RunFacts
-from noisewise.report.sections import SECTIONS
+from noisewise.report.sections import MODULES
 from noisewise.report.sections.doubt import Example
 
-_TEMPLATES = ("hovertemplate", "texttemplate")  # the strings of a figure that are markup by intent
-_WIDE, _HIGH = 120.0, 32.0  # of a sparkline
-_SMALL = 64  # pixels across, up to which an image is shown pixel by pixel
+_TEMPLATES = ("hovertemplate", "texttemplate")  # figure strings that are meant to be markup
+_WIDTH, _HEIGHT, _INSET = 120.0, 32.0, 2.0  # of a sparkline
+_SMALL = 64  # images up to this width, in pixels, are not smoothed
 _PNG = "data:image/png;base64,"
 
 
@@ -34,7 +33,7 @@ def render(facts: Facts) -> str:
         facts: what the page shows.
 
     Returns:
-        The page, which works opened from a file, without a network, and as far as it goes without scripts.
+        The page. It opens from a file, without a network, and most of it can be read without scripts.
 
     Example:
         >>> page = render({"title": "<b>", "made": "today", "counts": "no runs", "verdict": [], "measures": [],
@@ -46,14 +45,14 @@ def render(facts: Facts) -> str:
     from markupsafe import Markup
 
     environment = Environment(
-        loader=FunctionLoader(_beside), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_resource), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
         "chance": _chance,
         "classes": _classes,
         "field_names": _field_names,
         "fingerprint": _fingerprint,
-        "figure": lambda figure: Markup(as_json(_spelled(figure))),
+        "figure": lambda figure: Markup(as_json(_escape_figure(figure))),
         "json": lambda data: Markup(as_json(data)),
         "number": _number,
         "pixels": _has_few_pixels,
@@ -61,38 +60,38 @@ def render(facts: Facts) -> str:
         "sparkline": _sparkline,
         "unfinished": _unfinished,
     }
-    names = [(section.__name__.rpartition(".")[2], section.LINK) for section in SECTIONS if _is_shown(section, facts)]
-    sections = [{"name": name, "link": link, "template": f"sections/{name}.html"} for name, link in names]
+    links = sorted((order, name, link, module) for module in MODULES for name, (link, order) in module.LINKS.items())
+    sections = [
+        {"name": name, "link": link, "template": f"sections/{name}.html"}
+        for _, name, link, module in links
+        if not hasattr(module, "is_shown") or module.is_shown(name, facts)
+    ]
     page = environment.get_template("page.html").render(
-        facts, sections=sections, style=Markup(_beside("page.css")), script=Markup(_beside("page.js")), plotly=Markup(bundle())
+        facts, sections=sections, style=Markup(_resource("page.css")), script=Markup(_resource("page.js")), plotly=Markup(bundle())
     )
-    return page.encode("utf-8", "replace").decode("utf-8")  # a file name may hold bytes that are no letters
+    return page.encode("utf-8", "replace").decode("utf-8")  # a file name may contain undecodable bytes
 
 
-def _is_shown(section: Any, facts: Facts) -> bool:
-    return not hasattr(section, "is_shown") or bool(section.is_shown(facts))
-
-
-def _beside(name: str) -> str:
+def _resource(name: str) -> str:
     return resources.files("noisewise.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _fingerprint(script: str) -> str:
-    """What the security policy knows a script by."""
+    """The hash of a script in the security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def _spelled(figure: Any) -> Any:
-    """A figure whose words plotly shows letter by letter, whether or not they were made so before."""
+def _escape_figure(figure: Any) -> Any:
+    """Escape the text of a figure for plotly, whether or not it is escaped already."""
     if isinstance(figure, dict):
-        return {key: value if key in _TEMPLATES else _spelled(value) for key, value in figure.items()}
+        return {key: value if key in _TEMPLATES else _escape_figure(value) for key, value in figure.items()}
     if isinstance(figure, list | tuple):
-        return [_spelled(value) for value in figure]
+        return [_escape_figure(value) for value in figure]
     return as_text(html.unescape(figure)) if isinstance(figure, str) else figure
 
 
 def _number(value: float, unit: str) -> str:
-    """A measure as the table shows it; shares as percent, without the sign.
+    """A measure as the table shows it; shares in percent, without the sign.
 
     Example:
         >>> _number(0.8434, "%"), _number(1.2345, ""), _number(-0.5, "")
@@ -103,18 +102,18 @@ def _number(value: float, unit: str) -> str:
 
 
 def _first_number(text: str) -> str:
-    """What a printed result is sorted by; nothing where it holds no number.
+    """The number that a printed result is sorted by; empty if it has none.
 
     Example:
         >>> _first_number("84.0 ± 0.3"), _first_number("not given")
         ('84.0', '')
     """
-    found = re.search(r"-?\d+(\.\d+)?", text.replace("−", "-"))
-    return found[0] if found else ""
+    match = re.search(r"-?\d+(\.\d+)?", text.replace("−", "-"))
+    return match[0] if match else ""
 
 
 def _chance(share: float) -> str:
-    """A chance in words that never claim certainty.
+    """A probability in percent that is never 0 or 100.
 
     Example:
         >>> _chance(0.934), _chance(0.9991), _chance(0.001)
@@ -124,35 +123,35 @@ def _chance(share: float) -> str:
 
 
 def _unfinished(group: Group, runs: Iterable[RunFacts]) -> str:
-    """What an average owes its reader when some of its runs did not finish."""
+    """A note that some of the runs of a group are not finished."""
     states = [run["state"] for run in runs if (run["task"], run["loss"]) == (group["task"], group["loss"])]
     missing = sum(state != "finished" for state in states)
     return f"{missing} of {len(states)} runs not finished" if missing else ""
 
 
 def _classes(examples: Iterable[Example]) -> list[str]:
-    """The classes examples can be filtered by."""
+    """The classes to filter examples by."""
     return sorted({name for example in examples for name in (example["given"], example["suggested"])})
 
 
 def _field_names(examples: Iterable[Example]) -> list[str]:
-    """The columns that hold all fields of the examples, in the order they first come up."""
+    """The names of all fields of the examples, in order of appearance."""
     return list(dict.fromkeys(name for example in examples for name, _ in example["fields"]))
 
 
 def _has_few_pixels(image: str) -> bool:
-    """Whether an image is so small that smoothing it would only blur it; what is no PNG is a photograph."""
+    """Whether an image is too small to be smoothed. Images that are not PNG are photographs."""
     head = base64.b64decode(image.removeprefix(_PNG)[:32]) if image.startswith(_PNG) else b""
     return 0 < int.from_bytes(head[16:20], "big") <= _SMALL
 
 
 def _is_known(margin: float | None) -> TypeGuard[float]:
-    """Whether an example was seen in an epoch."""
+    """Whether the example was seen in that epoch."""
     return margin is not None and math.isfinite(margin)
 
 
 def _sparkline(margins: Sequence[float | None]) -> dict[str, Any] | None:
-    """A margin's history as the strokes of a small drawing, its zero line, and the same in words; None without a history.
+    """The history of a margin as polylines, with its zero line and a description; None without a history.
 
     Example:
         >>> drawn = _sparkline([-1.0, None, 1.0, 3.0])
@@ -163,23 +162,22 @@ def _sparkline(margins: Sequence[float | None]) -> dict[str, Any] | None:
     if not known:
         return None
     low, high = min(0.0, *known), max(0.0, *known)
-    inset = 2.0
 
-    def up(margin: float) -> float:
-        return inset + (_HIGH - 2 * inset) * (high - margin) / ((high - low) or 1.0)
+    def y(margin: float) -> float:
+        return _INSET + (_HEIGHT - 2 * _INSET) * (high - margin) / ((high - low) or 1.0)
 
     strokes: list[list[str]] = [[]]
-    for place, margin in enumerate(margins):
+    for epoch, margin in enumerate(margins):
         if not _is_known(margin):
             strokes.append([])
         else:
-            across = inset + (_WIDE - 2 * inset) * place / max(1, len(margins) - 1)
-            strokes[-1].append(f"{across:.1f},{up(margin):.1f}")
+            x = _INSET + (_WIDTH - 2 * _INSET) * epoch / max(1, len(margins) - 1)
+            strokes[-1].append(f"{x:.1f},{y(margin):.1f}")
     return {
-        "wide": _WIDE,
-        "high": _HIGH,
-        "zero": round(up(0.0), 1),
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "zero": round(y(0.0), 1),
         "strokes": [" ".join(stroke) for stroke in strokes if stroke],
         "end": strokes[-1][-1].split(",") if strokes[-1] else None,
-        "words": f"margin from {_number(known[0], '')} to {_number(known[-1], '')} in training",  # not every epoch is among them
+        "words": f"margin from {_number(known[0], '')} to {_number(known[-1], '')} in training",
     }

@@ -72,11 +72,11 @@ function recoloured(value) {
 
 /* Charts. */
 
-const NARROW = 560; // pixels across, below which two panels do not fit beside each other
-const TITLE = 26; // pixels the title of a panel takes
+const NARROW = 560; // width in pixels below which two panels do not fit side by side
+const TITLE = 26; // height of a panel title in pixels
 const CONFIG = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"] };
-const figures = new Map(); // from the element of a plot to a function that gives its figure
-const drawn = new Map(); // from the element of a plot to how it was drawn last
+const figures = new Map(); // from the element of a plot to a function that returns its figure
+const drawn = new Map(); // from the element of a plot to the size and theme of its last drawing
 
 function dressedAxes(layout) {
   const lines = { gridcolor: named("edge"), linecolor: named("firm"), zerolinecolor: named("firm"), tickcolor: named("firm") };
@@ -88,7 +88,7 @@ function dressed(layout, width, height) {
   const narrow = width < NARROW;
   const clear = "rgba(0, 0, 0, 0)";
   const font = { color: named("ink"), family: getComputedStyle(document.body).fontFamily };
-  // Above the panels and their titles where there is room beside each other, else at the foot.
+  // Above the panels if they are side by side, else below them.
   const place = narrow ? { yref: "container", y: 0, yanchor: "bottom" } : { y: 1 + TITLE / (height - 100), yanchor: "bottom" };
   return {
     ...layout,
@@ -163,7 +163,7 @@ function print() {
   onScreen = page.dataset.theme ?? "system";
   page.dataset.theme = "light";
   for (const plot of figures.keys()) {
-    if (!plot.clientWidth) continue; // of a task that is not picked
+    if (!plot.clientWidth) continue; // the task is hidden
     if (!drawn.has(plot)) figures.get(plot).ready?.();
     draw(plot, PAPER);
   }
@@ -184,7 +184,7 @@ function chart(element) {
 /* The film: one run's margins, frame by frame, on axes that stay where they are. */
 
 const GROUPS = { clean: ["clean: label right", "clean"], noisy: ["noisy: label wrong", "noisy"], all: ["all examples", "accent"] };
-const PACE = 120; // milliseconds a frame is shown
+const PACE = 120; // milliseconds per frame
 const shorter = (number) => number.toFixed(1).replace("-", "−");
 
 /* The median of binned margins, as if they were spread evenly inside a bin. */
@@ -255,11 +255,11 @@ function filmFigure(film, frame) {
 
 function reading(film, frame) {
   const medians = groupsOf(film).map((group) => [GROUPS[group][0], median(film.edges, film.counts[group][frame])]);
-  const said = medians.filter(([, margin]) => margin !== null).map(([name, margin]) => `${name}, ${shorter(margin)}`);
-  if (!said.length) return "No example was seen in this epoch.";
+  const texts = medians.filter(([, margin]) => margin !== null).map(([name, margin]) => `${name}, ${shorter(margin)}`);
+  if (!texts.length) return "No example was seen in this epoch.";
   const highest = peak(film, frame);
   const cut = highest > ceiling(film) ? ` The highest bar, of ${highest.toLocaleString("en")} examples, runs off the chart.` : "";
-  return `Median margin: ${said.join("; ")}.${cut}`;
+  return `Median margin: ${texts.join("; ")}.${cut}`;
 }
 
 function projector(element) {
@@ -400,7 +400,7 @@ async function copy(button) {
   const text = button.previousElementSibling;
   try {
     await navigator.clipboard.writeText(text.textContent);
-  } catch { // no clipboard for a page from a file: the old way
+  } catch { // pages opened from a file have no clipboard API
     getSelection().selectAllChildren(text);
     document.execCommand("copy");
   }

@@ -7,6 +7,7 @@ import datetime
 import torch
 
 from noisewise.arrays import subsample
+from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError
 from noisewise.papers import RETRAINED, Outcome, decisive
 from noisewise.reproduce import _again, _retrieved
@@ -26,10 +27,10 @@ def outcome(run: Run) -> Outcome:
             )
     dynamics, settings, provenance = run.dynamics, run.settings, run.provenance
     numbers: dict[str, float | None] = {"best": dynamics.best, "final": dynamics.final}
-    numbers |= {name: next(reversed(getattr(dynamics, name).values()), None) for name in (*_CURVES[1:], "hybrid")}
+    numbers |= {name: next(reversed(_curve(dynamics, name).values()), None) for name in (*_CURVES[1:], "hybrid")}
     numbers |= _again.numbers(run.path) | _retrieved.numbers(run.path)
     epochs = subsample(tuple(dynamics.fitting), _MOST_POINTS)
-    curves = {name: [_short(curve.get(epoch)) for epoch in epochs] for name in _CURVES if (curve := getattr(dynamics, name))}
+    curves = {name: [_short(curve.get(epoch)) for epoch in epochs] for name in _CURVES if (curve := _curve(dynamics, name))}
     half = settings.half(torch.device("cpu" if provenance["device"] == "cpu" else "cuda"))
     last = _again.second(run.path) if RETRAINED in numbers else run.path
     ended = datetime.datetime.fromtimestamp((last / "model.safetensors").stat().st_mtime, datetime.UTC)
@@ -46,6 +47,11 @@ def outcome(run: Run) -> Outcome:
             "compile": settings.compile,
         },
     )
+
+
+def _curve(dynamics: Dynamics, name: str) -> dict[int, float]:
+    curve: dict[int, float] = getattr(dynamics, "true_label_accuracy" if name == "validation" else name)  # the GR paper's word
+    return curve
 
 
 def _short(number: float | None) -> float | None:

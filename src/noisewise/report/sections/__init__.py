@@ -1,11 +1,11 @@
-"""The sections of the report. Each is one module of this folder and a template of the same name; a module that is added is found.
+"""The sections of the report. A module of this folder makes the facts of one or more sections; each has a template in the same folder.
 
-A section module has:
+Modules are found by their file names. A module has:
 
-- `LINK` and `ORDER`: the text of its link, and its position on the page.
-- `task_facts(task)`, or `page_facts(page)`, or both: the facts that its template shows, as JSON data by key. The first adds them to a
+- `LINKS`: by the name of a section's template (without .html), the text of its link and its position on the page.
+- `task_facts(task)`, or `page_facts(page)`, or both: the facts that the templates show, as JSON data by key. The first adds them to a
   task, the second to the page.
-- optionally `is_shown(facts)`: whether the section is on the page; by default it always is.
+- optionally `is_shown(name, facts)`: whether a section is on the page; by default it always is.
 """
 
 from __future__ import annotations
@@ -14,5 +14,4 @@ import importlib
 import pkgutil
 from typing import Any
 
-SECTIONS: list[Any] = [importlib.import_module(f"{__name__}.{_found.name}") for _found in pkgutil.iter_modules(__path__)]
-SECTIONS.sort(key=lambda section: section.ORDER)
+MODULES: list[Any] = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
