@@ -77,7 +77,7 @@ def test_a_recipe_runs_from_end_to_end(recipe: Recipe, shared: Path) -> None:
     for run in done.runs:
         assert run.state == "finished" and run.metrics[-1]["step"] == QUICK["steps"]
         assert {run.settings.loss} <= {one["loss"] for one in recipe.runs} and run.settings.device == "cpu"
-    assert all(done.found.holds(run.settings.as_json(), run.settings.seed) for run in done.runs)
+    assert all(done.results.holds(run.settings.as_json(), run.settings.seed) for run in done.runs)
     if done.cells:
         assert any(one.ours is not None for one in done.cells)
 
@@ -159,7 +159,7 @@ def test_the_same_again_trains_nothing_and_more_is_added(tmp_path: Path) -> None
     files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/model.safetensors")}
     again = reproduce.reproduce(reproduce.plan(get("imae/table1"), only="loss=ce", quick=True, output=tmp_path))
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/model.safetensors")} == files and len(files) == 1
-    assert (again.cells, again.found.portions) == (first.cells, first.found.portions)
+    assert (again.cells, again.results.portions) == (first.cells, first.results.portions)
     larger = reproduce.reproduce(
         reproduce.plan(get("imae/table6"), only="model=resnet56,noise=symmetric(0.4),loss=mae", quick=True, output=tmp_path)
     )
@@ -190,23 +190,27 @@ def test_differences_that_want_an_explanation_are_marked() -> None:
         (
             "imae/table6",
             {"only": "loss=gce"},
-            "No run of imae/table6 has loss=gce. Among its runs, loss is ce, 0.5*mae, 0.5*imae(T=0.5, normalise='batch'), ",
+            "No run of imae/table6 has loss=gce. In its runs, loss is ce, 0.5*mae, 0.5*imae(T=0.5, normalise='batch'), ",
         ),
-        ("imae/table6", {"only": "lose=ce"}, "There is no setting named 'lose'. Did you mean 'loss'"),
+        ("imae/table6", {"only": "lose=ce"}, "named 'lose'. Did you mean 'loss'"),
         (
             "imae/table6",
             {"only": "imae"},
-            "The 'only' parameter of imae/table6 must be settings and values, such as loss=imae,noise=symmetric(0.4)",
+            "The 'only' parameter of imae/table6 must be settings with one value each, such as loss=imae,noise=symmetric(0.4)",
         ),
-        ("imae/table6", {"only": "noise=none,noise=symmetric(0.4)"}, "The 'only' parameter of imae/table6 must be one value for noise."),
+        (
+            "imae/table6",
+            {"only": "noise=none,noise=symmetric(0.4)"},
+            "The 'only' parameter of imae/table6 must be settings with one value each",
+        ),
         ("imae/figure1", {"only": "loss=ce"}, "because it has no runs to choose from"),
-        ("imae/table6", {"only": "device=cpu"}, "The 'only' parameter of imae/table6 must be settings that change the outcome of a run."),
+        ("imae/table6", {"only": "device=cpu"}, "There is no setting to choose runs by named 'device'"),
         (
             "imae/table6",
             {"only": "seed=1"},
-            "The 'only' parameter of imae/table6 must be without seeds, which have their own option.",
+            "There is no setting to choose runs by named 'seed'",
         ),
-        ("imae/table6", {"only": "keep=best"}, "No run of imae/table6 has keep=best. Among its runs, keep is last."),
+        ("imae/table6", {"only": "keep=best"}, "No run of imae/table6 has keep=best. In its runs, keep is last."),
     ],
 )
 def test_a_wrong_choice_is_refused(recipe: str, given: dict[str, Any], said: str) -> None:
@@ -429,16 +433,6 @@ def test_a_run_that_fails_holds_up_no_other(tmp_path: Path, jobs: int) -> None:
     assert " 66.9 " in _run("imae/table1", "--quick", "-o", tmp_path).stdout
 
 
-def test_what_a_watch_raises_is_no_failure_of_a_run(tmp_path: Path) -> None:
-    def stop(progress: Any) -> None:
-        if progress.step:
-            raise RuntimeError("stop, please")
-
-    with pytest.raises(RuntimeError, match=r"^stop, please$"):
-        reproduce.reproduce(reproduce.plan(get("imae/table1"), quick=True, output=tmp_path), watch=stop)
-    assert len(list(tmp_path.glob("runs/**/settings.json"))) == 1
-
-
 def test_a_run_that_another_call_trained_meanwhile_did_not_fail(tmp_path: Path) -> None:
     plan = reproduce.plan(get("imae/table1"), quick=True, output=tmp_path)
     other = reproduce.plan(get("imae/table1"), only="loss=mae", quick=True, output=tmp_path)
@@ -520,7 +514,7 @@ def test_margins_are_trained_again_where_their_folders_are_gone(tmp_path: Path) 
 
 @pytest.mark.parametrize("seeds", [[0, 0], [], "0", 3, [0, 1, "1"]], ids=str)
 def test_seeds_are_a_list_of_different_ones(seeds: Any) -> None:
-    with pytest.raises(InputError, match="The 'seeds' parameter of reproduce must be one or more, each of them once"):
+    with pytest.raises(InputError, match="The 'seeds' parameter of reproduce must be a list"):
         reproduce.plan(get("imae/table1"), seeds=seeds)
 
 
@@ -540,7 +534,7 @@ def test_a_run_that_is_not_whole_is_refused_before_any_work(missing: str, tmp_pa
     (run,) = reproduce.reproduce(reproduce.plan(get("imae/table1"), only="loss=ce", quick=True, output=tmp_path)).runs
     for file in (*tmp_path.glob("*.json"), run.path / missing):
         file.unlink()
-    with pytest.raises(InputError, match=rf"is finished, but its {re.escape(missing)} is gone. Copy the folder again, or remove it"):
+    with pytest.raises(InputError, match=rf"is finished, but {re.escape(missing)} is missing"):
         reproduce.reproduce(reproduce.plan(get("imae/table1"), only="loss=mae", quick=True, output=tmp_path))
     assert len(list(tmp_path.glob("runs/**/settings.json"))) == 1
 
@@ -552,9 +546,6 @@ def test_a_run_that_is_not_whole_is_refused_before_any_work(missing: str, tmp_pa
         (lambda: papers.compared("imae/table1", Results()), "The 'recipe' parameter of compared must be a recipe"),
         (lambda: reproduce.show("imae/table1", Results()), "The 'recipe' parameter of show must be a recipe"),
         (lambda: papers.get([]), "The 'recipe' parameter of get must be an id, such as imae/table6"),
-        (lambda: reproduce.plan(get("imae/table1"), held="reproduced"), "The 'held' parameter of plan must be results"),
-        (lambda: reproduce.plan(get("imae/table1"), only=["loss=ce"]), "The 'only' parameter of imae/table1 must be a text"),
-        (lambda: papers.results(5), "The 'places' parameter of results must be files, or folders of files"),
         (lambda: papers.reported(5), "The 'settings' parameter of reported must be the settings of a run by their names"),
     ],
 )

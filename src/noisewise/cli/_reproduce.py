@@ -156,7 +156,7 @@ def _print(done: Reproduction, quick: bool, as_json: bool) -> None:
         run, printed = how_many(done.cells)
         if run < printed:
             console.print(f"{run} of the paper's {printed} numbers were run.", highlight=False)
-        for line in corrections(done.cells, done.found):
+        for line in corrections(done.cells, done.results):
             console.print(Text(line))
     if done.runs:
         runs = f"{len(done.runs)} run{'s' if len(done.runs) > 1 else ''}"
