@@ -80,7 +80,7 @@ def describe(name: str) -> Description:
         >>> gce.value, gce.emphasis, gce.constraints
         ('l(p) = (1 − p^q) / q', 'p^q (1 − p)', 'q in (0, 1]')
         >>> gce.parameters
-        (Parameter(name='q', default='0.7', requirement='in (0, 1]', meaning='how far towards MAE.'),)
+        (Parameter(name='q', default='0.7', requirement='in (0, 1]', meaning='from cross-entropy (near 0) to MAE (1).'),)
     """
     kind = registry[name]
     assert isinstance(kind, type) and issubclass(kind, Loss)

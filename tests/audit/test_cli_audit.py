@@ -374,7 +374,7 @@ def test_labels_that_stay_as_they_are_are_not_trained_on_again(run, tmp_path):
     (tmp_path / "decisions.json").write_text("[]")
     done = noisewise("correct", run, "--decisions", tmp_path / "decisions.json", "--retrain")
     assert done.exit_code == 0 and "none changed" in done.stdout
-    assert done.stderr == "noisewise: no label was changed, so nothing was trained again.\n"
+    assert done.stderr == "noisewise: no label was changed, so nothing was trained.\n"
     assert not (run.parent / "run-corrected").exists() and (run / "corrected.csv").exists()
 
 

@@ -50,7 +50,9 @@ def test_where_nothing_can_be_compiled_it_is_the_loss_itself(monkeypatch, caplog
     quick, (scores, target) = compiled("gce(q=0.7)"), batch()
     for _ in range(2):
         assert torch.equal(quick(scores, target), build("gce(q=0.7)")(scores, target))
-    assert [record.message for record in caplog.records] == ["the torch path is taken: torch.compile cannot compile gce: RuntimeError"]
+    assert [record.message for record in caplog.records] == [
+        "torch is used instead of a kernel: torch.compile cannot compile gce: RuntimeError"
+    ]
 
 
 def test_a_wrong_input_is_answered_as_the_loss_answers_it():

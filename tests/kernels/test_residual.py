@@ -325,7 +325,7 @@ def test_why_the_torch_path_is_taken_is_said_once(device, caplog):
             network.features(x)
     _switch.say.cache_clear()
     assert [record.message for record in caplog.records] == [
-        "the torch path is taken: residual networks have kernels for the gradients of their parameters in training, no more and no less"
+        "torch is used instead of a kernel: residual networks have kernels only for training with gradients, and evaluation without"
     ]
 
 

@@ -8,15 +8,15 @@ from noisewise.spec import setting
 
 
 class AUL(MarginLoss, name="aul"):
-    """Asymmetric unhinged loss: MAE bent so that clean labels outweigh wrong ones.
+    """Asymmetric unhinged loss: MAE changed so that clean labels outweigh wrong ones.
 
     Formula:
         l(p) = ((a − p)^q − (a − 1)^q) / q
         w = p (1 − p) (a − p)^(q−1)
 
     Args:
-        a: more than one; the further, the closer to MAE.
-        q: how it bends.
+        a: above one; the larger, the closer to MAE.
+        q: the exponent.
 
     Example:
         >>> AUL(a=2, q=3)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
