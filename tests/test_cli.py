@@ -53,7 +53,9 @@ def test_losses_as_json_say_everything_the_table_says() -> None:
     assert sorted(rows) == available()
     assert rows["mae"]["focus"] == 0.5
     assert rows["mae"]["spread"] == pytest.approx(4 / 45)
-    assert rows["gce"]["parameters"] == [{"name": "q", "default": "0.7", "requirement": "in (0, 1]", "meaning": "from cross-entropy (near 0) to MAE (1)."}]
+    assert rows["gce"]["parameters"] == [
+        {"name": "q", "default": "0.7", "requirement": "in (0, 1]", "meaning": "from cross-entropy (near 0) to MAE (1)."}
+    ]
     assert rows["nce"]["focus"] is None
     assert all(row["value"] and row["emphasis"] and row["reference"] and row["example"] for row in rows.values())
 

@@ -45,7 +45,7 @@ def test_where_nothing_can_be_compiled_it_is_the_loss_itself(monkeypatch, caplog
         raise RuntimeError("no compiler here")
 
     caplog.set_level(logging.DEBUG, logger="noisewise")
-    _switch.say.cache_clear()
+    _switch.log_once.cache_clear()
     monkeypatch.setattr(torch, "compile", lambda *args, **kwargs: broken)
     quick, (scores, target) = compiled("gce(q=0.7)"), batch()
     for _ in range(2):

@@ -13,10 +13,10 @@ from registry import build
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture):
-    _switch.say.cache_clear()
+    _switch.log_once.cache_clear()
     caplog.set_level(logging.DEBUG, logger="noisewise")
     yield caplog
-    _switch.say.cache_clear()
+    _switch.log_once.cache_clear()
 
 
 def twice(scores: torch.Tensor) -> None:

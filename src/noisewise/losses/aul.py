@@ -34,7 +34,7 @@ class AUL(MarginLoss, name="aul"):
     def value(self, d: Tensor) -> Tensor:
         least, rest = self.a - 1, (-d).sigmoid()  # a − p = least + (1 − p), which is exact as p → 1
         near = math.pow(least, self.q) * (self.q * (rest.clamp(max=least) / least).log1p()).expm1()
-        far = (least + rest) ** self.q - math.pow(least, self.q)  # where nothing cancels, and a quotient may be too large
+        far = (least + rest) ** self.q - math.pow(least, self.q)  # nothing cancels here, and a quotient could overflow
         return torch.where(rest > least, far, near) / self.q
 
     def emphasis(self, d: Tensor) -> Tensor:
