@@ -267,7 +267,7 @@ def test_accumulated_parts_give_the_gradient_of_the_whole_batch(factor):
 def test_accumulation_refuses_losses_that_need_none():
     with pytest.raises(InputError, match="normalised over the batch"):
         Accumulation(CE())
-    with pytest.raises(InputError, match=r"needs the whole batch at once \(accumulate=1\). Got 0.5\*imae"):
+    with pytest.raises(InputError, match=r"need the whole batch at once \(accumulate=1\). Got 0.5\*imae"):
         Accumulation("0.5*imae(normalise='batch') + ce")
     with pytest.raises(InputError, match="at least one loss"):
         Accumulation(IMAE(normalise="batch")).divide([])
