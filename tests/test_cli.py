@@ -53,7 +53,9 @@ def test_losses_as_json_say_everything_the_table_says() -> None:
     assert sorted(rows) == available()
     assert rows["mae"]["focus"] == 0.5
     assert rows["mae"]["spread"] == pytest.approx(4 / 45)
-    assert rows["gce"]["parameters"] == [{"name": "q", "default": "0.7", "requirement": "in (0, 1]", "meaning": "how far towards MAE."}]
+    assert rows["gce"]["parameters"] == [
+        {"name": "q", "default": "0.7", "requirement": "in (0, 1]", "meaning": "from cross-entropy (near 0) to MAE (1)."}
+    ]
     assert rows["nce"]["focus"] is None
     assert all(row["value"] and row["emphasis"] and row["reference"] and row["example"] for row in rows.values())
 
@@ -92,7 +94,7 @@ def test_data_list_says_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_data_get_says_where_the_files_are(tmp_path: Path) -> None:
     (tmp_path / "PKU-Reid").mkdir()
     assert run(app, ["data", "get", "pku_reid", "--root", str(tmp_path)]).stdout == f"pku_reid is in\n  {tmp_path / 'PKU-Reid'}\n"
-    assert "Nothing to fetch" in run(app, ["data", "get", "digits"]).stdout
+    assert "Nothing to download" in run(app, ["data", "get", "digits"]).stdout
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +147,8 @@ def test_the_demo_counts_label_errors_as_its_record_does(demonstrated: tuple[Pat
         (["losses", "--jsn"], "No such option: --jsn"),
         (["demo", "--folder", "taken/out"], "'taken/out' cannot be written"),
         (["demo", "--seed", "-1"], "The 'seed' parameter of demo must be an integer"),
-        (["demo", "--seed", "1", "--seed", "2"], "The option --seed is taken once. Got it 2 times; give it once."),
-        (["figure", "curves", "ce", "-o", "a.svg", "--output", "b.svg"], "The option --output is taken once. Got it 2 times"),
+        (["demo", "--seed", "1", "--seed", "2"], "The option --seed can be given only once. Got it 2 times."),
+        (["figure", "curves", "ce", "-o", "a.svg", "--output", "b.svg"], "The option --output can be given only once. Got it 2 times"),
         (["figure", "curves", "ce", "-o", f"{'long' * 62}.html"], "cannot be written"),
         (["figure", "curves", "ce", "-o", f"{'long' * 62}.svg"], "cannot be written"),
         (["reproduce", "imae/figure1", "-o", "taken/out"], "'taken/out' cannot be written"),
@@ -323,7 +325,7 @@ def test_every_text_is_read_back_from_a_list_as_it_was(name: str) -> None:
 
 
 def test_commands_print_in_one_way() -> None:
-    """Only `_app` prints, and has rich print, because only what goes through it is escaped."""
+    """Only `_app` prints, and has rich print, because it escapes control characters."""
     for file in Path(noisewise.__file__).parent.glob("cli/_*.py"):
         if file.name != "_app.py":
             names = {node.id for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)}

@@ -1,9 +1,9 @@
 """Training from the command line: what is asked reaches the engine, what is printed is what the run folders hold."""
 
 import dataclasses
-import io
 import json
 import os
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from rich.console import Console
 from typer.testing import CliRunner
 
 from noisewise.cli import app
-from noisewise.cli._compare import Board, shown
+from noisewise.cli._compare import progress_of_runs
 from noisewise.train import Settings
 from noisewise.train._compare import Progress
 from waiting import interrupted
@@ -124,7 +123,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path, monkeypatch: pytest
     before = _written(folder)
     again = _train(*DIGITS, "--epochs", 1)
     assert again.stdout == first.stdout and _written(folder) == before
-    assert again.stderr.splitlines()[-1] == "noisewise: this run is finished already; nothing was trained."
+    assert again.stderr.splitlines()[-1] == "noisewise: this run is already finished; nothing was trained."
 
 
 def test_options_override_the_settings_file(tmp_path: Path) -> None:
@@ -170,8 +169,9 @@ def test_of_every_noise_is_told_what_is_known_of_its_runs(tmp_path: Path) -> Non
     assert done.exit_code == 0, done.stderr
     as_given, corrupted = (part.partition("ce ")[0] for part in done.stdout.split("noise ")[1:3])
     assert "wrong" not in as_given, "which of these labels are wrong is not known"
-    assert "Right" in corrupted and "Wrong" in corrupted
-    assert all(f" {words}: " in done.stdout.replace("\n", " ") for words in ("Labels learned", "Right labels", "Wrong labels", "Snr"))
+    assert "right" in corrupted.lower() and "wrong" in corrupted.lower()
+    legend = done.stdout.replace("\n", " ").lower()
+    assert all(f" {words}: " in legend for words in ("labels learned", "right labels learned", "wrong labels learned", "snr"))
     page = (tmp_path / "runs/report.html").read_text(encoding="utf-8")
     assert all(f">{title}<span" in page for title in ("Labels learned", "Right labels learned", "Wrong labels learned"))
 
@@ -219,10 +219,10 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
     asked = ["train", *DIGITS, "--epochs", "60", "--no-clean-pass", "--evaluate-every", "20", "-o", str(folder)]
     stopped = interrupted(asked, folder / "record/training/margins-00004.npy")  # which stays: of checkpoints only the last two do
     assert (stopped.returncode, stopped.stdout) == (130, "")
-    assert stopped.stderr == "noisewise: interrupted; run the same command again and it goes on from the last checkpoint.\n"
+    assert stopped.stderr == "noisewise: interrupted; run the same command again to resume at the last checkpoint.\n"
     newest = max((folder / "checkpoints").iterdir()).stem.rpartition("-")[2]
     again = run(app, asked)
-    assert again.exit_code == 0 and again.stderr == f"noisewise: goes on after step {12 * int(newest)} of 720.\n"
+    assert again.exit_code == 0 and again.stderr == f"noisewise: resuming at step {12 * int(newest) + 1} of 720.\n"
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 60
 
 
@@ -263,7 +263,7 @@ def test_a_comparison_shows_what_finished_and_then_says_what_failed(tmp_path: Pa
     assert failed.exit_code == 1
     assert failed.stderr.splitlines()[-1].startswith("noisewise: 1 of 2 runs failed; the first, 1e38*ce: ")
     assert "1 run in " in failed.stdout and "1e38" not in failed.stdout
-    assert "clip" in failed.stderr
+    assert failed.stderr.count("smaller learning rate") == 2
     assert (tmp_path / "report.html").exists()
     (row,) = json.loads(run(app, [*asked, "--json"]).stdout)["results"]
     assert row["loss"] == "ce" and row["final"]["mean"] > 0.5
@@ -275,7 +275,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
     asked = ["compare", *DIGITS, "--config", str(config), "--jobs", "1", "-o", str(tmp_path / "runs")]
     stopped = interrupted(asked, tmp_path / "runs/none-ce-seed7/metrics.jsonl")
     assert (stopped.returncode, stopped.stdout) == (130, "")
-    assert stopped.stderr.splitlines()[-1] == "noisewise: interrupted; run the same command again and it goes on from the last checkpoint."
+    assert stopped.stderr.splitlines()[-1] == "noisewise: interrupted; run the same command again to resume at the last checkpoint."
     assert _settings(tmp_path / "runs/none-ce-seed7")["epochs"] == 5000
 
 
@@ -318,7 +318,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
         (["train", "--data", "pets", "--model", "mlp", "--epochs", "1"], "'pets/dog/1.png'; set 'size' to resize them."),
         (
             ["train", *OWN, "--label", "kind", "--loss", "ce", "--loss", "mae"],
-            "The option --loss is taken once. Got it 2 times; give it once.",
+            "The option --loss can be given only once. Got it 2 times.",
         ),
         (["train", "--data", "animals.csv", "--label", "knd", "--model", "mlp", "--epochs", "1"], "named 'knd'. Did you mean 'kind'?"),
         (["train", "--config", "typo.toml"], "There is no setting named 'lose'. Did you mean 'loss'"),
@@ -350,38 +350,19 @@ def test_wrong_input_ends_in_one_sentence(arguments: list[str], sentence: str, t
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize(("height", "first"), [(40, "loss0"), (12, "loss7")])
-def test_what_is_under_way_is_seen_where_not_all_runs_have_room(height: int, first: str) -> None:
-    board = Board([(f"loss{place}", "none", 0) for place in range(20)])
-    for place in range(7):
-        board.take(Progress(place, "finished"))
-    board.take(Progress(7, "running", 1, 2))
-    console = Console(width=80, height=height, file=io.StringIO())
-    lines = ["".join(part.text for part in line) for line in console.render_lines(board)]
-    rows = [line.split()[0] for line in lines if line.strip().startswith("loss") and "none" in line]
-    assert rows[0] == first and len(rows) == min(20, height)
-
-
-def test_of_hundreds_of_runs_only_those_with_room_are_laid_out_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table is drawn several times a second, and must leave the processors to the runs."""
-    laid_out, table = [], Board._table
-    monkeypatch.setattr(Board, "_table", lambda board, places: laid_out.append(len(places)) or table(board, places))
-    board, console = Board([("ce", "none", seed) for seed in range(300)]), Console(width=80, height=12, file=io.StringIO())
-    console.render_lines(board)
-    assert laid_out == [12]
-    board.ended = True
-    assert len(console.render_lines(board)) > 300
-
-
-@pytest.mark.parametrize("rows", [[], [("ce", "none", 0)]])
-def test_a_terminal_shows_a_table_of_runs_where_there_are_any(
+@pytest.mark.parametrize("rows", [[], [("ce", "none", 0), ("mae", "none", 0)]])
+def test_a_terminal_shows_bars_of_the_runs_in_training(
     rows: list[tuple[str, str, int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
-    with shown(rows):
-        pass
-    told = capsys.readouterr().err
-    assert "0 of 1 finished" in told if rows else told == ""
+    with progress_of_runs(rows) as watch:
+        for index in range(len(rows)):
+            watch(Progress(index, "running", 1, 40))
+        if rows:
+            watch(Progress(0, "finished"))
+    printed = re.sub(r"\x1b\[[\d;?]*\w", "", capsys.readouterr().err)
+    assert "finished runs" in printed and "mae, none, seed 0" in printed and "1/40" in printed if rows else printed == ""
+    assert not rows or "ce, none, seed 0: finished (1 of 2 finished)" in printed
 
 
 @pytest.mark.parametrize("before", [None, "error::ImportWarning"])
@@ -389,7 +370,7 @@ def test_warnings_of_workers_are_kept_from_the_table_and_the_environment_is_left
     monkeypatch.delenv("PYTHONWARNINGS", raising=False)
     if before is not None:
         monkeypatch.setenv("PYTHONWARNINGS", before)
-    with shown([("ce", "none", 0)]):
+    with progress_of_runs([("ce", "none", 0)]):
         during = os.environ["PYTHONWARNINGS"]
     assert during == ",".join(filter(None, (before, "ignore::UserWarning")))
     assert os.environ.get("PYTHONWARNINGS") == before

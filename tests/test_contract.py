@@ -264,7 +264,7 @@ BAD_SETTINGS = {
     "scheduled(ce, 'q', 0, 1)": "The 'parameter' parameter of Scheduled must be a numeric hyper-parameter of ce (it has none). Got 'q'",
     "scheduled(gce, 'q', 0.5, 2)": "The 'q' parameter of GCE must be in (0, 1]. Got 2.0 instead.",
     "logit_clip(ce(reduction='sum'))": "Set reduction on the outer loss, not on the one inside it. Got ce(reduction='sum') inside.",
-    "imae(T=3000)": "An emphasis must be finite at every margin, to be integrated. Got one that is not at Δ = -",
+    "imae(T=3000)": "An emphasis must be finite at every margin. Got one that is not at Δ = -",
     "imae(T=3000, normalise='maximum')": "The maximum of an emphasis must be finite and above 0",
     "gr(beta=0, g='identity', normalise='integral')": "The integral of an emphasis must be finite and above 0",
     "normalised(-1*mae)": "The maximum of an emphasis must be finite and above 0",

@@ -36,7 +36,7 @@ def test_every_example_spec_builds_that_loss(name: str) -> None:
 def test_sections_of_a_docstring_are_told_apart() -> None:
     described = describe.describe("imae")
     assert described.title == "IMAE"
-    assert len(described.details) == 1 and described.details[0].startswith("Taken literally")
+    assert len(described.details) == 1 and described.details[0].startswith("In the formula")
     assert described.formula[1].startswith("w = exp(T p (1 − p)) / 2")
     assert [parameter.name for parameter in described.parameters] == ["T", "saturation", "normalise"]
     assert described.parameters[0].requirement == "in [0, inf)"

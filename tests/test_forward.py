@@ -137,8 +137,8 @@ def test_a_first_call_inside_a_transform_leaves_nothing_behind():
 @pytest.mark.parametrize(
     ("noise", "classes", "said"),
     [
-        ("human(worst)", 3, "The 'noise' parameter of Forward must be one that looks at the class alone, such as 'symmetric(0.4)', or a"),
-        ("pair(0.2) + instance(0.2)", 3, "The 'noise' parameter of Forward must be one that looks at the class alone"),
+        ("human(worst)", 3, "The 'noise' parameter of Forward must be one that depends on the class alone, such as 'symmetric(0.4)', or a"),
+        ("pair(0.2) + instance(0.2)", 3, "The 'noise' parameter of Forward must be one that depends on the class alone"),
         (
             "superclass_swap(0.2)",
             100,

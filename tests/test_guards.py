@@ -83,7 +83,7 @@ def test_beyond_its_table_a_potential_is_as_exact_as_its_type():
         (lambda d: d.float().sigmoid(), r"must be a tensor of that type and shape\. Got torch\.float32 shaped \(2, 3\)"),
         (lambda d: d.sigmoid().sum(), r"Got torch\.float64 shaped \(\)"),
         (lambda d: 1.0, "Got a float"),
-        (lambda d: d.float().sigmoid().double(), r"must be smooth in the margin, to be integrated\. Got one that is not around Δ = "),
+        (lambda d: d.float().sigmoid().double(), r"must be a smooth function of the margin\. Got one that is not around Δ = "),
     ],
     ids=["single precision", "one number", "no tensor", "rounded"],
 )

@@ -287,5 +287,5 @@ def test_a_setting_that_is_wrong_is_told_in_a_sentence(settings: dict[str, Any],
 
 
 def test_one_class_is_too_few() -> None:
-    with pytest.raises(noisewise.InputError, match=r"must be of at least two classes\. Got 1 class, 'a'"):
+    with pytest.raises(noisewise.InputError, match=r"must have at least two classes\. Got 1 class, 'a'"):
         RobustClassifier().fit([[0.0], [1.0]], ["a", "a"])

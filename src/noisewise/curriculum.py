@@ -1,8 +1,8 @@
 """Curricula: an emphasis that is scaled, shifted, normalised or changed during training; and measures of an emphasis.
 
-A robust loss underfits when its emphasis is next to nothing at the margins training starts from, as MAE's is with a hundred
-classes. Scaling or shifting the margin moves the emphasis to where the examples are. Curricula are losses themselves and are
-written in specs like any other: ``"scaled(mae, tau=2)"``, ``"normalised(gr(beta=12, lam=0.5), by='maximum')"``.
+A robust loss underfits if its emphasis is almost zero at the margins of the untrained model, like MAE with a hundred classes. Scaling or
+shifting the margin moves the emphasis to where the examples are. Curricula are losses, with specs such as ``"scaled(mae, tau=2)"`` and
+``"normalised(gr(beta=12, lam=0.5), by='maximum')"``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def expected_margin(classes: int, std: float = 1.0) -> float:
     Formula:
         E[Δ] ≈ −log(k − 1) − std²/2 + (exp(std²) − 1) / (2 (k − 1)),  and 0 for k = 2
 
-    Within one per cent for ten classes or more and a deviation of at most 1. For three classes it is 15 % short, and where exp(std²) is
-    no longer small beside k it means nothing: take the mean of `simulated_margins` there.
+    The error is below one per cent for ten or more classes and a deviation of at most 1, and 15 % for three classes. If exp(std²) is not
+    small compared with k, use the mean of `simulated_margins` instead.
 
     Example:
         >>> round(expected_margin(10), 3), round(expected_margin(100), 3)
@@ -41,16 +41,16 @@ def expected_margin(classes: int, std: float = 1.0) -> float:
     """
     classes = as_int("classes", "expected_margin", classes, 2)
     if classes == 2:
-        return 0.0  # one score less another of the same distribution; the approximation is for more of them
+        return 0.0  # the difference of two scores with the same distribution
     return -math.log(classes - 1) - std**2 / 2 + math.expm1(std**2) / (2 * (classes - 1))
 
 
 @torch.no_grad()
 def measured_margin(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """The mean margin a model gives now: call it before training, and give the result as ``expected`` to a curriculum.
+    """The mean margin of a model. Call it before training and pass the result to a curriculum as ``expected``.
 
     Args:
-        model: gives scores; it is left as it was, in training mode or not, batch statistics included.
+        model: computes scores. Its mode and its batch statistics are not changed.
         batches: pairs of inputs and class indices.
 
     Example:
@@ -61,8 +61,8 @@ def measured_margin(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) 
     total, number = 0.0, 0
     try:
         for inputs, labels in batches:
-            found = margin(model(inputs), labels)
-            total, number = total + float(found.double().sum()), number + found.numel()
+            margins = margin(model(inputs), labels)
+            total, number = total + float(margins.double().sum()), number + margins.numel()
     finally:
         for name, buffer in model.named_buffers():
             buffer.copy_(kept[name])
@@ -81,12 +81,12 @@ def _expected(value: Any) -> float:
 def _below_zero(value: Any) -> float:
     expected = _expected(value)
     if expected > 0:
-        raise invalid_parameter("expected", "Scaled", "below 0, as margins are before training; shifted(…) takes others", value)
+        raise invalid_parameter("expected", "Scaled", "below 0, like margins before training; use shifted(…) for others", value)
     return expected
 
 
 class _Moved(MarginLoss):
-    """A margin loss seen at another margin; where the margin starts from is given, or follows from the number of classes."""
+    """A margin loss at another margin. The margin before training is given or follows from the number of classes."""
 
     loss: MarginLoss = setting(check=inner_margin_loss)
     tau: float = setting(bounds="(-inf, inf)")
@@ -94,16 +94,14 @@ class _Moved(MarginLoss):
     classes: int | None = setting(default=None, bounds="[2, inf)", integer=True, kw_only=True)
 
     def start(self, classes: int | None) -> float:
-        """−E[Δ]: how far below zero margins are before training."""
+        """−E[Δ], minus the mean margin before training."""
         if self.expected is not None:
             return -self.expected
         known = self.classes if self.classes is not None else classes
         if known == 2:
-            raise InputError(
-                f"With two classes margins start at 0 and there is nothing to move. Give expected=… to {self!r} if they do not."
-            )
+            raise InputError(f"With two classes, margins start at 0 and cannot be moved. Got {self!r}; give expected=… if they do not.")
         if known is None:
-            raise InputError(f"{type(self).__name__} needs the number of classes. Give classes=… or expected=…. Got {self!r}.")
+            raise InputError(f"{type(self).__name__} needs the number of classes. Got {self!r}; give classes=… or expected=….")
         return -expected_margin(known)
 
 
@@ -195,7 +193,7 @@ class Normalised(Normalising, name="normalised"):
     Args:
         loss: a loss of the margin alone.
         by: "maximum" (all experiments of the curriculum paper), "integral" or "batch" (as in the code of the IMAE
-            and GR authors, who take the mean before `saturation` makes the emphasis fade).
+            and GR authors, who take the mean before `saturation` reduces the emphasis).
 
     Example:
         >>> Normalised("mae", by="maximum").emphasis(torch.tensor(0.0))
@@ -235,7 +233,7 @@ class Scheduled(MarginLoss, name="scheduled"):
 
     Args:
         loss: a loss of the margin alone.
-        parameter: which of its hyper-parameters changes; one that is an integer is rounded to one.
+        parameter: the name of the hyper-parameter that changes; an integer parameter is rounded.
         start: its value before training.
         end: its value at the end.
         shape: "linear", "cosine" (slow, fast, slow) or "step" (start, then end from the middle on).
@@ -288,7 +286,7 @@ class Scheduled(MarginLoss, name="scheduled"):
         return round(value) if self.loss.settings[self.parameter].integer else value
 
     def _literal(self, key: str) -> Any:
-        """The loss as it is before training: the spec is the same however far it is."""
+        """The spec contains the loss before training, so that it does not change over training."""
         if key != "loss":
             return super()._literal(key)
         first = copy.copy(self.loss)
@@ -306,10 +304,10 @@ class Scheduled(MarginLoss, name="scheduled"):
 
 
 def advance(loss: Loss, progress: float) -> None:
-    """Tell a loss how far training is, from 0 to 1: every schedule inside it moves its hyper-parameter."""
+    """Set every scheduled hyper-parameter of a loss to its value at this progress, from 0 to 1."""
     if not 0 <= progress <= 1:
         raise invalid_parameter("progress", "advance", "in [0, 1]", progress)
-    for part in reversed(list(loss.modules())):  # inner ones first: a normalisation outside depends on them
+    for part in reversed(list(loss.modules())):  # inner ones first: an outer normalisation depends on them
         if isinstance(part, Scheduled):
             part.advance(progress)
         if isinstance(part, MarginLoss):
@@ -317,7 +315,7 @@ def advance(loss: Loss, progress: float) -> None:
 
 
 def focus(loss: Loss | str) -> float | None:
-    """The p an emphasis is largest at; None for a loss that is not a function of p alone.
+    """The p with the largest emphasis; None for a loss that is not a function of p alone.
 
     Example:
         >>> focus("imae(T=8, saturation=0)"), focus("ce"), round(focus("gce(q=0.7)"), 4)

@@ -1,7 +1,4 @@
-"""Numbers read off an emphasis curve: where it peaks, its area and its variance over p.
-
-A curve is any function of float64 margins. Nothing here knows which loss it belongs to.
-"""
+"""The peak, the area and the variance over p of an emphasis curve, which is any function of float64 margins."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ Curve = Callable[[Tensor], Tensor]
 
 
 def peak(curve: Curve) -> tuple[float, float]:
-    """The p at which a curve is largest, and how large it is there; p is 0 or 1 where it is approached only at an end.
+    """The p where a curve is largest, and its value there; p is 0 or 1 if the curve only approaches its maximum.
 
     Example:
         >>> p, height = peak(lambda d: torch.sigmoid(d) * torch.sigmoid(-d))
@@ -24,15 +21,15 @@ def peak(curve: Curve) -> tuple[float, float]:
         (0.5, 0.25)
     """
     best, height, step = 0.0, -torch.inf, 0.0
-    for reach in (60.0, 1500.0, REACH):  # most peak within the first; one that was shifted may do so where others have long ended
+    for reach in (60.0, 1500.0, REACH):  # most curves peak within the first; shifted ones may peak farther out
         d = torch.linspace(-reach, reach, 961, dtype=torch.float64, device="cpu")
         top, value = _largest(curve, d)
         if value > height:
             best, height, step = top, value, float(d[1] - d[0])
-    step = max(step, 4.0)  # the largest may lie beyond the end of its line
+    step = max(step, 4.0)  # the maximum may be beyond the last point
     for _ in range(6):
         top, value = _largest(curve, torch.linspace(best - 2 * step, best + 2 * step, 961, dtype=torch.float64, device="cpu"))
-        if value > height * (1 + 4e-16):  # more than rounding makes of equal values
+        if value > height * (1 + 4e-16):  # more than a rounding error
             best, height = top, value
         step = 4 * step / 960
     ends = curve(torch.tensor([-REACH, REACH], dtype=torch.float64, device="cpu"))

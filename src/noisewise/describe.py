@@ -1,7 +1,4 @@
-"""Descriptions of losses, read from their docstrings and their hyper-parameters.
-
-The command line, the documentation and the tests all use these, so that a loss is described once, in its own file.
-"""
+"""Descriptions of losses, read from their docstrings and hyper-parameters, for the command line, the documentation and the tests."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _ENTRY = re.compile(r"^(\w+): ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Parameter:
-    """One hyper-parameter: its default as it would be typed, None if it must be given; what it may be; what it does."""
+    """A hyper-parameter: its default as Python code, or None if it is required; its bounds; its meaning."""
 
     name: str
     default: str | None
@@ -47,7 +44,7 @@ class Description:
 
     @property
     def session(self) -> tuple[str, ...]:
-        """The example as one would type it, imports and all."""
+        """The example with its imports, as in an interactive session."""
         module = registry[self.name].__module__
         public = "noisewise.losses" if module.startswith("noisewise.losses.") else module
         return ">>> import torch", f">>> from {public} import {self.title}", *self.example.splitlines()
@@ -64,9 +61,9 @@ class Description:
 
     @property
     def constraints(self) -> str:
-        """What its hyper-parameters may be, in one line."""
-        bounded = [one for one in self.parameters if " in " in f" {one.requirement}" and "(-inf, inf)" not in one.requirement]
-        return ", ".join(f"{one.name} {one.requirement.replace('an integer in', 'whole, in')}" for one in bounded)
+        """The bounds of its hyper-parameters in one line."""
+        bounded = [each for each in self.parameters if " in " in f" {each.requirement}" and "(-inf, inf)" not in each.requirement]
+        return ", ".join(f"{each.name} {each.requirement.replace('an integer in', 'whole, in')}" for each in bounded)
 
 
 def describe(name: str) -> Description:
@@ -80,7 +77,7 @@ def describe(name: str) -> Description:
         >>> gce.value, gce.emphasis, gce.constraints
         ('l(p) = (1 − p^q) / q', 'p^q (1 − p)', 'q in (0, 1]')
         >>> gce.parameters
-        (Parameter(name='q', default='0.7', requirement='in (0, 1]', meaning='how far towards MAE.'),)
+        (Parameter(name='q', default='0.7', requirement='in (0, 1]', meaning='from cross-entropy (near 0) to MAE (1).'),)
     """
     kind = registry[name]
     assert isinstance(kind, type) and issubclass(kind, Loss)
@@ -104,10 +101,10 @@ def describe(name: str) -> Description:
 def _sections(docstring: str) -> dict[str, str]:
     """The text under each heading; the text before the first heading is under the empty name."""
     opening, *rest = _HEADING.split(inspect.cleandoc(docstring))
-    found = {"": opening.strip(), **dict.fromkeys(_SECTIONS, "")}
+    sections = {"": opening.strip(), **dict.fromkeys(_SECTIONS, "")}
     for heading, text in zip(rest[::2], rest[1::2], strict=True):
-        found[heading] = textwrap.dedent(text).strip()
-    return found
+        sections[heading] = textwrap.dedent(text).strip()
+    return sections
 
 
 def _entries(text: str) -> dict[str, str]:
@@ -123,7 +120,7 @@ def _parameter(name: str, declared: Setting, meaning: str) -> Parameter:
 
 @dataclass(frozen=True)
 class Figures:
-    """What can be measured of a loss with given hyper-parameters; None where it is not a function of p alone.
+    """Figures of a loss with given hyper-parameters; None if it is not a function of p alone.
 
     `spread` is the variance of ‖∂L/∂s‖₁ over uniform p: the IMAE paper's number.
     """
@@ -134,7 +131,7 @@ class Figures:
 
 
 def measure(spec: str) -> Figures:
-    """Focus and spread of the loss a spec names.
+    """Focus and spread of a loss.
 
     Example:
         >>> measure("mae").focus
@@ -143,17 +140,17 @@ def measure(spec: str) -> Figures:
     loss = get(spec)
     try:
         return Figures(spec, curriculum.focus(loss), curriculum.spread(loss, norm="l1"))
-    except InputError:  # a curriculum whose emphasis depends on a number of classes that was not given
+    except InputError:  # a curriculum that needs the number of classes
         return Figures(spec, None, None)
 
 
 def table() -> list[tuple[Description, Figures]]:
-    """Every registered loss and its figures with its default hyper-parameters, or its first example's if it has required ones."""
+    """Every registered loss with the figures of its defaults, or of its first example if it has required hyper-parameters."""
     return [one(name) for name in registry]
 
 
 def one(spec: str) -> tuple[Description, Figures]:
-    """The description and figures of a loss. A name alone means its defaults, or its first example if some settings are required.
+    """The description and figures of a loss. A name means its defaults, or its first example if some hyper-parameters are required.
 
     Example:
         >>> one("gce(q=1)")[1]
@@ -168,5 +165,5 @@ def one(spec: str) -> tuple[Description, Figures]:
 
 
 def as_data(description: Description, figures: Figures) -> dict[str, Any]:
-    """A loss as plain data, for machines."""
+    """A loss as plain data, for JSON."""
     return {**asdict(description), "value": description.value, "emphasis": description.emphasis, **asdict(figures)}

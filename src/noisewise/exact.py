@@ -1,7 +1,7 @@
-"""How a margin is computed: exactly in every precision, in one pass where that is possible, differentiable to any order.
+"""Compute margins exactly in every precision, differentiable to any order.
 
-`(p_j − y_j) / (1 − p_y)` is 0/0 as soon as `p_y` rounds to one, so nothing here subtracts a probability from one: 1 − p_y is the
-sum of the other probabilities, or is never computed at all.
+`(p_j − y_j) / (1 − p_y)` is 0/0 when `p_y` rounds to one, so nothing here subtracts a probability from one: 1 − p_y is the sum of the other
+probabilities, or is not computed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Parts = tuple[Tensor, Tensor, Tensor]
 
 
 def _from_scores(scores: Tensor, label: Tensor, dim: int) -> Parts:
-    """Mask the label, then exp(s − highest) of the others: exact for any scores."""
+    """The parts from exp(s − highest) of the other classes: exact for any scores."""
     others = scores.scatter(dim, label, -torch.inf)
     highest = others.amax(dim, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
     pull = others.sub_(highest).exp_()
@@ -30,28 +30,28 @@ def _from_scores(scores: Tensor, label: Tensor, dim: int) -> Parts:
 
 
 def _from_softmax(scores: Tensor, label: Tensor) -> Parts:
-    """The same from torch's fused softmax, which is exact until it underflows; the rows where it does are done from the scores.
+    """The parts from torch's fused softmax; rows where it underflows are computed from the scores.
 
-    1 − p_y is the sum of the other probabilities, so nothing cancels, and log p_y − log(1 − p_y) is the margin.
+    1 − p_y is the sum of the other probabilities, so nothing cancels, and the margin is log p_y − log(1 − p_y).
     """
     pull = scores.softmax(1)
     own = pull.gather(1, label)
     total = pull.scatter_(1, label, torch.zeros_like(own)).sum(1, keepdim=True)
-    found = (own / total).log()
+    d = (own / total).log()
     least = {torch.float32: 1e-25, torch.float64: 1e-200}[scores.dtype]
     nearer = torch.minimum(own, total)
-    if scores.numel() and not float(nearer.amin()) > least:  # written so that NaN is far too
+    if scores.numel() and not float(nearer.amin()) > least:  # true also for NaN
         far = ~(nearer > least).squeeze(1)
-        for whole, part in zip((found, pull, total), _from_scores(scores[far], label[far], 1), strict=True):
+        for whole, part in zip((d, pull, total), _from_scores(scores[far], label[far], 1), strict=True):
             whole[far] = part
-    return found, pull, total
+    return d, pull, total
 
 
 class _Margin(torch.autograd.Function):
     """Margin of one label per example, with what its backward needs.
 
-    The pulls are known up to a factor that counts as a constant here, so their derivatives are short; only ratios of them are
-    ever used, and those do not depend on it. That keeps double backward exact.
+    The pulls have an arbitrary factor, which is treated as a constant here. Only their ratios are used, which do not depend on it, so
+    double backward is exact.
     """
 
     generate_vmap_rule = True
@@ -72,7 +72,7 @@ class _Margin(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None]:
         label, pull, total = ctx.saved_tensors
         by_margin, by_pull, by_total = grads
-        # A sum of no pulls, where every other score is −inf, has nothing to share out.
+        # The total is 0 if every other score is −inf.
         parts = [None if by_margin is None else -by_margin / torch.where(total == 0, 1.0, total), by_pull, by_total]
         given = [part for part in parts if part is not None]
         if not given:
@@ -100,8 +100,8 @@ def other_classes(scores: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor
 class _OtherCosts(torch.autograd.Function):
     """The margin, what every class but the label costs (−log p, 0 at the label), and the softmax over these classes.
 
-    Every number is a sum of terms of one sign, and so are the slopes: of the label by p_y Σ e, of the others by their part r of that and
-    by r Σ e − e, where `e` is the gradient by the costs. Nothing is differentiated through the softmax, which is for reading only.
+    All values and derivatives are sums of terms with one sign: with `e`, the gradient by the costs, they are p_y Σ e for the label, and its
+    part r of that and r Σ e − e for another class. The softmax has no gradient.
     """
 
     generate_vmap_rule = True
@@ -133,7 +133,7 @@ class _OtherCosts(torch.autograd.Function):
 
 
 def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
-    """`function.apply(*args)` without binding default arguments first, which takes as long as the arithmetic of a small batch."""
+    """`function.apply(*args)` without its overhead, which is as large as the arithmetic of a small batch."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)  # type: ignore[no-untyped-call]
     return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
@@ -145,8 +145,8 @@ def margin_of(scores: Tensor, label: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     if going_forward():
         others = scores.scatter(dim, label, -torch.inf)
         return scores.gather(dim, label) - others.logsumexp(dim, keepdim=True), others.softmax(dim)
-    found, pull, _ = applied(_Margin, scores, label, dim)
-    return found, pull
+    d, pull, _ = applied(_Margin, scores, label, dim)
+    return d, pull
 
 
 def margin_and_softmax(scores: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,12 +163,12 @@ def other_costs(scores: Tensor, label: Tensor) -> Parts:
 
 
 def put(values: Tensor, label: Tensor, entries: Tensor, dim: int = 1) -> Tensor:
-    """Values with other entries at the labels; in place, which torch.func does not know, where that costs nothing."""
+    """Values with other entries at the labels, in place unless torch.func is active."""
     return values.scatter_(dim, label, entries) if can_look(values, label, entries) else values.scatter(dim, label, entries)
 
 
 def going_forward() -> bool:
-    """Whether derivatives are taken forwards (`torch.func.jvp`, `hessian`), which only torch's own operations can be.
+    """Whether forward-mode derivatives are active (`torch.func.jvp`, `hessian`), which need torch's own operations.
 
     A custom `jvp` would not help: torch.compile refuses a function that has one, and a jvp of a jvp would be wrong.
     """
@@ -176,27 +176,27 @@ def going_forward() -> bool:
 
 
 def can_keep() -> bool:
-    """Whether a tensor made now can be cached: one made by torch.compile or a torch.func transform is of no use outside of it."""
+    """Whether a tensor created now can be cached; one created inside torch.compile or torch.func is invalid outside."""
     return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
 
 
 def at_least_float(scores: Tensor) -> Tensor:
-    """Scores in float32 or better: half-precision scores are widened, once, before any arithmetic."""
+    """Convert half-precision scores to float32; others stay as they are."""
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
 def autocasts(scores: Tensor) -> bool:
-    """Whether autocast is on for the device of the scores; it never is on "meta"."""
+    """Whether autocast is on for the device of the scores; never on "meta"."""
     return not scores.is_meta and torch.is_autocast_enabled(scores.device.type)
 
 
 def seen_finite(values: Tensor) -> bool:
-    """Whether all values are finite, so that nothing need be done about others; false also where looking would cost something."""
+    """Whether all values are known to be finite; False if checking would cost time."""
     return can_look(values) and math.isfinite(float(values.detach().sum()))
 
 
 def can_look(*tensors: Tensor) -> bool:
-    """Whether looking at values costs nothing: on the CPU, outside torch.compile and torch.func transforms."""
+    """Whether values can be read without cost: on the CPU, outside torch.compile and torch.func transforms."""
     return not torch.compiler.is_compiling() and all(
         tensor.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors
     )

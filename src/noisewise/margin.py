@@ -1,16 +1,16 @@
 """The margin, and the emphasis a loss puts on it. Read this first.
 
-A classifier gives scores `s`, one per class; an example has the label `y`. Its margin is how far the score of the labelled class
-is above all other scores together:
+A classifier computes scores `s`, one per class; an example has the label `y`. Its margin is the score of the label minus the logsumexp of
+the other scores:
 
     Δ = s_y − log Σ_{i≠y} exp(s_i)          p_y = sigmoid(Δ)
 
-Every loss that looks at `p_y` alone pulls an example in the direction of its margin's gradient, and differs from the other
-losses only in how hard it pulls. That is its emphasis:
+Every loss that depends on `p_y` alone pulls an example in the direction of its margin's gradient. Losses differ only in how hard they
+pull, which is their emphasis:
 
     ∂L/∂s = −w(Δ) · ∂Δ/∂s                   w(Δ) = −dL/dΔ ≥ 0,        ‖∂Δ/∂s‖₁ = 2
 
-`exact.py` says how the margin is computed exactly in every precision.
+`exact.py` computes the margin exactly in every precision.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from noisewise.errors import invalid_parameter
 from noisewise.exact import at_least_float, margin_of
 
 _DRAWN = 1 << 25
-"""Scores drawn to simulate margins, at most: examples times classes."""
+"""The largest number of scores to draw: examples times classes."""
 
 _DRAWN_AT_ONCE = 1 << 20
-_FEWEST = 64  # examples that have scores of their own for every class, where there are very many classes
+_FEWEST = 64  # examples with their own scores, if there are very many classes
 
 
 def margin(scores: Tensor, target: Tensor) -> Tensor:
     """Margin of the labelled class: Δ = s_y − logsumexp of the other scores, so that p_y = sigmoid(Δ).
 
-    Exact in every precision and for any scores: no clamp, no one-hot, no `1 − p`. Scores in half precision give a
-    float32 margin.
+    Exact in every precision and for any scores. Scores in half precision give a float32 margin.
 
     Args:
         scores: (C,), (N, C) or (N, C, d1, …).
@@ -56,7 +55,7 @@ def margin(scores: Tensor, target: Tensor) -> Tensor:
 
 
 def margins(scores: Tensor) -> Tensor:
-    """Margins of every class, as if each in turn were the label: shaped like the scores.
+    """Margins of every class as the label, shaped like the scores.
 
     Example:
         >>> margins(torch.tensor([[2.0, 0.0, 0.0]])).sigmoid()
@@ -68,7 +67,7 @@ def margins(scores: Tensor) -> Tensor:
     highest, winner = scores.detach().max(dim, keepdim=True)
     above = scores - highest
     each = above.exp()
-    # For any class but the winner, the winner is among the others, so nothing cancels in this difference.
+    # The others of any class but the winner include the winner, so nothing cancels in this difference.
     others = each.sum(dim, keepdim=True) - each.scatter(dim, winner, 0.0)
     return (above - others.log()).scatter(dim, winner, margin_of(scores, winner, dim)[0])
 
@@ -114,9 +113,9 @@ def emphasis(loss: Callable[..., Tensor], scores: Tensor, target: Tensor, *, nor
 
 
 def simulated_margins(classes: int, std: float = 1.0, samples: int = 100_000, seed: int = 0) -> Tensor:
-    """Margins of examples whose scores are independent N(0, std²): what training starts from.
+    """Margins of examples whose scores are independent N(0, std²), as at the start of training.
 
-    With very many classes, the scores of the other classes are drawn for some examples and used again for the rest: they hardly differ.
+    With very many classes, the other classes' scores are drawn for a few examples and reused for the rest, because they hardly differ.
 
     Example:
         >>> round(float(simulated_margins(10).mean()), 1)

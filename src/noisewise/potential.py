@@ -1,8 +1,7 @@
-"""The loss value that belongs to an emphasis: V(Δ) = −∫₀^Δ w, for losses that are defined by how hard they pull.
+"""The loss value of an emphasis, V(Δ) = −∫₀^Δ w, for losses without a closed form such as IMAE and GR.
 
-IMAE and GR have no closed form, and a custom loss may not have one either. An emphasis is smooth in Δ, so its integral is stored as
-short polynomials over a few dozen cells, narrow where the emphasis bends and wide elsewhere. It is exact to about 1e-13 in float64 and
-costs one lookup and ten multiplications.
+The integral is stored as polynomials over a few dozen cells, narrow where the emphasis bends and wide elsewhere. It is exact to about
+1e-13 in float64 and costs one lookup and ten multiplications.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from noisewise.errors import InputError
 from noisewise.exact import can_keep
 
 _NODES = 10
-HOME = 2.0**-5  # the cell around 0, where V is 0: small enough never to be halved, so that V is exact relative to itself
-REACH = 2.0**15  # scores of ±1e4 give margins of ±2e4; beyond the reach the emphasis is taken as constant
+HOME = 2.0**-5  # the cell around 0, so small that it is never halved, so that V has a small relative error there
+REACH = 2.0**15  # beyond these margins the emphasis is constant; scores of ±1e4 give ±2e4
 _PRECISION = 1e-14
 _SPLITS = 24
-_CELLS = 2**16  # far more than any emphasis that is smooth but for a few kinks
+_CELLS = 2**16  # far more than an emphasis with a few kinks needs
 _BINS = 2**16
 
 _POINTS = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
@@ -34,7 +33,7 @@ _TO_POWERS = np.stack([np.pad(chebyshev.cheb2poly(row), (0, _NODES))[:_NODES] fo
 
 
 def _fit(emphasis: Callable[[Tensor], Tensor], low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
-    """Chebyshev coefficients of the emphasis in each cell, the worst error at points not fitted, the largest value."""
+    """Chebyshev coefficients of the emphasis in each cell, the largest error between the nodes, and the largest value."""
     middle, half = (low + high)[:, None] / 2, (high - low)[:, None] / 2
     where = np.concatenate([_POINTS, _PROBES])
     margins = middle + half * where
@@ -42,7 +41,7 @@ def _fit(emphasis: Callable[[Tensor], Tensor], low: Floats, high: Floats) -> tup
     if not np.isfinite(values).all():
         at = margins[~np.isfinite(values)][0]
         raise InputError(
-            f"An emphasis must be finite at every margin, to be integrated. Got one that is not at Δ = {at:.3g}; "
+            f"An emphasis must be finite at every margin. Got one that is not at Δ = {at:.3g}; "
             "choose smaller hyper-parameters, or write it so that nothing overflows."
         )
     fitted = values[:, :_NODES] @ _TO_CHEBYSHEV.T
@@ -51,7 +50,7 @@ def _fit(emphasis: Callable[[Tensor], Tensor], low: Floats, high: Floats) -> tup
 
 
 def _cells(emphasis: Callable[[Tensor], Tensor]) -> tuple[Floats, Floats, Floats]:
-    """Cells from −reach to reach, halved until the emphasis is a polynomial in each of them."""
+    """Cells from −REACH to REACH, halved until the emphasis is a polynomial in each."""
     outward = HOME * 2.0 ** np.arange(np.log2(REACH / HOME) + 1)
     low = np.concatenate([-outward[:0:-1], [-HOME], outward[:-1]])
     high = np.concatenate([-outward[-2::-1], [HOME], outward[1:]])
@@ -64,8 +63,8 @@ def _cells(emphasis: Callable[[Tensor], Tensor]) -> tuple[Floats, Floats, Floats
             break
         if split.sum() > _CELLS:
             raise InputError(
-                f"An emphasis must be smooth in the margin, to be integrated. Got one that is not around Δ = {low[split][0]:.3g}; "
-                "compute it in the precision of the margins it is given, or write the value of the loss too."
+                f"An emphasis must be a smooth function of the margin. Got one that is not around Δ = {low[split][0]:.3g}; "
+                "compute it in the precision of its input, or define the value of the loss too."
             )
         middle = (low[split] + high[split]) / 2
         low, high = np.concatenate([low[split], middle]), np.concatenate([middle, high[split]])
@@ -77,11 +76,11 @@ def _cells(emphasis: Callable[[Tensor], Tensor]) -> tuple[Floats, Floats, Floats
 
 
 def _check(emphasis: Callable[[Tensor], Tensor]) -> None:
-    """Refuse what is no emphasis, before it is integrated."""
+    """Check the type and shape of what an emphasis returns."""
     margins = torch.linspace(-1, 1, 6, dtype=torch.float64, device="cpu").view(2, 3)
-    found = emphasis(margins.clone())
-    if not isinstance(found, Tensor) or (found.dtype, found.shape) != (margins.dtype, margins.shape):
-        got = f"{found.dtype} shaped {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+    values = emphasis(margins.clone())
+    if not isinstance(values, Tensor) or (values.dtype, values.shape) != (margins.dtype, margins.shape):
+        got = f"{values.dtype} shaped {tuple(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
         raise InputError(f"An emphasis of float64 margins shaped (2, 3) must be a tensor of that type and shape. Got {got} instead.")
 
 
@@ -89,7 +88,7 @@ class Potential:
     """V(Δ) = −∫₀^Δ emphasis, tabulated.
 
     Args:
-        emphasis: a smooth function of the margin, called once with float64 margins of any shape.
+        emphasis: a smooth function of float64 margins of any shape.
 
     Example:
         >>> cross_entropy = Potential(lambda d: torch.sigmoid(-d))
@@ -112,7 +111,7 @@ class Potential:
         self._edges = torch.from_numpy(np.append(low[1:], np.inf))
         first = _first_cells(low[1:])
         self._first = None if first is None else torch.from_numpy(first)
-        self._placed: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor, Tensor | None]] = {}
+        self._by_device: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor, Tensor | None]] = {}
 
     @staticmethod
     def _anchor(integral: Floats, zeros: Floats, home: int) -> None:
@@ -130,37 +129,37 @@ class Potential:
         inside = margin.clamp(-REACH, REACH)
         if first is None:
             cell = torch.bucketize(inside, edges[:-1])
-        else:  # ten times as fast; a margin that rounds into the next bin is a hair beyond its cell, where the polynomial still holds
-            cell = _take(first, _place(inside).nan_to_num(0.0).long())
+        else:  # ten times as fast; the polynomial is also accurate slightly outside its cell
+            cell = _take(first, _bin(inside).nan_to_num(0.0).long())
             cell = cell + (inside >= _take(edges, cell))
-        middle, scale, *powers = _take(columns, cell).unbind()  # columns, because what lies in one piece is read twice as fast
+        middle, scale, *powers = _take(columns, cell).unbind()  # contiguous columns are twice as fast
         step = (inside - middle) * scale
         value = powers[-1]
         for power in powers[-2::-1]:
             value = torch.addcmul(power, value, step)
         for slope, beyond in ((self._left, margin.clamp(max=-REACH) + REACH), (self._right, margin.clamp(min=REACH) - REACH)):
-            if slope != 0:  # which an infinite margin must not be multiplied with
+            if slope != 0:  # 0 times an infinite margin is NaN
                 value = value - slope * beyond
         return value
 
     def _on(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
         key = device, dtype
-        if key in self._placed:
-            return self._placed[key]
-        placed = self._columns.to(device, dtype), self._edges.to(device, dtype), None if self._first is None else self._first.to(device)
+        if key in self._by_device:
+            return self._by_device[key]
+        tensors = self._columns.to(device, dtype), self._edges.to(device, dtype), None if self._first is None else self._first.to(device)
         if can_keep():
-            self._placed[key] = placed
-        return placed
+            self._by_device[key] = tensors
+        return tensors
 
 
-def _place(margin: Tensor) -> Tensor:
-    """Which bin of the lookup a margin is in, from 0 to _BINS − 1: narrow ones around 0, wide ones far out."""
+def _bin(margin: Tensor) -> Tensor:
+    """The bin of a margin in the lookup, from 0 to _BINS − 1: narrow around 0, wide far out."""
     return (margin / (margin.abs() + 4) + 1) * (_BINS / 2 - 1)
 
 
 def _first_cells(edges: Floats) -> NDArray[np.int64] | None:
-    """The first cell of every bin, or None where a bin holds more than one edge (an emphasis with a kink)."""
-    bins = _place(torch.from_numpy(edges)).long().numpy()
+    """The first cell of every bin, or None if a bin has more than one edge (an emphasis with a kink)."""
+    bins = _bin(torch.from_numpy(edges)).long().numpy()
     return None if len(np.unique(bins)) < len(bins) else np.searchsorted(bins, np.arange(_BINS), side="left")
 
 

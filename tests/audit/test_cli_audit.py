@@ -71,7 +71,7 @@ def test_a_run_that_learned_little_is_said_to_be_no_judge_on_the_terminal_and_th
 def test_where_no_label_looks_wrong_none_is_called_doubtful(tmp_path):
     folder = write_run(tmp_path / "run", [0, 1, 2], training=[(epoch, [2.0, 3.0, 1.0], [0, 1, 2]) for epoch in (1, 2, 3)])
     done = noisewise("audit", folder)
-    assert done.exit_code == 0 and "The 3 least certain" in done.stdout and "None of 3 labels looks wrong; between 0 and" in done.stdout
+    assert done.exit_code == 0 and "The 3 least certain" in done.stdout and "None of 3 labels looks wrong. Between 0 and" in done.stdout
     assert noisewise("report", folder, "-o", tmp_path / "report.html").exit_code == 0
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "The 3 least certain:" in page and "doubtful" not in done.stdout and "most doubtful" not in page
@@ -158,13 +158,13 @@ def test_what_audit_cannot_do_is_said_before_anything_is_trained_or_written(run,
     before = sorted(tmp_path.rglob("*"))
     assert "There is no score named 'combine'" in refused("audit", run, "--score", "combine")
     assert "must be a file that ends in .csv or .json or .parquet" in refused("audit", run, "-o", "issues.txt")
-    assert "is a run, which is audited as it is. Got --label; leave that out." in refused("audit", run, "--label", "kind")
+    assert "is a run, which is not trained again. Got --label; leave that out." in refused("audit", run, "--label", "kind")
     said = refused("audit", run, "--epochs", 50, "--model", "mlp", "--loss", "mae", "--embeddings", "--run", "x", "--feature", "a")
     assert "Got --model, --embeddings, --loss, --epochs, --run, --feature; leave that out." in said
     assert "There is no data set named 'nothing'" in refused("audit", "nothing")
-    assert "must be left out where the data are --embeddings" in refused("audit", "digits", "--embeddings", "--model", "mlp")
-    assert f"holds runs. Audit one of them, like '{run}'" in refused("audit", tmp_path)
-    assert f"holds runs. Audit one of them, like '{deeper}'" in refused("audit", tmp_path / "demo")
+    assert "must be left out with --embeddings" in refused("audit", "digits", "--embeddings", "--model", "mlp")
+    assert f"contains runs. Audit one of them, such as '{run}'" in refused("audit", tmp_path)
+    assert f"contains runs. Audit one of them, such as '{deeper}'" in refused("audit", tmp_path / "demo")
     without = write_run(tmp_path / "without", [0, 1, 2])
     assert "has no recorded margins" in refused("audit", without, "-o", "issues.csv")
     shutil.rmtree(without)
@@ -288,8 +288,8 @@ def test_an_audit_that_was_asked_to_end_goes_on_where_it_was(tmp_path):
     before = first.stat().st_mtime_ns
     again = noisewise(*asked)
     assert again.exit_code == 0, again.stderr
-    (after,) = re.findall(r"noisewise: goes on after step (\d+) of 320\.\n", again.stderr)
-    assert int(after) in (4 * reached - 4, 4 * reached), "an epoch is written down before its checkpoint"
+    (after,) = re.findall(r"noisewise: resuming at step (\d+) of 320\.\n", again.stderr)
+    assert int(after) - 1 in (4 * reached - 4, 4 * reached), "an epoch is written down before its checkpoint"
     assert first.stat().st_mtime_ns == before, "the first epoch was not trained again"
     assert json.loads((folder / "status.json").read_text()) == {"state": "finished", "reason": None, "epoch": 80, "step": 80 * 4}
     assert len(rows_of(tmp_path / "issues.csv")) == 400
@@ -374,7 +374,7 @@ def test_labels_that_stay_as_they_are_are_not_trained_on_again(run, tmp_path):
     (tmp_path / "decisions.json").write_text("[]")
     done = noisewise("correct", run, "--decisions", tmp_path / "decisions.json", "--retrain")
     assert done.exit_code == 0 and "none changed" in done.stdout
-    assert done.stderr == "noisewise: no label was changed, so nothing was trained again.\n"
+    assert done.stderr == "noisewise: no label was changed, so nothing was trained.\n"
     assert not (run.parent / "run-corrected").exists() and (run / "corrected.csv").exists()
 
 
@@ -383,9 +383,9 @@ def test_what_correct_cannot_do_is_said_and_changes_nothing(run, tmp_path):
     assert "There is no policy named 'relable'" in refused("correct", run, "--policy", "relable")
     assert "must be relabel or prune, because a run has one label" in refused("correct", run, "--policy", "soften", "--retrain")
     assert "Got --undo and --retrain" in refused("correct", run, "--undo", "--retrain")
-    assert "must be given together with --review" in refused("correct", run, "--limit", 5)
-    assert "The option --undo follows no policy" in refused("correct", run, "--undo", "--policy", "prune")
-    assert "The option --review follows no policy" in refused("correct", run, "--review", tmp_path / "r.html", "--policy", "prune")
+    assert "Got --limit without --review" in refused("correct", run, "--limit", 5)
+    assert "Got --undo and --policy" in refused("correct", run, "--undo", "--policy", "prune")
+    assert "Got --review and --policy" in refused("correct", run, "--review", tmp_path / "r.html", "--policy", "prune")
     assert "Got --data without --review or --retrain" in refused("correct", run, "--data", "digits")
     assert "cannot be read" in refused("correct", run, "--undo")
     assert "cannot be read" in refused("correct", run, "--decisions", tmp_path / "none.json")

@@ -7,7 +7,7 @@ import pytest
 
 from fuzzing import survives
 from noisewise import InputError
-from noisewise.cli._options import _READING, Asked
+from noisewise.cli._options import _READING, Request
 from noisewise.train import Settings, make_settings
 
 NOTHING_GIVEN = dict.fromkeys([*(field.name for field in fields(Settings)), *_READING])
@@ -22,7 +22,7 @@ FILES = [
 def read(case: bytes, file: Path) -> None:
     """What `noisewise train --config` does before it reads any data."""
     file.write_bytes(case)
-    make_settings(Asked.of(NOTHING_GIVEN, file).settings)
+    make_settings(Request.of(NOTHING_GIVEN, file).settings)
 
 
 def test_every_settings_file_is_taken_or_refused_in_one_sentence(tmp_path: Path, times: int) -> None:

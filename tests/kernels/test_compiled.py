@@ -45,12 +45,14 @@ def test_where_nothing_can_be_compiled_it_is_the_loss_itself(monkeypatch, caplog
         raise RuntimeError("no compiler here")
 
     caplog.set_level(logging.DEBUG, logger="noisewise")
-    _switch.say.cache_clear()
+    _switch.log_once.cache_clear()
     monkeypatch.setattr(torch, "compile", lambda *args, **kwargs: broken)
     quick, (scores, target) = compiled("gce(q=0.7)"), batch()
     for _ in range(2):
         assert torch.equal(quick(scores, target), build("gce(q=0.7)")(scores, target))
-    assert [record.message for record in caplog.records] == ["the torch path is taken: torch.compile cannot compile gce: RuntimeError"]
+    assert [record.message for record in caplog.records] == [
+        "torch is used instead of a kernel: torch.compile cannot compile gce: RuntimeError"
+    ]
 
 
 def test_a_wrong_input_is_answered_as_the_loss_answers_it():

@@ -10,7 +10,7 @@ import torch
 
 import noisewise
 from noisewise.kernels import fused, linear_loss
-from noisewise.kernels._encoding import spell, written
+from noisewise.kernels._encoding import encode, written
 from noisewise.losses import Loss, MarginLoss
 from registry import build
 
@@ -63,7 +63,7 @@ def terms(loss: Loss, scores: torch.Tensor, target: torch.Tensor) -> torch.Tenso
     """What besides the value the error is measured by: the terms of which the value of a loss of every class is a difference; and for
     a loss whose value is a table its size within one unit of Δ = 0, as `noisewise.kernels._table.TOLERANCE` says."""
     if isinstance(loss, MarginLoss):
-        text, numbers = spell(loss, scores.shape[1])
+        text, numbers = encode(loss, scores.shape[1])
         tabled = written(text, tuple(numbers), scores.shape[1]).table is not None
         near = loss.value(torch.linspace(-1, 1, 33, dtype=torch.float64)).abs().max() if tabled else torch.zeros(())
         return near.to(scores.device, torch.float64).expand(len(scores))

@@ -318,14 +318,14 @@ def test_tracing_and_transforming_see_the_torch_path(device):
 
 def test_why_the_torch_path_is_taken_is_said_once(device, caplog):
     network, x = made(Tiny, device).eval(), images(device, 2, 3, 8, 8)
-    _switch.say.cache_clear()
+    _switch.log_once.cache_clear()
     caplog.set_level(logging.DEBUG, logger="noisewise")
     for _ in range(2):
         with computing(device):
             network.features(x)
-    _switch.say.cache_clear()
+    _switch.log_once.cache_clear()
     assert [record.message for record in caplog.records] == [
-        "the torch path is taken: residual networks have kernels for the gradients of their parameters in training, no more and no less"
+        "torch is used instead of a kernel: residual networks have kernels only for training with gradients, and evaluation without"
     ]
 
 

@@ -13,10 +13,10 @@ from registry import build
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture):
-    _switch.say.cache_clear()
+    _switch.log_once.cache_clear()
     caplog.set_level(logging.DEBUG, logger="noisewise")
     yield caplog
-    _switch.say.cache_clear()
+    _switch.log_once.cache_clear()
 
 
 def twice(scores: torch.Tensor) -> None:
@@ -27,7 +27,7 @@ def twice(scores: torch.Tensor) -> None:
 def test_a_gpu_of_another_maker_or_too_old_takes_the_torch_path(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "T4")
-    found = _switch._looked_up.__wrapped__
+    found = _switch._unsupported.__wrapped__
     assert found(torch.device("cuda")) == "T4 is older than compute capability 8.0"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 4))
     assert found(torch.device("cuda")) == ""
@@ -39,7 +39,7 @@ def test_kernels_switched_off_say_so_once(said, monkeypatch):
     monkeypatch.setattr(_switch, "_switched_on", False)
     twice(torch.randn(3, 4))
     assert [(record.levelname, record.message) for record in said.records] == [
-        ("DEBUG", "the torch path is taken: kernels are switched off")
+        ("DEBUG", "torch is used instead of a kernel: kernels are switched off")
     ]
 
 
@@ -47,17 +47,17 @@ def test_a_cpu_tensor_takes_the_torch_path(said, monkeypatch):
     monkeypatch.setattr(_switch, "_switched_on", True)
     monkeypatch.setattr(_switch, "_interpreted", False)
     twice(torch.randn(3, 4))
-    assert [record.message for record in said.records] == ["the torch path is taken: no kernels for tensors on cpu"]
+    assert [record.message for record in said.records] == ["torch is used instead of a kernel: no kernels for tensors on cpu"]
 
 
 def test_without_triton_the_torch_path_is_taken(said, monkeypatch):
     monkeypatch.setattr(_switch, "_switched_on", True)
     monkeypatch.setattr(_switch, "_interpreted", True)
     monkeypatch.setattr(_switch.importlib.util, "find_spec", lambda name: None)
-    _switch._looked_up.cache_clear()
+    _switch._unsupported.cache_clear()
     twice(torch.randn(3, 4))
-    _switch._looked_up.cache_clear()
-    assert [record.message for record in said.records] == ["the torch path is taken: Triton is not installed"]
+    _switch._unsupported.cache_clear()
+    assert [record.message for record in said.records] == ["torch is used instead of a kernel: Triton is not installed"]
 
 
 def test_under_a_function_transform_the_torch_path_is_taken(monkeypatch):

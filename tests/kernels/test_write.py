@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from noisewise.kernels._encoding import spell, spelled, written
+from noisewise.kernels._encoding import decode, encode, written
 from noisewise.kernels._table import CELLS, tabulate
 from noisewise.kernels._write import NotCoveredError, covered, write
 from noisewise.losses import MarginLoss
@@ -24,9 +24,9 @@ def test_every_margin_loss_and_the_losses_of_all_costs_are_covered():
 
 
 @pytest.mark.parametrize("spec", COVERED)
-def test_a_spelled_loss_is_the_loss(spec):
+def test_an_encoded_loss_is_the_loss(spec):
     loss, d = build(spec), torch.linspace(-20, 20, 41, dtype=torch.float64)
-    again = spelled(*spell(loss, 10))
+    again = decode(*encode(loss, 10))
     scores = torch.stack([d, -d, d / 2], 1)
     target = torch.arange(41) % 3
     assert torch.equal(again(scores, target), loss(scores, target))
@@ -124,34 +124,34 @@ class Held(MarginLoss):
 def test_what_a_loss_of_ones_own_holds_is_in_its_mark():
     loss = Held(2.0)
     for of in (loss, 0.5 * loss + build("mae"), build("scaled(mae, 3)") + loss):
-        text, _ = spell(of, 10)
+        text, _ = encode(of, 10)
         loss.factor = 3.0
-        assert spell(of, 10)[0] != text
+        assert encode(of, 10)[0] != text
         loss.factor = 2.0
-        assert spell(of, 10)[0] == text
+        assert encode(of, 10)[0] == text
 
 
 def test_losses_of_ones_own_that_are_alike_share_a_kernel_and_others_do_not():
-    text, _ = spell(Held(2.0), 10)
-    assert spell(copy.copy(Held(2.0)), 10)[0] == text  # training makes a copy in every step
+    text, _ = encode(Held(2.0), 10)
+    assert encode(copy.copy(Held(2.0)), 10)[0] == text  # training makes a copy in every step
     summed = Held(2.0)
     summed.reduction = "sum"
-    assert spell(summed, 10)[0] == text  # the contract goes its own way
+    assert encode(summed, 10)[0] == text  # the contract goes its own way
     other = type("Held", (Held,), {"emphasis": lambda self, margin: 0 * margin})
-    assert spell(other(2.0), 10)[0] != text
+    assert encode(other(2.0), 10)[0] != text
     loss = Held(2.0)
-    again = spelled(*spell(loss, 10))
+    again = decode(*encode(loss, 10))
     loss.factor = 5.0
-    assert again.factor == spelled(text, []).factor == 2.0
+    assert again.factor == decode(text, []).factor == 2.0
 
 
 def test_a_loss_of_ones_own_that_holds_a_tensor_takes_the_torch_path():
     loss = Held(torch.tensor(2.0))
-    assert spell(loss, 10) is None  # the tensor may change in place, and nothing would tell
-    assert spell(0.5 * loss + build("mae"), 10) is None
+    assert encode(loss, 10) is None  # the tensor may change in place, and nothing would tell
+    assert encode(0.5 * loss + build("mae"), 10) is None
     kept = Held(1.0)
     kept.register_buffer("scale", torch.ones(()))
-    assert spell(kept, 10) is None
+    assert encode(kept, 10) is None
     weighted = Held(2.0)
     weighted.weight = torch.ones(10)
-    assert spell(weighted, 10) is not None  # class weights are the contract's, and passed on their own
+    assert encode(weighted, 10) is not None  # class weights are the contract's, and passed on their own

@@ -91,14 +91,14 @@ def test_the_noise_whose_pairs_snr_does_not_order_is_named() -> None:
     theirs = [[the_cell("curriculum/table5", row=row, column=column, **at).value for column in ("snr", "diff")] for row in _LOSSES]
     pairs = [(a[0] - b[0]) * (a[1] - b[1]) > 0 for a, b in itertools.combinations(theirs, 2)]  # type: ignore[operator]
     assert (sum(pairs), len(pairs)) == (10, 15)
-    assert "ten of fifteen pairs" in _claim("Snr orders robustness").said
+    assert "ten of fifteen pairs" in _claim("Snr orders robustness").source
 
 
 @pytest.mark.parametrize(
     "words",
     [
         *("MAE underfits with many classes", "CE memorises", "Scaling repairs MAE", "Schedules decide robustness"),
-        *("The best λ rises with the noise rate", "Snr orders robustness", "Correcting labels and training again gains"),
+        *("The best λ rises with the noise rate", "Snr orders robustness", "Correcting labels and training again helps"),
         *("IMAE's own numbers", "GR's own numbers", "The curriculum paper's own numbers"),
     ],
 )

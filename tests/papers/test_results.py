@@ -107,7 +107,7 @@ _HEAD = {"recipe": "imae/table1", "started": "2031-01-05T00:00:00+00:00", "runs"
 )
 def test_a_file_that_holds_no_results_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(content)
-    with pytest.raises(InputError, match=r"other\.json' holds no results .*\. Give one that reproduce wrote\."):
+    with pytest.raises(InputError, match=r"other\.json' contains no results .*\. Give a file that reproduce wrote\."):
         results(tmp_path)
 
 
@@ -120,7 +120,7 @@ def test_a_file_of_another_name_in_the_folder_is_nobodys_results(tmp_path: Path)
 def test_a_place_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"There are no results in '.*'\. Give a file that reproduce wrote"):
         results(tmp_path)
-    with pytest.raises(InputError, match="holds no results"):
+    with pytest.raises(InputError, match="contains no results"):
         results(tmp_path / "nowhere")
 
 
@@ -197,9 +197,9 @@ def test_runs_held_elsewhere_count_and_are_not_trained_again(tmp_path: Path) -> 
     assert {one.cell.words for one in second.cells if one.ours is not None} == {"CCE", "MAE"}
     (written,) = results(tmp_path / "two").portions
     assert [run.settings["loss"] for run in written.runs] == ["0.5*mae"], "what is held elsewhere stays there"
-    assert second.found.portions == (*held.portions, written)
+    assert second.results.portions == (*held.portions, written)
     later = _trained("loss=imae", tmp_path / "three", held=results(tmp_path / "one", tmp_path / "two"))
-    assert len(later.found.portions) == 3 and sum(one.ours is not None for one in later.cells) == 15
+    assert len(later.results.portions) == 3 and sum(one.ours is not None for one in later.cells) == 15
 
 
 @pytest.mark.usefixtures("small_data")
@@ -216,7 +216,7 @@ def test_what_is_cut_short_is_written_down(tmp_path: Path) -> None:
     again = reproduce.plan(get("imae/table1"), quick=True, output=tmp_path)
     assert [loss for loss, _, _ in again.rows] == ["0.5*mae", "0.00390625*imae(T=8, normalise='batch')"]
     done = reproduce.reproduce(again)
-    first, then = done.found.portions
+    first, then = done.results.portions
     assert first == portion and [run.settings["loss"] for run in then.runs] == [loss for loss, _, _ in again.rows]
     assert sum(one.ours is not None for one in done.cells) == 9
 

@@ -43,7 +43,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
 
 
 def _outcomes(done: Reproduction) -> list[Outcome]:
-    (portion,) = done.found.portions
+    (portion,) = done.results.portions
     return list(portion.runs)
 
 
@@ -86,7 +86,7 @@ def test_an_outcome_says_what_the_correction_did(done: Reproduction) -> None:
 
 
 def test_the_file_of_results_has_both_trainings(done: Reproduction) -> None:
-    (portion,) = done.found.portions
+    (portion,) = done.results.portions
     assert Portion.read(done.files["results"]) == portion
 
 
@@ -124,7 +124,7 @@ def test_a_finished_run_gets_its_second_training_alone(tmp_path: Path) -> None:
     assert ours == pytest.approx(100 * _final(_second(done)))
     models = _models(tmp_path)
     assert _rows(tmp_path) == [] and _reproduced("gr/table11", tmp_path).cells == done.cells and _models(tmp_path) == models
-    assert _reproduced("gr/table3", tmp_path).found.portions == (three, eleven), "table 3 takes the run as it is"
+    assert _reproduced("gr/table3", tmp_path).results.portions == (three, eleven), "table 3 takes the run as it is"
 
 
 @pytest.mark.usefixtures("small_data")
@@ -153,7 +153,7 @@ def test_a_second_training_that_is_cut_short_costs_nothing_that_is_finished(tmp_
     assert "retrained" not in run.numbers and run.numbers["final"] is not None
     assert _rows(tmp_path) == BOTH[1:]
     again = reproduce.plan(get("gr/table11"), only=GR, quick=True, output=tmp_path)
-    (once,), (whole,) = (portion.runs for portion in reproduce.reproduce(again, jobs=jobs).found.portions)
+    (once,), (whole,) = (portion.runs for portion in reproduce.reproduce(again, jobs=jobs).results.portions)
     assert once == run and "retrained" in whole.numbers and whole.finished >= run.finished
 
 

@@ -1,4 +1,4 @@
-"""The app, its table of commands, and what the commands share: error sentences, warnings, escaped and JSON output."""
+"""The app, its table of commands, and what the commands share: errors, warnings, escaped and JSON output, progress bars."""
 
 from __future__ import annotations
 
@@ -27,34 +27,26 @@ from noisewise.errors import UNPRINTABLE, InputError, NoisewiseError, NoisewiseW
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has carried it under several names
 
 COMMANDS = {
-    "audit": ("_audit", "Find labels that look wrong, in a run or in your own data."),
-    "compare": ("_compare", "Train several losses on several noises with several seeds."),
+    "audit": ("_audit", "Find labels that look wrong, in a run or in your data."),
+    "compare": ("_compare", "Train several losses with several noises and seeds, and compare them."),
     "correct": ("_audit", "Correct wrong labels; every change is listed and can be undone."),
     "data": ("_data", "List and download official data sets."),
-    "demo": ("_demo", "Train on digits with 40 % wrong labels, under several losses; takes less than a minute."),
+    "demo": ("_demo", "Train several losses on digits with 40 % wrong labels, in less than a minute."),
     "figure": ("_figure", "Draw losses and runs, for papers and slides."),
-    "losses": ("_losses", "List all losses, or show one in full."),
+    "losses": ("_losses", "List all losses, or show one in detail."),
     "report": ("_report", "Write a page that shows what happened in your runs."),
-    "reproduce": ("_reproduce", "Run a table or figure of the papers again and compare the numbers."),
+    "reproduce": ("_reproduce", "Reproduce a table or figure of the papers and compare the numbers."),
     "train": ("_train", "Train one run."),
 }
-"""The module of every command, and what ``noisewise --help`` says about it."""
+"""The module of every command, and its line in ``noisewise --help``."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print plain data for machines.")]
-
-
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _REFUSED = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM)
-"""What a file system may refuse at any time, so that no check can find it beforehand."""
+"""File system errors that no check can rule out beforehand."""
 
 
-def _file(name: Any) -> str:
-    """A file in a sentence, shortened if its name is long. The name is not known while a file is being written."""
-    text = str(name)
-    return "A file" if name is None else f"The file {text if len(text) <= 100 else f'{text[:50]}…{text[-50:]}'!r}"
-
-
-class OneSentence(TyperGroup):
-    """A group of commands that ends with one sentence on stderr, and the exit code of its kind, when something is wrong."""
+class Group(TyperGroup):
+    """A group of commands that reports an error as one sentence on stderr and exits with the code of its kind."""
 
     def main(
         self,
@@ -66,7 +58,7 @@ class OneSentence(TyperGroup):
         **extra: Any,
     ) -> Any:
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: the terminal may not have every character
+            sys.stdout.reconfigure(errors="backslashreplace")  # like stderr, for terminals without UTF-8
         code = InputError.exit_code
         try:
             with _startup.loaded(), signals.raised():
@@ -79,19 +71,20 @@ class OneSentence(TyperGroup):
             if error.errno not in _REFUSED and not is_storage(error):
                 raise
             code = StorageError.exit_code if is_storage(error) else code
-            sentence = f"{_file(error.filename)} cannot be used ({error.strerror})."
+            name = "A file" if error.filename is None else f"The file {str(error.filename)[-100:]!r}"
+            sentence = f"{name} cannot be used ({error.strerror})."
         except (typer.Abort, KeyboardInterrupt) as error:
             sys.exit(signals.exit_code(error))
-        if sentence:  # a group without a command has printed its help
-            say(sentence)
+        if sentence:  # it is empty where a group without a command printed its help
+            inform(sentence)
         sys.exit(code)
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            with _spoken_warnings():
+            with _warnings_as_lines():
                 return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            raise _ended(error, ".") from None
+            raise _stopped(error, ".") from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         names = self.list_commands(ctx)
@@ -102,42 +95,42 @@ class OneSentence(TyperGroup):
         return name, command, rest
 
 
-class Commands(OneSentence):
-    """The top-level group: it loads a command when the command runs."""
+class LazyGroup(Group):
+    """The top-level group: it imports the module of a command when the command runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command if it is loaded; otherwise its summary, for the help."""
-        known = TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
-        return self.commands.get(cmd_name, known)
+        """The command if it is loaded; otherwise a stub with its summary, for the help."""
+        stub = TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+        return self.commands.get(cmd_name, stub)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in COMMANDS:
             with _startup.loading():
-                import_module("torch")  # every command needs it, most of them later
-                import_module(f"noisewise.cli.{COMMANDS[args[0]][0]}")  # registers its commands
+                import_module("torch")  # every command needs it
+                import_module(f"noisewise.cli.{COMMANDS[args[0]][0]}")  # registers the command
             self.commands = typer.main.get_group(app).commands
         return super().resolve_command(ctx, args)
 
 
 def _check_once(parent: Any, command: Any, args: list[str]) -> None:
-    """Refuse an option that is given more often than it counts; the last would win, and the others do nothing."""
+    """Refuse an option that is given twice but can have only one value; click would silently take the last."""
     _, _, order = command.make_parser(typer.Context(command, parent=parent, resilient_parsing=True)).parse_args(list(args))
     for option in order:
         times = order.count(option)
         if option.param_type_name == "option" and not option.multiple and times > 1:
-            raise InputError(f"The option {option.opts[-1]} is taken once. Got it {times} times; give it once.")
+            raise InputError(f"The option {option.opts[-1]} can be given only once. Got it {times} times.")
 
 
 def flag(name: str) -> str:
-    """What a parameter is called on the command line."""
-    return "--feature" if name == "features" else f"--{name.replace('_', '-')}"  # given once per column
+    """The option of a parameter."""
+    return "--feature" if name == "features" else f"--{name.replace('_', '-')}"  # one option per column
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=LazyGroup,
     add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -145,36 +138,37 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        show(f"noisewise {noisewise.__version__}")
+def _version(requested: bool) -> None:
+    if requested:
+        print_lines(f"noisewise {noisewise.__version__}")
         raise typer.Exit
 
 
 @app.callback(invoke_without_command=True)
 def _start(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        print(context.get_help())  # which is ours, colours and all
+        print(context.get_help())  # not escaped: it contains colours
 
 
-def say(sentence: str) -> None:
-    """Tell the user something that is not a result, in one line on stderr; a terminal that is closed is not told."""
+def inform(sentence: str) -> None:
+    """Print a message that is not a result as one line on stderr; do nothing if the terminal is closed."""
     with suppress(OSError):
         print(f"noisewise: {printable(' '.join(sentence.splitlines()))}", file=sys.stderr)
 
 
-def show(*lines: object) -> None:
-    """Print results. Commands print plain lines with this, and tables and bars with `Console` and `Text`, which all escape what would
-    steer the terminal: names of files and classes can hold anything.
+def print_lines(*lines: object) -> None:
+    """Print lines of results, with control characters escaped: names of files and classes may contain any.
+
+    For tables and bars use `Console` and `Text`, which escape them too.
     """
     print(printable("\n".join(map(str, lines))))
 
 
 class Console(rich.console.Console):
-    """Rich's console, but for what would steer the terminal in the text it is given."""
+    """Rich's console, with control characters in its text escaped."""
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -182,16 +176,16 @@ class Console(rich.console.Console):
 
 
 class Text(rich.text.Text):
-    """Rich's text, escaped before a table measures it."""
+    """Rich's text, with control characters escaped before a table measures it."""
 
     def __init__(self, text: str = "", *args: Any, **kwargs: Any) -> None:
         super().__init__(printable(text), *args, **kwargs)
 
 
 def print_json(data: Any) -> None:
-    readable = sys.stdout.encoding.lower().startswith("utf")  # elsewhere other signs are escaped, as JSON has it
-    text = json.dumps(data, indent=2, ensure_ascii=not readable, allow_nan=False)
-    print(UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))  # as JSON escapes them, so that the data are the same
+    unicode = sys.stdout.encoding.lower().startswith("utf")
+    text = json.dumps(data, indent=2, ensure_ascii=not unicode, allow_nan=False)
+    print(UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))  # JSON's own escapes, so the data stay the same
 
 
 def percent(share: float | None) -> str:
@@ -199,59 +193,48 @@ def percent(share: float | None) -> str:
 
 
 @contextmanager
-def _spoken_warnings() -> Iterator[None]:
+def _warnings_as_lines() -> Iterator[None]:
     """Print warnings as one line, without the file and line of the code."""
     with warnings.catch_warnings():
         warnings.filterwarnings("always", category=NoisewiseWarning)
-        warnings.showwarning = lambda message, *_, **__: say(str(message))
+        warnings.showwarning = lambda message, *_, **__: inform(str(message))
         yield
 
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Let Ctrl-C, SIGTERM and SIGHUP end the command with a word on how to go on."""
+    """On Ctrl-C, SIGTERM or SIGHUP, say how to resume and exit."""
     try:
         yield
     except KeyboardInterrupt as error:
-        raise _ended(error, "; run the same command again and it goes on from the last checkpoint.") from None
+        raise _stopped(error, "; run the same command again to resume at the last checkpoint.") from None
 
 
-def _ended(error: KeyboardInterrupt, advice: str) -> typer.Exit:
-    """Say that a signal ended the command; the exit that shells expect then."""
-    say(f"stopped by {error}{advice}" if isinstance(error, signals.Stopped) else f"interrupted{advice}")
+def _stopped(error: KeyboardInterrupt, advice: str) -> typer.Exit:
+    """Report the signal that stopped the command; return the exit that shells expect."""
+    inform(f"stopped by {error}{advice}" if isinstance(error, signals.Stopped) else f"interrupted{advice}")
     return typer.Exit(signals.exit_code(error))
 
 
 class Bar:
-    """A bar over the steps of a run, told of every step as `fit` tells it.
+    """A progress bar over the steps of a run; `fit` calls it after every step."""
 
-    Args:
-        progress: what it is shown in.
-        words: what stands before it.
-    """
-
-    def __init__(self, progress: Progress, words: str) -> None:
-        self._progress, self._task = progress, progress.add_task(words, total=None)
+    def __init__(self, progress: Progress, description: str) -> None:
+        self._progress, self._task = progress, progress.add_task(description, total=None)
         self.moved = False
-        """Whether any step was made."""
+        """Whether a step was made."""
 
     def __call__(self, step: int, steps: int) -> None:
         if not self.moved and step > 1:
-            say(f"goes on after step {step - 1} of {steps}.")
+            inform(f"resuming at step {step} of {steps}.")
         self.moved = True
         self._progress.update(self._task, completed=step, total=steps)
 
 
 @contextmanager
-def trained(words: str) -> Iterator[Bar]:
-    """Show a bar on standard error while a run is trained, nothing where that is no terminal.
-
-    Ctrl-C ends the command with a word on how to go on.
-
-    Args:
-        words: what stands before the bar.
-    """
+def progress_bar(description: str) -> Iterator[Bar]:
+    """Show a bar on stderr, if that is a terminal, while a run is trained. Ctrl-C says how to resume."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with resumable(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Bar(progress, words)
+        yield Bar(progress, description)

@@ -1,4 +1,4 @@
-"""The commands about doubtful labels: finding them, in a run or in the user's own data, and correcting them."""
+"""The commands that find doubtful labels, in a run or in the user's data, and correct them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from noisewise.cli._app import AsJson, Console, Text, app, flag, percent, print_json, say, show, trained
-from noisewise.cli._options import only_given, read_for, with_reading
+from noisewise.cli._app import AsJson, Console, Text, app, flag, inform, percent, print_json, print_lines, progress_bar
+from noisewise.cli._options import read_for, with_reading, without_none
 from noisewise.errors import InputError, invalid_parameter, listed
-from noisewise.output import check_output, check_replacing
+from noisewise.output import check_output, check_replacing, is_page
 from noisewise.spec import name_of
+from noisewise.tables import check_writable, has_columns
 
 if TYPE_CHECKING:
     from noisewise.audit import Audit
@@ -24,99 +25,84 @@ if TYPE_CHECKING:
 _SHOWN = 10
 _LIST = Path("issues.csv")
 _EPOCHS = 30
-_LEAST_CROPPED = 24  # pixels: the side of the smallest images that are shifted at random
-_LOSS = "gce(q=0.7)"  # memorises little, so that nearly all epochs have something to say
+_SMALLEST_CROPPED = 24  # pixels a side; smaller images are not shifted at random
+_LOSS = "gce(q=0.7)"  # memorises little, so that nearly all epochs are informative
 
 
 @app.command()
 @with_reading()
 def audit(
-    source: Annotated[str, typer.Argument(help="A run folder; or your own data, which a model is trained on first.", metavar="RUN|DATA")],
+    source: Annotated[str, typer.Argument(help="A run folder, or data to train a model on first.", metavar="RUN|DATA")],
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="The list to write, .csv, .json or .parquet; for your own data issues.csv.", show_default=False
-        ),
+        Path | None, typer.Option("-o", "--output", help="The list to write: .csv, .json or .parquet. By default issues.csv for data.")
     ] = None,
-    score: Annotated[str, typer.Option(help="What to rank by.")] = "combined",
-    model: Annotated[
-        str | None,
-        typer.Option(help="The model to train on your data: by default mlp on numbers, resnet20 on images.", show_default=False),
-    ] = None,
-    embeddings: Annotated[bool, typer.Option("--embeddings", help="The numbers are embeddings: train a linear model on them.")] = False,
-    loss: Annotated[
-        str | None,
-        typer.Option(help=f"The loss to train it with: by default {_LOSS}, or ce if that would hardly start.", show_default=False),
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help=f"How many passes to train it for: by default {_EPOCHS}.", min=1, show_default=False)
-    ] = None,
+    score: Annotated[str, typer.Option(help="The score to rank labels by.")] = "combined",
+    model: Annotated[str | None, typer.Option(help="The model to train; by default mlp for numbers, resnet20 for images.")] = None,
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="The numbers are embeddings: train a linear model.")] = False,
+    loss: Annotated[str | None, typer.Option(help=f"The loss to train with; by default {_LOSS}, or ce with very many classes.")] = None,
+    epochs: Annotated[int | None, typer.Option(help=f"The number of epochs; by default {_EPOCHS}.", min=1)] = None,
     test: Annotated[
-        str | None,
-        typer.Option(help="Examples with labels you trust, to tell its mistakes from wrong labels: a path or a name.", show_default=False),
+        str | None, typer.Option(help="Data with labels you trust, to estimate how often the model is wrong: a path or a name.")
     ] = None,
-    run_folder: Annotated[
-        Path | None, typer.Option("--run", help="Where the run on your data goes; by default runs/ and a name.", show_default=False)
-    ] = None,
+    run_folder: Annotated[Path | None, typer.Option("--run", help="The run folder to train in; by default a new folder in runs/.")] = None,
     as_json: AsJson = False,
     **reading: Any,
 ) -> None:
-    """Find the labels that look wrong, in a run or in your own data."""
+    """Find labels that look wrong, in a run or in your data."""
+    from noisewise.audit import AUDIT_COLUMNS, score_function
     from noisewise.audit import audit as find
-    from noisewise.audit import score_function
     from noisewise.report import report
 
     score_function(score)
-    own = not (Path(source) / "settings.json").is_file()
-    training = {"model": model, "embeddings": embeddings or None, "loss": loss, "epochs": epochs, "test": test, "run": run_folder}
-    given = list(map(flag, only_given(training | reading)))
-    if given and not own:
-        raise InputError(f"{source!r} is a run, which is audited as it is. Got {', '.join(given)}; leave that out.")
-    target = _LIST if output is None and own else output
-    page = None if target is None or not own else target.with_suffix(".html")
-    _check_targets(target, page, source)
-    run = _train(source, test, model, embeddings, loss, epochs or _EPOCHS, run_folder, reading) if own else None
-    found = find(source if run is None else run, score=score)
-    if run is not None and loss is None and run.settings.loss != "ce" and found.unlearned:
-        say(f"{run.settings.loss} did not learn {listed(map(repr, found.unlearned))}; training again with ce.")
-        beside = None if run_folder is None else run_folder.with_name(f"{run_folder.name}-ce")
-        run = _train(source, test, model, embeddings, "ce", epochs or _EPOCHS, beside, reading)
-        found = find(run, score=score)
-    written = [] if target is None else [found.write(target)]
-    if run is not None and page is not None:
-        written += [report(run.path, page, data=run.data, title="Which labels look wrong"), run.path]  # the run is what correct takes
-    if as_json:
-        print_json(_summary(found) | {"written": list(map(str, written))})
-        return
-    _show(found)
-    for path in written:
-        show(path)
-
-
-def _check_targets(target: Path | None, page: Path | None, source: str) -> None:
-    """Refuse a list and a page that cannot be written, or that would replace what is not ours, before anything is trained."""
-    from noisewise.audit import AUDIT_COLUMNS
-    from noisewise.output import is_page
-    from noisewise.tables import check_writable, has_columns
-
+    is_run = (Path(source) / "settings.json").is_file()
+    training: dict[str, Any] = {
+        "model": model,
+        "embeddings": embeddings or None,
+        "loss": loss,
+        "epochs": epochs,
+        "test": test,
+        "run": run_folder,
+    }
+    unused = list(map(flag, without_none(training | reading)))
+    if unused and is_run:
+        raise InputError(f"{source!r} is a run, which is not trained again. Got {', '.join(unused)}; leave that out.")
+    target = output if is_run else output or _LIST
+    page = None if target is None or is_run else target.with_suffix(".html")
     if target is not None:
         check_writable(target)
         check_replacing(target, source, lambda file: has_columns(file, AUDIT_COLUMNS), "list")
     if page is not None:
         check_replacing(check_output(page, "audit", [".html"]), source, is_page, "page")
+    run = None if is_run else _train(source, reading, **training)
+    issues = find(source if run is None else run, score=score)
+    if run is not None and loss is None and run.settings.loss != "ce" and issues.unlearned:
+        inform(f"{run.settings.loss} did not learn {listed(map(repr, issues.unlearned))}; training again with ce.")
+        second = None if run_folder is None else run_folder.with_name(f"{run_folder.name}-ce")
+        run = _train(source, reading, **training | {"loss": "ce", "run": second})
+        issues = find(run, score=score)
+    written = [] if target is None else [issues.write(target)]
+    if run is not None and page is not None:
+        written += [report(run.path, page, data=run.data, title="Which labels look wrong"), run.path]
+    if as_json:
+        print_json(_summary(issues) | {"written": list(map(str, written))})
+        return
+    _print_issues(issues)
+    for path in written:
+        print_lines(path)
 
 
 def _train(
     source: str,
-    test: str | None,
-    model: str | None,
-    embeddings: bool,
-    loss: str | None,
-    epochs: int,
-    folder: Path | None,
     reading: dict[str, Any],
+    *,
+    model: str | None,
+    embeddings: bool | None,
+    loss: str | None,
+    epochs: int | None,
+    test: str | None,
+    run: Path | None,
 ) -> Run:
-    """A run on the user's own data, with a model that suits them."""
+    """Train a run on the user's data, by default with a model that suits them."""
     from noisewise.data import is_official, read
     from noisewise.dynamics import underfitting
     from noisewise.runs import RunFolder
@@ -124,63 +110,63 @@ def _train(
 
     if RunFolder(source).damaged():
         raise InputError(f"The folder {source!r} looks like a damaged run: it has no settings.json. Copy it again, or train it again.")
-    for inside in ("*/settings.json", "*/*/settings.json"):  # of a comparison, and of the demonstration
-        for found in Path(source).glob(inside):
-            raise InputError(f"The folder {source!r} holds runs. Audit one of them, like {str(found.parent)!r}.")
+    for pattern in ("*/settings.json", "*/*/settings.json"):  # the folders of compare and of demo
+        for settings in Path(source).glob(pattern):
+            raise InputError(f"The folder {source!r} contains runs. Audit one of them, such as {str(settings.parent)!r}.")
     if embeddings and model is not None:
-        raise invalid_parameter("--model", "audit", "left out where the data are --embeddings", model)
+        raise invalid_parameter("--model", "audit", "left out with --embeddings", model)
     with Console(stderr=True).status("reading the data"):
-        data = read(source, **only_given(reading))
-    chosen = model or ("linear" if embeddings else "resnet20" if data.inputs.ndim == 4 else "mlp")
+        data = read(source, **without_none(reading))
+    model = model or ("linear" if embeddings else "resnet20" if data.inputs.ndim == 4 else "mlp")
     loss = loss or (_LOSS if underfitting(_LOSS, len(data.classes)) is None else "ce")
-    augment, test = _augmentation(data.inputs.shape, chosen), source if test is None and is_official(source) else test
-    with trained(f"training {chosen} on {len(data):,} examples") as bar, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Unlearned)  # the audit says so itself
-        return fit(chosen, data, test=test, loss=loss, epochs=epochs, folder=folder, augment=augment, evaluate_every=epochs, watch=bar)
+    augment, test = _augmentation(data.inputs.shape, model), source if test is None and is_official(source) else test
+    epochs = epochs or _EPOCHS
+    with progress_bar(f"training {model} on {len(data):,} examples") as bar, warnings.catch_warnings():
+        warnings.simplefilter("ignore", Unlearned)  # the audit reports it
+        return fit(model, data, test=test, loss=loss, epochs=epochs, folder=run, augment=augment, evaluate_every=epochs, watch=bar)
 
 
 def _augmentation(shape: Sequence[int], model: str) -> str:
-    """Small random shifts where they help: not on tiny images, which lose too much, nor for a model of flattened pixels."""
+    """Small random shifts for convolutional networks, except on tiny images, which lose too much."""
     from noisewise.models import ImageClassifier, registry
 
     kind = registry[name_of(model)]
     convolves = isinstance(kind, type) and issubclass(kind, ImageClassifier)
-    return "crop(2)" if convolves and len(shape) == 4 and min(shape[2:]) >= _LEAST_CROPPED else "none"
+    return "crop(2)" if convolves and len(shape) == 4 and min(shape[2:]) >= _SMALLEST_CROPPED else "none"
 
 
-def _summary(found: Audit) -> dict[str, Any]:
+def _summary(issues: Audit) -> dict[str, Any]:
     return {
-        "labels": len(found),
-        "doubtful": found.count,
-        "expected_precision": found.expected_precision if found.count else None,
-        "interval": list(found.interval),
-        "tested": found.tested,
-        "test_accuracy": found.dynamics.best,
-        "held_out_accuracy": max(found.dynamics.held_out.values(), default=None),
-        "agreement": found.agreement,
-        "caution": found.caution,
-        "worst": [{name: row[name] for name in ("id", "label_quality", "given_label", "suggested_label")} for row in found.table(_SHOWN)],
+        "labels": len(issues),
+        "doubtful": issues.count,
+        "expected_precision": issues.expected_precision if issues.count else None,
+        "interval": list(issues.interval),
+        "tested": issues.tested,
+        "test_accuracy": issues.dynamics.best,
+        "held_out_accuracy": max(issues.dynamics.held_out.values(), default=None),
+        "agreement": issues.agreement,
+        "caution": issues.caution,
+        "worst": [{name: row[name] for name in ("id", "label_quality", "given_label", "suggested_label")} for row in issues.table(_SHOWN)],
     }
 
 
-def _show(found: Audit) -> None:
-    summary = _summary(found)
-    low, high = summary["interval"]
-    title = f"The {len(summary['worst'])} {'most doubtful' if found.count else 'least certain'}"
+def _print_issues(issues: Audit) -> None:
+    rows, (low, high) = issues.table(_SHOWN), issues.interval
+    title = f"The {len(rows)} {'most doubtful' if issues.count else 'least certain'} labels"
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     for column in ("example", "given label", "suggested label", "quality"):
         table.add_column(column, overflow="fold", justify="right" if column == "quality" else "left")
-    for row in summary["worst"]:
+    for row in rows:
         table.add_row(Text(row["id"]), Text(row["given_label"]), Text(row["suggested_label"]), f"{row['label_quality']:.3f}")
     Console().print(table, highlight=False)
-    words = f"None of {len(found):,} labels looks wrong"
-    if found.count:
-        chance = percent(found.expected_precision)
-        words = f"{found.count:,} of {len(found):,} labels are doubtful, with a mean chance of {chance} to be wrong"
-    show(f"{words}; between {low:,.0f} and {high:,.0f} may be wrong{'' if found.tested else ', if the model makes few mistakes itself'}.")
-    show(f"The model: {found.basis}.")
-    if found.caution is not None:
-        say(found.caution)
+    sentence = f"None of {len(issues):,} labels looks wrong"
+    if issues.count:
+        chance = percent(issues.expected_precision)
+        sentence = f"{issues.count:,} of {len(issues):,} labels are doubtful; each is wrong with a mean probability of {chance}"
+    caveat = "" if issues.tested else ", if the model makes few mistakes itself"
+    print_lines(f"{sentence}. Between {low:,.0f} and {high:,.0f} labels may be wrong{caveat}.", f"The model: {issues.basis}.")
+    if issues.caution is not None:
+        inform(issues.caution)
 
 
 @app.command()
@@ -188,88 +174,64 @@ def _show(found: Audit) -> None:
 def correct(
     run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
     policy: Annotated[
-        str | None,
-        typer.Option(help="relabel, prune or soften; with a bound, like 'prune(below=0.2)'. By default relabel.", show_default=False),
+        str | None, typer.Option(help="relabel, prune or soften; with a limit, for example 'prune(below=0.2)'. By default relabel.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The file of labels; by default corrected.csv in the run.", show_default=False)
+        Path | None, typer.Option("-o", "--output", help="The file of corrected labels; by default corrected.csv in the run folder.")
     ] = None,
-    decisions: Annotated[
-        Path | None, typer.Option(help="Apply what was decided on a review page, and nothing else.", show_default=False)
-    ] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take all changes in the file of labels back.")] = False,
-    review: Annotated[
-        Path | None, typer.Option(help="Write a page to decide on instead, a .html file, and change nothing.", show_default=False)
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="How many suggestions the page shows: by default 200.", min=1, show_default=False)
-    ] = None,
+    decisions: Annotated[Path | None, typer.Option(help="Apply only the decisions made on a review page.")] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Revert all changes in the file of corrected labels.")] = False,
+    review: Annotated[Path | None, typer.Option(help="Change nothing; write a review page, a .html file, to decide on.")] = None,
+    limit: Annotated[int | None, typer.Option(help="The number of suggestions on the review page; by default 200.", min=1)] = None,
     retrain: Annotated[bool, typer.Option("--retrain", help="Train again on the corrected labels.")] = False,
-    run_folder: Annotated[
-        Path | None, typer.Option("--run", help="Where the run on corrected labels goes; by default RUN-corrected.", show_default=False)
-    ] = None,
-    test: Annotated[str | None, typer.Option(help="What to test it on; by default what the run was tested on.", show_default=False)] = None,
-    data: Annotated[
-        str | None, typer.Option(help="What the run was trained on; by default where it says it read them.", show_default=False)
-    ] = None,
+    run_folder: Annotated[Path | None, typer.Option("--run", help="The folder for the new run; by default RUN-corrected.")] = None,
+    test: Annotated[str | None, typer.Option(help="The test set; by default that of the run.")] = None,
+    data: Annotated[str | None, typer.Option(help="The training data; by default the path in the run.")] = None,
     **reading: Any,
 ) -> None:
-    """Correct doubtful labels; every change is listed in the file and can be undone."""
+    """Correct doubtful labels. The file lists every change, and changes can be undone."""
     from noisewise.audit import audit as find
-    from noisewise.correct import Soften, policies, read_decisions
+    from noisewise.correct import CORRECTION_COLUMNS, Soften, policies, read_decisions
     from noisewise.correct import correct as apply
     from noisewise.correct import review as write_review
 
-    for option, given in (("--run", run_folder), ("--test", test)):
-        if given is not None and not retrain:
-            raise InputError(f"Only training again has a run and a test set of its own. Got {option} without --retrain; give both.")
-    _check_alone(undo=undo, review=review is not None, retrain=retrain, decisions=decisions is not None)
-    for option, asked in (("--undo", undo), ("--review", review is not None)):
-        if asked and policy is not None:
-            raise InputError(f"The option {option} follows no policy. Got --policy as well; leave it out.")
-    if data is not None and review is None and not retrain:
-        raise InputError("Only a review page and training again read the examples. Got --data without --review or --retrain; leave it out.")
+    _check_options(
+        undo=undo, review=review, retrain=retrain, decisions=decisions, policy=policy, limit=limit, run=run_folder, test=test, data=data
+    )
     policy = policy or "relabel"
     if isinstance(policies.get(policy), Soften) and retrain:
         raise invalid_parameter("--policy", "correct --retrain", "relabel or prune, because a run has one label per example", policy)
-    if limit is not None and review is None:
-        raise invalid_parameter("--limit", "correct", "given together with --review", limit)
     target = run / "corrected.csv" if output is None else output
-    if not undo:
-        _check_replacing(target, review, data or str(run))
-    source = read_for("correct", data, reading) if only_given(reading) else data  # which is read as the run read its own
+    if review is not None:
+        check_replacing(review, data or str(run), is_page, "page")
+    elif not undo:
+        check_replacing(target, data or str(run), lambda file: has_columns(file, CORRECTION_COLUMNS), "list of labels")
+    source = read_for("correct", data, reading) if without_none(reading) else data
     if undo:
         _undo(run, target)
     elif review is not None:
-        show(write_review(find(run), review, limit=limit or 200, data=source))
+        print_lines(write_review(find(run), review, limit=limit or 200, data=source))
     else:
-        decided = None if decisions is None else read_decisions(decisions)
-        correction = apply(find(run), policy, decisions=decided)
+        correction = apply(find(run), policy, decisions=None if decisions is None else read_decisions(decisions))
         check_output(target, "correct", (".csv",))
-        again = retrain and bool(correction.changed.any())
-        lines = _retrain(run, correction, run_folder, source, test) if again else []
-        show(repr(correction), correction.write(target), *lines)  # only now: all that could be refused has been checked
-        if retrain and not again:
-            say("no label was changed, so nothing was trained again.")
+        changed = bool(correction.changed.any())
+        lines = _retrain(run, correction, run_folder, source, test) if retrain and changed else []
+        print_lines(repr(correction), correction.write(target), *lines)  # written last, after everything that can fail
+        if retrain and not changed:
+            inform("no label was changed, so nothing was trained.")
 
 
-def _check_replacing(target: Path, review: Path | None, source: str) -> None:
-    """Refuse a file that is not ours to replace, before anything is read."""
-    from noisewise.correct import CORRECTION_COLUMNS
-    from noisewise.output import is_page
-    from noisewise.tables import has_columns
-
-    if review is not None:
-        check_replacing(review, source, is_page, "page")
-    else:
-        check_replacing(target, source, lambda file: has_columns(file, CORRECTION_COLUMNS), "list of labels")
-
-
-def _check_alone(**asked: bool) -> None:
-    """Refuse options that ask for different things at once."""
-    for first, second in (("undo", "review"), ("undo", "retrain"), ("undo", "decisions"), ("review", "retrain"), ("review", "decisions")):
-        if asked[first] and asked[second]:
-            raise InputError(f"Correct does one thing at a time. Got --{first} and --{second}; give one of them.")
+def _check_options(**options: Any) -> None:
+    """Refuse options of `correct` that contradict each other or would be ignored."""
+    given = {name for name, value in options.items() if value not in (None, False)}
+    for first, others in (("undo", ("review", "retrain", "decisions", "policy")), ("review", ("retrain", "decisions", "policy"))):
+        for second in others:
+            if {first, second} <= given:
+                raise InputError(f"Options of correct exclude each other. Got --{first} and --{second}; give one of them.")
+    for name, users in (("run", ("retrain",)), ("test", ("retrain",)), ("limit", ("review",)), ("data", ("review", "retrain"))):
+        if name in given and not given & {*users}:
+            needed = " or ".join(map(flag, users))
+            raise InputError(f"An option of correct would be ignored. Got --{name} without {needed}; give {needed} too.")
 
 
 def _undo(run: Path, target: Path) -> None:
@@ -278,17 +240,17 @@ def _undo(run: Path, target: Path) -> None:
 
     correction = Correction.read(target, Record(run).classes)
     correction.undone().write(target)
-    show(f"Reverted {int(correction.changed.sum()):,} changes.\n{target}")
+    print_lines(f"Reverted {int(correction.changed.sum()):,} changes.", target)
 
 
-def _retrain(folder: Path, correction: Any, into: Path | None, data: Any, test: str | None) -> list[str]:
-    """Train again; what came of it, in lines."""
+def _retrain(folder: Path, correction: Any, output: Path | None, data: Any, test: str | None) -> list[str]:
+    """Train again; return lines with the test accuracies and the new folder."""
     from noisewise.correct import retrain
     from noisewise.train import Run
 
     run = Run(folder)
-    with trained("training again on the corrected labels") as bar:
-        again = retrain(run, correction, data=data, test=test, folder=into, watch=bar)
+    with progress_bar("training again on the corrected labels") as bar:
+        again = retrain(run, correction, data=data, test=test, folder=output, watch=bar)
     before, after = run.dynamics.accuracy, again.dynamics.accuracy
     compared = "" if before is None else f"{percent(before)} before, "
     return [*([] if after is None else [f"test accuracy {compared}{percent(after)} after correction"]), str(again.path)]

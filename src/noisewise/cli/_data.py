@@ -1,4 +1,4 @@
-"""The commands about official data sets: which there are, and getting them."""
+"""The commands that list and download official data sets."""
 
 from __future__ import annotations
 
@@ -13,40 +13,38 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from noisewise import data
-from noisewise.cli._app import AsJson, Console, OneSentence, app, print_json, show
+from noisewise.cli._app import AsJson, Console, Group, app, print_json, print_lines
 
-_Root = Annotated[
-    Path | None, typer.Option(help="The data folder; by default $NOISEWISE_DATA or the user's cache folder.", show_default=False)
-]
-_group = typer.Typer(cls=OneSentence, no_args_is_help=True, help="List and get official data sets.")
+_Root = Annotated[Path | None, typer.Option(help="The data folder; by default $NOISEWISE_DATA or your cache folder.")]
+_group = typer.Typer(cls=Group, no_args_is_help=True, help="List and download official data sets.")
 app.add_typer(_group, name="data")
 
 
 @_group.command("list")
 def _list(root: _Root = None, as_json: AsJson = False) -> None:
     """List the official data sets."""
-    found = [data.describe(name, root) for name in data.available()]
+    data_sets = [data.describe(name, root) for name in data.available()]
     if as_json:
-        print_json([asdict(one) for one in found])
+        print_json([asdict(data_set) for data_set in data_sets])
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, caption_justify="left", caption="Get one that is not here: noisewise data get cifar10")
-    for column in ("name", "what", "size", "licence", "here?"):
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, caption_justify="left", caption="Download a data set: noisewise data get cifar10")
+    for column in ("name", "description", "size", "licence", "here?"):
         table.add_column(column, no_wrap=column in ("name", "here?"), overflow="fold", style="bold" if column == "name" else "")
-    for one in found:
-        table.add_row(one.name, one.summary, one.size, one.licence, "yes" if one.present else "no" if one.fetchable else "on request")
+    for row in data_sets:
+        table.add_row(row.name, row.summary, row.size, row.licence, "yes" if row.present else "no" if row.fetchable else "on request")
     Console().print(table, highlight=False)
 
 
 @_group.command("get")
 def _get(
-    name: Annotated[str, typer.Argument(help="A data set of noisewise data list.")],
+    name: Annotated[str, typer.Argument(help="The name of a data set; noisewise data list shows all.")],
     root: _Root = None,
 ) -> None:
-    """Fetch a data set, every file checked, and say where it is."""
+    """Download a data set, check its files, and print where they are."""
     official = data.registry.get(name)
     with data.progress_bars() if sys.stderr.isatty() else nullcontext(data.silent) as progress:
         folder = data.fetch(official, root, progress)
     if official.places:
-        show(f"{name} is in", *(f"  {official.find(folder, either)}" for either in official.places))
+        print_lines(f"{name} is in", *(f"  {official.find(folder, either)}" for either in official.places))
     else:
-        show(f"Nothing to fetch: {official.summary}.")
+        print_lines(f"Nothing to download: {official.summary}.")

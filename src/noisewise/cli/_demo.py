@@ -1,4 +1,4 @@
-"""The command that shows what wrong labels do."""
+"""The command that demonstrates what wrong labels do."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from noisewise.cli._app import Console, Text, app, percent, resumable
-from noisewise.cli._compare import shown
+from noisewise.cli._compare import progress_of_runs
 
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where the results go.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Decides the noise and the weights training starts from.")] = 0,
+    folder: Annotated[Path, typer.Option(help="The folder for the results.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="The seed of the noise and of the initial weights.")] = 0,
 ) -> None:
-    """Train a small network on digits with 40 % wrong labels, under several losses. Takes less than a minute."""
+    """Train a small network on digits with 40 % wrong labels, once per loss. Takes less than a minute."""
     from noisewise import demo as demonstration
 
     demonstration.check(folder, seed)
-    with resumable(), shown([(loss, demonstration.NOISE, seed) for loss in demonstration.LOSSES]) as watch:
+    with resumable(), progress_of_runs([(loss, demonstration.NOISE, seed) for loss in demonstration.LOSSES]) as watch:
         results = demonstration.run(folder, seed=seed, watch=watch)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, caption_justify="left", caption=demonstration.CAPTION)
     table.add_column("loss", vertical="bottom", overflow="fold")

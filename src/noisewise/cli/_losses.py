@@ -1,4 +1,4 @@
-"""The command about losses themselves: what each is, and how it pulls."""
+"""The command that lists and describes losses."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from noisewise.cli._app import AsJson, Console, Text, app, print_json
 
 _SPREAD = "the variance of ‖∂L/∂s‖₁, twice the emphasis, over uniform p"
 _CAPTION = (
-    "With default hyper-parameters, or an example's where one is required. "
-    f"Focus: the p of the largest emphasis. Spread: {_SPREAD}. –: not a function of p alone.\n"
-    'One loss in full: noisewise losses imae, or noisewise losses "gce(q=0.5)".'
+    "Hyper-parameters are the defaults, or those of an example if there is no default. "
+    f"Focus: the p with the largest emphasis. Spread: {_SPREAD}. –: not a function of p alone.\n"
+    'Details of a loss: noisewise losses imae, or noisewise losses "gce(q=0.5)".'
 )
 
 
 @app.command()
 def losses(
-    spec: Annotated[str | None, typer.Argument(help='One loss to show in full, like imae or "gce(q=0.5)".')] = None,
+    spec: Annotated[str | None, typer.Argument(help='A loss to show in detail, for example imae or "gce(q=0.5)".')] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List every loss, or show one in full."""
+    """List all losses, or show one in detail."""
     from noisewise import describe
 
     if spec is None:
@@ -88,5 +88,5 @@ def _section(console: Console, heading: str, *lines: str) -> None:
 
 
 def _parameter(parameter: Any) -> str:
-    default = "must be given" if parameter.default is None else f"default {parameter.default}"
+    default = "required" if parameter.default is None else f"default {parameter.default}"
     return f"{parameter.name} ({', '.join(filter(None, (default, parameter.requirement)))}): {parameter.meaning}"

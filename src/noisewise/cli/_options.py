@@ -1,7 +1,4 @@
-"""What a training command was asked: an option for every setting, made from `Settings` itself, and a TOML file that can hold them.
-
-A setting that is added to the engine is an option and a key of the file at once.
-"""
+"""The options of training commands: one for every field of `Settings`, and a TOML file that can contain them."""
 
 from __future__ import annotations
 
@@ -23,29 +20,29 @@ from noisewise.runs import Settings
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
-Config = Annotated[
-    Path | None, typer.Option(help="A TOML file of settings; options given here override it.", metavar="FILE.toml", show_default=False)
-]
+Jobs = Annotated[int | None, typer.Option(help="The number of runs at a time; by default one per processor, or eight on a GPU.", min=1)]
+Config = Annotated[Path | None, typer.Option(help="A TOML file with settings; options override it.", metavar="FILE.toml")]
 
 _ENTRY = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)$", re.MULTILINE)
-"""An entry of the Args of a docstring: a name and what it means."""
+"""An entry of the Args of a docstring: a name and its meaning."""
 
-_IN_WORDS = {str: "text", int: "an integer"}
+_TYPE_NAMES = {str: "text", int: "an integer"}
 
 _READING: dict[str, tuple[Any, str]] = {
-    "test": (str, "What to test on: a path, or a data set's name; an official data set brings its own."),
-    "label": (str, "The column of labels."),
-    "true_label": (str, "The column of labels known to be right."),
-    "id": (str, "The column that names every example."),
-    "image": (str, "The column of image paths."),
-    "features": (list[str], "A column of numbers to learn from; may be repeated. By default all that have a name and no other part."),
-    "size": (int, "The side to resize images to."),
-    "unreadable": (str, "What to do with images that cannot be read: refuse or skip them."),
+    "test": (str, "The test set: a path or the name of a data set. Official data sets have their own."),
+    "label": (str, "The column with the labels."),
+    "true_label": (str, "The column with the true labels, if they are known."),
+    "id": (str, "The column with the ids of the examples."),
+    "image": (str, "The column with the paths of the images."),
+    "features": (list[str], "A column of numbers to learn from; may be repeated. By default all columns that are not used otherwise."),
+    "size": (int, "Resize images to this many pixels a side."),
+    "unreadable": (str, "What to do if an image cannot be read: refuse or skip."),
 }
+"""The options for reading the user's data: the type and the help of each."""
 
 
 def with_settings(*several: str) -> Callable[[Command], Command]:
-    """Give a command, which takes ``**given``, an option for every setting of a run and for reading the user's own data.
+    """Give a command, which takes ``**options``, an option for every setting of a run and for reading the user's data.
 
     Args:
         *several: the settings that may be given more than once.
@@ -54,31 +51,31 @@ def with_settings(*several: str) -> Callable[[Command], Command]:
 
 
 def with_reading() -> Callable[[Command], Command]:
-    """Give a command, which takes ``**reading``, the options for reading the user's own data."""
+    """Give a command, which takes ``**reading``, the options for reading the user's data."""
     return _with(_reading_options(name for name in _READING if name != "test"))
 
 
 def _with(options: list[inspect.Parameter]) -> Callable[[Command], Command]:
-    def give(command: Command) -> Command:
-        own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.kind is not one.VAR_KEYWORD]
-        parameters = [*own, *options]
+    def add_options(command: Command) -> Command:
+        signature = inspect.signature(command, eval_str=True)
+        parameters = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD] + options
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command
 
-    return give
+    return add_options
 
 
 def _setting_options(several: tuple[str, ...]) -> list[inspect.Parameter]:
-    meanings, kinds = dict(_ENTRY.findall(inspect.getdoc(Settings) or "")), get_type_hints(Settings)
-    made = []
+    meanings, types = dict(_ENTRY.findall(inspect.getdoc(Settings) or "")), get_type_hints(Settings)
+    options = []
     for field in fields(Settings):
-        kind, meaning = kinds[field.name], meanings.get(field.name, "")  # python -OO drops docstrings
+        kind, meaning = types[field.name], meanings.get(field.name, "")  # python -OO drops docstrings
         if field.name in several:
             kind, meaning = list[kind], f"{meaning.rstrip('.')}; may be repeated."  # type: ignore[valid-type]
-        shown = f" Default: {field.default}." if isinstance(field.default, str | int | float) else ""
-        made.append(_option(field.name, kind, [], (meaning[:1].upper() + meaning[1:]).replace("`", "") + shown, "Settings"))
-    return made
+        default = f" Default: {field.default}." if isinstance(field.default, str | int | float) else ""
+        options.append(_option(field.name, kind, [], (meaning[:1].upper() + meaning[1:]).replace("`", "") + default, "Settings"))
+    return options
 
 
 def _reading_options(names: Iterable[str]) -> list[inspect.Parameter]:
@@ -86,19 +83,19 @@ def _reading_options(names: Iterable[str]) -> list[inspect.Parameter]:
 
 
 def _option(name: str, kind: Any, flags: list[str], meaning: str, panel: str) -> inspect.Parameter:
-    """An option that is None unless it is given, so that what was given can be told from defaults; typer finds flags if there are none."""
-    option = typer.Option(*flags, help=escape(meaning), rich_help_panel=panel, show_default=False)
+    """An option that is None unless it is given. Typer derives the flag from the name if there are no flags."""
+    option = typer.Option(*flags, help=escape(meaning), rich_help_panel=panel)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a training command was asked.
+class Request:
+    """What the user asked a training command to do.
 
     Args:
         settings: the settings that were given, by name.
-        reading: the options of the reader of the user's own data.
-        test: what to test on, or None.
+        reading: the options for reading the user's data.
+        test: the test set, or None.
     """
 
     settings: dict[str, Any]
@@ -106,23 +103,23 @@ class Asked:
     test: str | None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], config: Path | None) -> Asked:
-        """Put the options together with the file, which they override."""
-        options = only_given(given)
-        written = {} if config is None else _read(config, given)
-        if options.keys() & {"epochs", "steps"}:  # two ways to say how long: a new word on one unsays the other
+    def of(cls, options: Mapping[str, Any], config: Path | None) -> Request:
+        """Combine the options with the file; options override it."""
+        given = without_none(options)
+        written = {} if config is None else _read(config, options)
+        if given.keys() & {"epochs", "steps"}:  # each of them replaces the other
             written = {name: value for name, value in written.items() if name not in ("epochs", "steps")}
-        asked = {**written, **options}
-        reading = {name: asked.pop(name) for name in _READING if name in asked}
-        return cls(asked, reading, reading.pop("test", None))
+        settings = {**written, **given}
+        reading = {name: settings.pop(name) for name in _READING if name in settings}
+        return cls(settings, reading, reading.pop("test", None))
 
     @property
     def others(self) -> dict[str, Any]:
-        """The settings but for data and model."""
+        """The settings except data and model."""
         return {name: value for name, value in self.settings.items() if name not in ("data", "model")}
 
     def sources(self) -> tuple[Any, Any]:
-        """What `fit` takes as data and test: the user's own data are read here, where their options are known."""
+        """The data and the test set for `fit`. Data with options for reading are read here."""
         data, test = self.settings["data"], self.test
         if not self.reading:
             return data, test
@@ -134,30 +131,30 @@ def _read(config: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         written = tomllib.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"The settings file {str(config)!r} cannot be read ({error}). Give a TOML file.") from None
-    kinds = {**get_type_hints(Settings), **{name: kind for name, (kind, _) in _READING.items()}}
+    types = {**get_type_hints(Settings), **{name: kind for name, (kind, _) in _READING.items()}}
     for name, value in written.items():
         if name not in known:
             raise unknown("setting", name, known)
-        if kinds[name] in _IN_WORDS and not all(isinstance(one, kinds[name]) for one in as_list(value)):
-            raise invalid_parameter(name, str(config), _IN_WORDS[kinds[name]], value)
+        if types[name] in _TYPE_NAMES and not all(isinstance(entry, types[name]) for entry in as_list(value)):
+            raise invalid_parameter(name, str(config), _TYPE_NAMES[types[name]], value)
     return written | {"features": as_list(written["features"])} if "features" in written else written
 
 
-def only_given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given."""
+def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given: those that are not None or empty."""
     return {name: value for name, value in options.items() if value not in (None, [])}
 
 
 def read_for(command: str, data: str | None, options: Mapping[str, Any]) -> Any:
-    """The data set that runs were trained on, if one is named."""
-    given = only_given(options)
+    """The data set that runs were trained on, or None if it is not given."""
+    given = without_none(options)
     if data is None and given:
         raise invalid_parameter("--data", command, f"given together with {', '.join(map(flag, given))}", None)
     return None if data is None else read(data, **given)
 
 
 def integers(text: str, parameter: str, command: str) -> list[int]:
-    """Numbers with commas between them."""
+    """Parse integers separated by commas."""
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:

@@ -1,4 +1,4 @@
-"""The command that writes the page about runs."""
+"""The command that writes the report."""
 
 from __future__ import annotations
 
@@ -7,30 +7,25 @@ from typing import Annotated, Any
 
 import typer
 
-from noisewise.cli._app import Console, app, show
+from noisewise.cli._app import Console, app, print_lines
 from noisewise.cli._options import read_for, with_reading
 
 
 @app.command()
 @with_reading()
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Run folders, or folders that hold run folders.", metavar="RUN...", show_default=False)
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The page to write, a .html file.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="The title of the page.")] = "What the losses did",
-    data: Annotated[
-        str | None,
-        typer.Option(help="What the runs were trained on, to show doubtful examples; by default where each says.", show_default=False),
-    ] = None,
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders that contain run folders.", metavar="RUN...")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The report, a .html file.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="The title of the report.")] = "What the losses did",
+    data: Annotated[str | None, typer.Option(help="The training data, to show doubtful examples; by default the path in the run.")] = None,
     **reading: Any,
 ) -> None:
-    """Show what each loss did: one page that opens offline, from any number of runs."""
-    show(f"Wrote {write(runs, output, title=title, data=read_for('report', data, reading))}")
+    """Write one page, readable offline, that shows what each loss did in any number of runs."""
+    print_lines(f"Wrote {write(runs, output, title=title, data=read_for('report', data, reading))}")
 
 
 def write(runs: list[Path], output: Path, **options: Any) -> Path:
-    """Write a report and show on a terminal what is being done."""
+    """Write a report; a terminal shows the progress."""
     from noisewise.report import report as write_report
 
     console = Console(stderr=True)

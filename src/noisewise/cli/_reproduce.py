@@ -1,19 +1,17 @@
-"""The command that runs the papers' tables and figures again, and the list of them."""
+"""The command that reproduces the papers' tables and figures, and lists them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.measure import Measurement
 from rich.table import Table
 
-from noisewise.cli._app import AsJson, Console, Text, app, flag, print_json, resumable, say
-from noisewise.cli._compare import shown
-from noisewise.cli._options import integers
+from noisewise.cli._app import AsJson, Console, Text, app, flag, inform, print_json, resumable
+from noisewise.cli._compare import progress_of_runs
+from noisewise.cli._options import Jobs, integers
 from noisewise.errors import InputError, invalid_parameter
 
 if TYPE_CHECKING:
@@ -21,71 +19,56 @@ if TYPE_CHECKING:
     from noisewise.reproduce import Reproduction
 
 _LEGEND = (
-    "Ours (± over seeds), then the paper's (± as it prints it), then the difference. ! marks an accuracy that is off by more than twice "
-    "the spread the paper prints, or by more than two points where it prints none."
+    "± is the standard deviation over seeds, or what the paper prints. ! marks an accuracy that differs by more than twice the paper's "
+    "deviation, or by more than two points if the paper prints none."
 )
-
-_ANY_WIDTH = 10_000  # letters: more than any table takes
-_TOLD = ("data", "model", "noise", "loss", "optimiser", "weight_decay")
+_SETTINGS = ("data", "model", "noise", "loss", "optimiser", "weight_decay")
 
 
 @app.command()
 def reproduce(
-    recipe: Annotated[
-        str | None, typer.Argument(help="A table or figure, like imae/table6; without one, all are listed.", show_default=False)
-    ] = None,
+    recipe: Annotated[str | None, typer.Argument(help="A table or figure, for example imae/table6. Without one, all are listed.")] = None,
     only: Annotated[
-        str | None, typer.Option(help='The runs to do, like "loss=imae,noise=symmetric(0.4)"; by default all.', show_default=False)
+        str | None, typer.Option(help='The runs to train, for example "loss=imae,noise=symmetric(0.4)"; by default all.')
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds, like 0,1,2; by default as many as the paper has.", metavar="0,1,…", show_default=False)
+        str | None, typer.Option(help="The seeds, for example 0,1,2; by default as many as in the paper.", metavar="0,1,…")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only try that it works: a few examples and steps, on the CPU.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Only test that it works, on the CPU with a few examples and steps.")] = False,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Where everything goes; by default reproduced, or reproduced-quick.", show_default=False),
+        Path | None, typer.Option("-o", "--output", help="The output folder; by default reproduced, or reproduced-quick.")
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(help="How many runs at a time; by default one per processor, or eight on a GPU.", min=1, show_default=False),
-    ] = None,
+    jobs: Jobs = None,
     held: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--with", help="Results from elsewhere, a file or a folder of them: their runs are not trained again.", show_default=False
-        ),
+        list[Path] | None, typer.Option("--with", help="A file or folder of existing results; their runs are not trained again.")
     ] = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Train nothing: show what was run, as it comes with the package, or what --with gives.")
+        bool, typer.Option("--show", help="Train nothing: show the results that come with the package, or those of --with.")
     ] = False,
     compile: Annotated[
-        bool, typer.Option("--compile/--no-compile", help="On a GPU and at full size, compile wide networks: it makes them faster.")
+        bool, typer.Option("--compile/--no-compile", help="Compile wide networks on a GPU, which makes them faster.")
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Train a table or figure of the papers again, and compare. The same command again does not repeat what is finished."""
+    """Train a table or figure of the papers and compare the numbers. Run the same command again to resume."""
     from noisewise import papers
     from noisewise import reproduce as again
 
+    training = {"only": only, "seeds": seeds, "quick": quick, "jobs": jobs}
     if recipe is None:
-        _check_alone(
-            "recipe", "named with options for one", only=only, seeds=seeds, quick=quick, output=output, jobs=jobs, show=show, held=held
-        )
+        _check_unused("recipe", "given with", output=output, show=show, held=held, **training)
         _list(as_json)
         return
-    asked = papers.get(recipe)
+    table = papers.get(recipe)
     if show:
-        drawn = asked.picture is not None
-        _check_alone("show", "given without options for training", only=only, seeds=seeds, quick=quick, jobs=jobs)
-        _check_alone("output", f"left out with {asked.id} --show, which writes nothing", output=None if drawn else output)
-        done = again.show(asked, papers.results(*held or ()), output or "shown")
+        _check_unused("show", "given without", **training, output=output if table.picture is None else None)
+        done = again.show(table, papers.results(*held or ()), output or "shown")
         if not done.cells and not done.files:
-            why = asked.nothing or "Results have not what it is drawn from. Train it without --show."
-            raise InputError(f"The option --show shows what was run, and of {asked.id} there is nothing. {why}")
-        _tell(done, quick, as_json)
+            raise InputError(f"There are no results of {table.id} to show. {table.nothing or 'Train it without --show.'}")
+        _print(done, quick, as_json)
         return
     plan = again.plan(
-        asked,
+        table,
         only=only,
         seeds=None if seeds is None else integers(seeds, "seeds", "reproduce"),
         quick=quick,
@@ -93,63 +76,56 @@ def reproduce(
         held=papers.results(*held) if held else None,
         compile=compile,
     )
-    for sentence in filter(None, (asked.nothing, asked.not_run)):
-        say(sentence)
-    if asked.nothing:
+    for sentence in filter(None, (table.nothing, table.not_run)):
+        inform(sentence)
+    if table.nothing:
         if as_json:
-            _tell(again.Reproduction(asked, (), (), papers.Results(), {}), quick, as_json)
+            _print(again.Reproduction(table, (), (), papers.Results(), {}), quick, as_json)
         return
-    if asked.runs and not plan.tasks:
-        say(f"nothing is left to train: results or runs are in {plan.folder}" + (" or were given by --with." if held else "."))
+    if table.runs and not plan.tasks:
+        inform(f"nothing to train: all results are in {plan.folder}" + (" or in --with." if held else "."))
     try:
-        with resumable(), shown(plan.rows) as watch:
+        with resumable(), progress_of_runs(plan.rows) as watch:
             done = again.reproduce(plan, jobs=jobs, watch=watch)
     except again.RecipeFailedError as failed:
-        _tell(failed.done, quick, as_json)
+        _print(failed.done, quick, as_json)
         raise
-    _tell(done, quick, as_json)
+    _print(done, quick, as_json)
 
 
-def _check_alone(parameter: str, requirement: str, **options: object) -> None:
-    """Refuse options that would do nothing."""
+def _check_unused(parameter: str, requirement: str, **options: object) -> None:
+    """Refuse options that would be ignored."""
     given = ["--with" if name == "held" else flag(name) for name, value in options.items() if value]
     if given:
-        raise invalid_parameter(parameter, "reproduce", requirement, " ".join(given))
-
-
-def _tell(done: Reproduction, quick: bool, as_json: bool) -> None:
-    if as_json:
-        print_json(_as_json(done, quick))
-        return
-    _show(done)
-    if quick and done.recipe.runs:
-        say("this was a quick try: a few examples and steps. Its numbers say nothing about the paper's.")
+        raise invalid_parameter(parameter, "reproduce", f"{requirement} {', '.join(given)}", None)
 
 
 def _list(as_json: bool) -> None:
     from noisewise import papers
 
-    found = papers.results()
-    rows = [(recipe, _status(recipe, found)) for recipe in map(papers.get, papers.available())]
+    results = papers.results()
+    rows = [(recipe, _status(recipe, results)) for recipe in map(papers.get, papers.available())]
     if as_json:
-        print_json([{"recipe": one.id, "caption": one.caption, "runs": len(one.runs), "status": status} for one, status in rows])
+        print_json(
+            [{"recipe": recipe.id, "caption": recipe.caption, "runs": len(recipe.runs), "status": status} for recipe, status in rows]
+        )
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("table or figure", "what it shows", "runs", "status"):
+    for column in ("table or figure", "content", "runs", "status"):
         table.add_column(column, overflow="fold", no_wrap=column == "table or figure", justify="right" if column == "runs" else "left")
-    for one, status in rows:
-        table.add_row(Text(one.id), Text(one.caption), str(len(one.runs) or "–"), Text(status))
+    for recipe, status in rows:
+        table.add_row(Text(recipe.id), Text(recipe.caption), str(len(recipe.runs) or "–"), Text(status))
     Console().print(table, highlight=False)
 
 
-def _status(recipe: Recipe, found: Results) -> str:
+def _status(recipe: Recipe, results: Results) -> str:
     from noisewise import papers
 
-    runs = papers.runs_of(recipe, found)
+    runs = papers.runs_of(recipe, results)
     if runs and recipe.same_as is None:
-        run, printed = papers.how_many(papers.compared(recipe, found))
+        run, printed = papers.how_many(papers.compared(recipe, results))
         done = f"{run} of {printed} numbers" if printed else f"{len(runs)} of {len(recipe.runs)} runs"
-        return f"results of {max(one.finished for outcomes in runs for one in outcomes)[:10]}: {done}"
+        return f"results of {max(outcome.finished for outcomes in runs for outcome in outcomes)[:10]}: {done}"
     if recipe.nothing:
         return "nothing to run"
     if recipe.same_as:
@@ -159,87 +135,54 @@ def _status(recipe: Recipe, found: Results) -> str:
     return "not run: " + recipe.not_run.partition(":")[0] if recipe.not_run else "no results yet"
 
 
-def _as_json(done: Reproduction, quick: bool) -> dict[str, Any]:
-    return {
-        "recipe": done.recipe.id,
-        "quick": quick,
-        "cells": [_cell_as_json(one) for one in done.cells],
-        "runs": [str(run.path) for run in done.runs],
-        "files": {what: str(file) for what, file in done.files.items()},
-    }
+def _cell_as_json(cell: Compared) -> dict[str, Any]:
+    settings = {name: cell.settings[name] for name in _SETTINGS if name in cell.settings}
+    theirs = {"theirs": cell.cell.value, "deviation": cell.cell.deviation}
+    ours = {"ours": cell.ours, "spread": cell.spread, "difference": cell.difference, "seeds": cell.seeds, "beyond": cell.beyond}
+    return {"row": cell.cell.words, "metric": cell.cell.metric, **settings, **theirs, **ours}
 
 
-def _cell_as_json(one: Compared) -> dict[str, Any]:
-    settings = {name: one.settings[name] for name in _TOLD if name in one.settings}
-    theirs = {"theirs": one.cell.value, "deviation": one.cell.deviation}
-    ours = {"ours": one.ours, "spread": one.spread, "difference": one.difference, "seeds": one.seeds, "beyond": one.beyond}
-    return {"row": one.cell.words, "metric": one.cell.metric, **settings, **theirs, **ours}
-
-
-def _show(done: Reproduction) -> None:
+def _print(done: Reproduction, quick: bool, as_json: bool) -> None:
     from noisewise.papers import corrections, how_many
 
+    if as_json:
+        cells, files = [_cell_as_json(cell) for cell in done.cells], {kind: str(file) for kind, file in done.files.items()}
+        print_json({"recipe": done.recipe.id, "quick": quick, "cells": cells, "runs": [str(run.path) for run in done.runs], "files": files})
+        return
     console = Console()
     if done.cells:
-        console.print(_table(done, console), highlight=False)
+        console.print(_table(done), highlight=False)
         console.print(Text(_LEGEND, style="dim italic"))
         run, printed = how_many(done.cells)
-        left = printed - run
-        if left:
-            beside = "has none of ours beside it" if left == 1 else "have none of ours beside them"
-            console.print(f"{left} of the paper's numbers {beside} yet.", highlight=False)
-        for line in corrections(done.cells, done.found):
+        if run < printed:
+            console.print(f"{run} of the paper's {printed} numbers were run.", highlight=False)
+        for line in corrections(done.cells, done.results):
             console.print(Text(line))
     if done.runs:
         runs = f"{len(done.runs)} run{'s' if len(done.runs) > 1 else ''}"
         console.print(f"{runs} in {done.runs[0].path.parents[2]}", highlight=False, soft_wrap=True)
     if done.recipe.picture == "margins" and "picture" not in done.files:
-        say("its picture needs the folders of the runs: results do not keep all that it shows.")
-    for what, file in done.files.items():
-        console.print(f"{what}: {file}", highlight=False, soft_wrap=True)
+        inform("the picture needs the run folders: results do not contain margins.")
+    for kind, file in done.files.items():
+        console.print(f"{kind}: {file}", highlight=False, soft_wrap=True)
+    if quick and done.recipe.runs:
+        inform("this was a quick test with a few examples and steps; its numbers cannot be compared with the paper's.")
 
 
-def _table(done: Reproduction, console: Console) -> Table:
-    """A column for every metric as in the paper; a line for every number where the console is too narrow for that."""
-    from noisewise.papers import laid_out
+def _table(done: Reproduction) -> Table:
+    """A line for every number; rows that were not run are left out if others were."""
+    from noisewise.papers import laid_out, number, ours, theirs
 
     layout = laid_out(done.cells)
-    run = {place: cells for place, cells in layout.rows.items() if any(one.ours is not None for one in cells.values())}
-    rows, options = run or layout.rows, console.options.update(max_width=_ANY_WIDTH)
-    wide = _headed(done, layout.differing)
-    for metric in layout.metrics:
-        wide.add_column(metric.replace("_", "\n"), justify="right", vertical="bottom")
-    for place, cells in rows.items():
-        wide.add_row(*map(Text, place), *(_cell(cells[metric]) if metric in cells else "" for metric in layout.metrics))
-    return wide if Measurement.get(console, options, wide).maximum <= console.width else _long(_headed(done, layout.differing), rows)
-
-
-def _headed(done: Reproduction, differing: Sequence[str]) -> Table:
+    run = {row: cells for row, cells in layout.rows.items() if any(cell.ours is not None for cell in cells.values())}
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title=Text(f"{done.recipe.words}: {done.recipe.caption}"), title_justify="left")
-    for column in (*differing, ""):
+    for column in (*layout.differing, ""):
         table.add_column(column, overflow="fold")
-    return table
-
-
-def _long(table: Table, rows: Mapping[tuple[str, ...], Mapping[str, Compared]]) -> Table:
-    for column in ("", "ours", "theirs", ""):
+    for column in ("", "ours", "paper", "difference"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
-    for place, cells in rows.items():
-        for number, (metric, one) in enumerate(cells.items()):
-            named = map(Text, [""] * len(place) if number else place)  # what a row is stands beside its first number
-            ours, theirs, difference = _parts(one)
-            table.add_row(*named, metric.replace("_", " "), ours, theirs, difference, style="bold" if one.beyond else "")
+    for row, cells in (run or layout.rows).items():
+        for index, (metric, cell) in enumerate(cells.items()):
+            name = map(Text, [""] * len(row) if index else row)
+            difference = "" if cell.difference is None else f"{number(cell.difference, metric, '+')}{' !' if cell.beyond else ''}"
+            table.add_row(*name, metric.replace("_", " "), ours(cell), theirs(cell), difference, style="bold" if cell.beyond else "")
     return table
-
-
-def _cell(one: Compared) -> Text:
-    ours, theirs, difference = _parts(one)
-    return Text(f"{ours} | {theirs} {difference}".rstrip(), style="bold" if one.beyond else "")
-
-
-def _parts(one: Compared) -> tuple[str, str, str]:
-    """Ours, theirs, and the difference with its mark."""
-    from noisewise.papers import number, ours, theirs
-
-    difference = "" if one.difference is None else f"{number(one.difference, one.cell.metric, '+')}{' !' if one.beyond else ''}"
-    return ours(one), theirs(one), difference

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from noisewise.cli._app import Console, app, percent, say, show, trained
-from noisewise.cli._options import Asked, Config, with_settings
+from noisewise.cli._app import Console, app, inform, percent, print_lines, progress_bar
+from noisewise.cli._options import Config, Request, with_settings
 from noisewise.dynamics import Dynamics, balance_matters
 from noisewise.spec import in_short
 from noisewise.train import Run
@@ -17,28 +17,25 @@ from noisewise.train import Run
 @app.command()
 @with_settings()
 def train(
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The run folder; by default runs/ and a name of its own.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The run folder; by default a new folder in runs/.")] = None,
     config: Config = None,
     logger: Annotated[
-        list[str] | None,
-        typer.Option(help="Where numbers go too: tensorboard, mlflow, wandb or jsonl('file'); may be repeated.", show_default=False),
+        list[str] | None, typer.Option(help="Also log to tensorboard, mlflow, wandb or jsonl('file'); may be repeated.")
     ] = None,
-    **given: Any,
+    **options: Any,
 ) -> None:
-    """Train one run. The same command again goes on where it stopped."""
+    """Train one run. Run the same command again to resume an interrupted run."""
     from noisewise.train import fit, make_settings
 
-    asked = Asked.of(given, config)
-    settings = make_settings(asked.settings)
+    request = Request.of(options, config)
+    settings = make_settings(request.settings)
     with Console(stderr=True).status("reading the data"):
-        data, test = asked.sources()
-    with trained(in_short(settings.loss)) as bar:
-        run = fit(settings.model, data, test=test, folder=output, loggers=logger or (), watch=bar, **asked.others)
+        data, test = request.sources()
+    with progress_bar(in_short(settings.loss)) as bar:
+        run = fit(settings.model, data, test=test, folder=output, loggers=logger or (), watch=bar, **request.others)
     if not bar.moved:
-        say("this run is finished already; nothing was trained.")
-    show(f"{_results(run.dynamics)}{_kept(run) if settings.keep == 'best' else ''}\n{run.path}")
+        inform("this run is already finished; nothing was trained.")
+    print_lines(f"{_results(run.dynamics)}{_kept(run) if settings.keep == 'best' else ''}\n{run.path}")
 
 
 def _kept(run: Run) -> str:
@@ -48,7 +45,7 @@ def _kept(run: Run) -> str:
 
 
 def _results(run: Dynamics) -> str:
-    """The accuracies of the run's model: of the one it keeps, else of the last."""
+    """The accuracies of the model that the run keeps."""
     learned = ("fitting", "clean_subset", "noisy_subset", "held_out", "balanced")
     summary = {name: run.model_value(getattr(run, name)) for name in learned} | {"final": run.final, "kept": run.kept}
     parts = [f"given labels learned {percent(summary['fitting'])}"]

@@ -1,4 +1,4 @@
-"""A classifier of scikit-learn's kind: for pipelines, cross-validation and searches. It trains with `fit`, like everything here."""
+"""A scikit-learn classifier, for pipelines, cross-validation and searches."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ from noisewise.data import Dataset, as_inputs
 from noisewise.errors import InputError
 from noisewise.train import Predictor, Run, Unlearned, fit
 
-_RESISTS, _LEARNS_RARE = "gce(q=0.7)", "imae(T=8.0, normalise='maximum')"
+_DEFAULT_LOSS, _RARE_CLASS_LOSS = "gce(q=0.7)", "imae(T=8.0, normalise='maximum')"
 _HELD_OUT = 0.1
-_FEWEST_HELD_OUT = 20  # rows, in a small table a fifth of it
+_LEAST_HELD_OUT = 20  # rows; a fifth of a small table
 
-_SELDOM = {"evaluate_every": 10**9, "checkpoint_every": 10**9, "clean_pass": False}
-"""A run that is not kept needs to leave its model alone."""
+_NO_RECORD = {"evaluate_every": 10**9, "checkpoint_every": 10**9, "clean_pass": False}
+"""A run that is not kept needs only its model."""
 
 _SETTINGS = ("epochs", "batch_size", "optimiser", "schedule", "weight_decay", "clip", "device")
 
 
 class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A network that is trained on a table of numbers with labels you cannot fully trust.
+    """A network for a table of numbers with labels you cannot fully trust.
 
-    Columns are brought to mean 0 and variance 1. Everything but `random_state` and `folder` is as in `noisewise.fit`.
+    Columns are normalised to mean 0 and variance 1. Parameters are those of `noisewise.fit`, except `random_state` and `folder`.
 
     Args:
-        model: a model spec, or your own module that turns rows into scores; a copy of it is trained.
+        model: a model spec, or a module that maps rows to scores; a copy of it is trained.
         loss: a loss spec, or a loss. The default, None, trains with gce(q=0.7), which resists wrong labels best on small tables. If it
-            did not learn a class, as happens with rare ones, it trains again with imae(T=8, normalise='maximum'), which does.
-        epochs: how many passes over the rows.
+            does not learn a class, which happens with rare classes, it trains again with imae(T=8, normalise='maximum').
+        epochs: the number of passes over the rows.
         batch_size: rows per update.
         optimiser: an optimiser spec.
         schedule: a learning-rate schedule spec.
         weight_decay: L2 penalty.
-        clip: largest norm of the whole gradient, or None.
-        calibrate: whether to hold out a tenth of the rows (at least 20, in small tables a fifth) to find the temperature that makes
-            `predict_proba` honest. Tables of fewer than 25 rows are not calibrated. False trains on all rows.
+        clip: the largest norm of the whole gradient, or None.
+        calibrate: whether to hold out a tenth of the rows (at least 20, or a fifth of a small table) to calibrate `predict_proba` with a
+            temperature. Tables with fewer than 25 rows are not calibrated. False trains on all rows.
         device: "auto" (a CUDA GPU if there is one), "cpu", "cuda" or "cuda:1".
-        random_state: a seed; None draws one, and a RandomState is drawn from.
-        folder: where the run is left, for the report and the audit; by default it is not kept. One folder holds one run, so leave it out
-            of cross-validation and searches. Its record leaves out the rows held out to calibrate: pass calibrate=False to audit every
-            row. A second training, see `loss`, is left beside it, in a folder whose name ends in "-again".
+        random_state: a seed, a RandomState to draw a seed from, or None for a random seed.
+        folder: the run folder, for the report and the audit; by default the run is not kept. A folder contains one run, so leave it out in
+            cross-validation and searches. The record does not contain the rows held out to calibrate: pass calibrate=False to audit
+            every row. A second training (see `loss`) is in a folder beside it whose name ends in "-again".
 
     Attributes:
         classes_: the classes, sorted.
         n_features_in_: the number of columns.
-        feature_names_in_: their names, if those trained on had some.
-        offset_: what is subtracted from every column before anything else: 0, or the mean of one that varies little far away from 0.
+        feature_names_in_: their names, if the training data had names.
+        offset_: what is subtracted from every column first: 0, or the mean of a column that varies little far away from 0.
         loss_: the spec of the loss that the model was trained with.
-        temperature_: what scores are divided by before they become probabilities; 1 without calibration.
-        run_: the run, if a folder was given, and else None.
+        temperature_: what scores are divided by before the softmax; 1 without calibration.
+        run_: the run, or None if no folder was given.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -103,29 +103,26 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.folder = folder
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train.
+        """Train the classifier.
 
         Args:
             X: rows of numbers: an array or a DataFrame.
-            y: a label for each, some of them wrong.
-
-        Returns:
-            Itself.
+            y: a label for each row; some may be wrong.
         """
-        for name in ("predictor_", "classes_", "run_"):  # a training that fails leaves nothing that predicts
+        for name in ("predictor_", "classes_", "run_"):  # so that a failed training cannot predict
             self.__dict__.pop(name, None)
         X, y = validate_data(self, X, y, dtype=np.float64)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         classes, numbers = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise InputError(f"The labels given to RobustClassifier must be of at least two classes. Got 1 class, {classes.tolist()[0]!r}.")
-        self.offset_ = _far_off(X)
+            raise InputError(f"The labels given to RobustClassifier must have at least two classes. Got 1 class, {classes.tolist()[0]!r}.")
+        self.offset_ = _offset(X)
         data = Dataset(self._inputs(X), torch.tensor(numbers), tuple(map(str, classes.tolist())), name="table")
         self.run_ = None
         if self.folder is None:
             with tempfile.TemporaryDirectory() as passing:
-                run = self._trained(data, Path(passing, "run"), **_SELDOM)
+                run = self._trained(data, Path(passing, "run"), **_NO_RECORD)
                 self.predictor_, self.loss_ = self._predictor(run), run.settings.loss
         else:
             self.run_ = self._trained(data, self.folder)
@@ -135,7 +132,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _trained(self, data: Dataset, folder: str | Path, **settings: Any) -> Run:
-        """The run, or a second one with another loss if the default one did not learn a class."""
+        """Train a run, and a second one with another loss if the default loss did not learn a class."""
         settings |= {name: getattr(self, name) for name in _SETTINGS}
         settings |= {"seed": self._seed(), "validation": _held_out(len(data)) if self.calibrate else 0.0}
 
@@ -146,25 +143,25 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return run(self.loss, folder)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Unlearned)
-            first = run(_RESISTS, folder)
-        return run(_LEARNS_RARE, Path(folder).with_name(f"{Path(folder).name}-again")) if first.unlearned else first
+            first = run(_DEFAULT_LOSS, folder)
+        return run(_RARE_CLASS_LOSS, Path(folder).with_name(f"{Path(folder).name}-again")) if first.unlearned else first
 
     def _predictor(self, run: Run) -> Predictor:
         return run.predictor(copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else None)
 
     def _inputs(self, X: NDArray[Any]) -> torch.Tensor:
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+        with np.errstate(over="ignore"):  # infinite values are refused
             return as_inputs((X - self.offset_).astype(np.float32))
 
     def _seed(self) -> int:
-        given = self.random_state
-        return int(given) if isinstance(given, int | np.integer) else int(check_random_state(given).randint(2**31))
+        state = self.random_state
+        return int(state) if isinstance(state, int | np.integer) else int(check_random_state(state).randint(2**31))
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores, a column for each class; of two classes how far the second stands above the first.
+        """Scores with a column for each class; with two classes, the score of the second minus that of the first.
 
         Args:
-            X: rows like those trained on.
+            X: rows with the columns of the training data.
         """
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
@@ -173,7 +170,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The probability of every class, in the order of `classes_`: the softmax of the scores divided by `temperature_`.
 
         Args:
-            X: rows like those trained on.
+            X: rows with the columns of the training data.
         """
         return np.asarray(softmax(self._scores(X) / self.temperature_))
 
@@ -181,7 +178,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The class with the highest score.
 
         Args:
-            X: rows like those trained on.
+            X: rows with the columns of the training data.
         """
         best = self._scores(X).argmax(1)
         return np.asarray(self.classes_[best])
@@ -193,12 +190,12 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _held_out(rows: int) -> float:
-    """The share of so many rows that is held out to calibrate; 0 where too few would be."""
-    number = max(round(_HELD_OUT * rows), min(_FEWEST_HELD_OUT, rows // 5))
+    """The share of rows to hold out to calibrate; 0 if these would be too few."""
+    number = max(round(_HELD_OUT * rows), min(_LEAST_HELD_OUT, rows // 5))
     return number / rows if number >= 5 else 0.0
 
 
-def _far_off(X: NDArray[Any]) -> NDArray[Any]:
-    """The mean of columns that vary little far away from 0, whose values float32 could not tell apart (times in seconds), 0 for others."""
+def _offset(X: NDArray[Any]) -> NDArray[Any]:
+    """The mean of columns that vary too little for float32 far away from 0, such as times in seconds; 0 for others."""
     mean, std = X.mean(0), X.std(0)
     return np.where((std > 0) & (np.abs(mean) > 1e4 * std), mean, 0.0)

@@ -1,9 +1,7 @@
 """Triton kernels: a loss and its gradient in one pass over the scores, and the body of a CIFAR residual network.
 
-You do not have to call anything here. On a GPU, losses and networks use their kernel where there is one, and torch otherwise; they call
-`fused` and `residual` through `noisewise.extensions`. ``NOISEWISE_KERNELS=0`` in the environment turns kernels off.
-
-Triton is imported when a kernel first runs, so never on a machine without a GPU.
+You do not have to call anything here: on a GPU, losses and networks use their kernel if there is one, and torch otherwise. Set
+``NOISEWISE_KERNELS=0`` in the environment to turn kernels off. Triton is imported when a kernel first runs.
 """
 
 from noisewise.kernels._compiled import compiled

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""Functions of a margin inside a kernel, each exact where its plain spelling cancels. `_write.py` writes its code in these words.
+"""Functions for the generated code of `_write.py`, each accurate where the plain formula loses digits.
 
-They are spelled with Triton's own exp and log only, so that they run in its interpreter too.
+They use only Triton's exp and log, so that they also run in its interpreter.
 """
 
 import triton
@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def log1p(x):
-    """log(1 + x) for any x > −1: the rounding of 1 + x is undone by the ratio (Kahan)."""
+    """log(1 + x) for x > −1, corrected for the rounding of 1 + x (Kahan)."""
     raised = 1.0 + x
     gap = raised - 1.0
     return tl.where((gap == 0.0) | (raised == float("inf")), x, tl.log(raised) * (x / tl.where(gap == 0.0, 1.0, gap)))
@@ -18,7 +18,7 @@ def log1p(x):
 
 @triton.jit
 def expm1(x):
-    """exp(x) − 1: what exp rounds away is undone by the log of what it gave (Kahan)."""
+    """exp(x) − 1, corrected for the rounding of exp(x) (Kahan)."""
     raised = tl.exp(x)
     gap = raised - 1.0
     small = (raised > 0.5) & (raised < 2.0) & (gap != 0.0)
@@ -37,7 +37,7 @@ def log_sigmoid(x):
 
 @triton.jit
 def power(base, exponent):
-    """`base` to any power, as torch has it: a negative base has whole powers only, and anything to the power 0 is 1."""
+    """`base` to any power, like torch: NaN for a fractional power of a negative base, and 1 for the power 0."""
     size = tl.exp(exponent * tl.log(tl.abs(base)))
     whole = tl.floor(exponent) == exponent
     odd = tl.floor(exponent * 0.5) * 2.0 != exponent
@@ -46,18 +46,18 @@ def power(base, exponent):
 
 
 @triton.jit
-def look_up(table, place, margin):
-    """A tabulated function of the margin (`_table.py`): the cubic of the cell that the leading bits of |margin| + 1 name.
+def look_up(table, start, margin):
+    """A tabulated function of the margin (`_table.py`). The leading bits of |margin| + 1 select the cell.
 
     Args:
-        table: cells of four coefficients, first those of margins below 0.
-        place: at which cell the function begins.
+        table: cells of four coefficients, those of negative margins first.
+        start: the first cell of the function.
     """
     size = tl.abs(margin)
     leading = (size + 1.0).to(tl.int32, bitcast=True) >> 16
     cell = tl.minimum(leading - 0x3F80, 0x77F)
     step = size - (((cell + 0x3F80) << 16).to(tl.float32, bitcast=True) - 1.0)
-    where = table + 4 * (place + cell + tl.where(margin < 0.0, 0, 0x780))
+    where = table + 4 * (start + cell + tl.where(margin < 0.0, 0, 0x780))
     bend = step * (tl.load(where + 2) + step * tl.load(where + 3))
     rise = tl.load(where + 1) + tl.where(cell == 0x77F, 0.0, bend)
     return tl.load(where) + tl.where(rise == 0.0, 0.0, step * rise)

@@ -1,4 +1,4 @@
-"""A loss compiled for the CPU: for large batches of a loss that is called very often, and only where it is asked for."""
+"""A loss compiled for the CPU, for large batches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from noisewise.kernels._switch import say
+from noisewise.kernels._switch import log_once
 from noisewise.losses import Loss, get
 
 
@@ -17,30 +17,28 @@ class Compiled(nn.Module):
     def __init__(self, loss: Loss) -> None:
         super().__init__()
         self.loss = loss
-        self._quick: Any = None
+        self._compiled: Any = None
         self._failed = False
 
     def forward(self, scores: Tensor, target: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
         if self._failed:
             return self.loss(scores, target, sample_weight=sample_weight)  # type: ignore[no-any-return]
-        if self._quick is None:
-            # What the loss keeps for a device and type must be there before it is traced; what is wrong with the input is said here.
-            self.loss(scores.detach(), target, sample_weight=sample_weight)
-            self._quick = torch.compile(self.loss, dynamic=True)
+        if self._compiled is None:
+            self.loss(scores.detach(), target, sample_weight=sample_weight)  # checks the input and fills caches before tracing
+            self._compiled = torch.compile(self.loss, dynamic=True)
         try:
-            return self._quick(scores, target, sample_weight=sample_weight)  # type: ignore[no-any-return]
+            return self._compiled(scores, target, sample_weight=sample_weight)  # type: ignore[no-any-return]
         except Exception as error:
             value: Tensor = self.loss(scores, target, sample_weight=sample_weight)
             self._failed = True
-            say(f"torch.compile cannot compile {self.loss.name}: {type(error).__name__}")
+            log_once(f"torch.compile cannot compile {self.loss.name}: {type(error).__name__}")
             return value
 
 
 def compiled(loss: str | Loss) -> Compiled:
-    """The same loss through torch.compile's C++ backend, for any shape of batch; without a compiler it is the loss itself.
+    """Compile a loss with torch.compile, for any shape of batch; without a C++ compiler the loss itself is called.
 
-    Compiling takes seconds at the first call, so nothing here is compiled unasked. It pays for large batches of few classes,
-    called a few thousand times: docs/kernels.md has the measurements.
+    The first call takes seconds. This pays off for large batches with few classes and thousands of calls; see docs/kernels.md.
 
     Args:
         loss: any loss, or its spec.

@@ -1,15 +1,14 @@
 # mypy: ignore-errors
-"""The kernels of a residual network's body, and how each is launched: 3×3 convolutions with batch normalisation around them.
+"""The kernels of a residual network's body, 3×3 convolutions with batch normalisation, and functions that launch them.
 
-Images lie in memory as (N, H, W, C), weights as (outputs, 3, 3, inputs), so that a convolution is one matrix product
+Images are stored as (N, H, W, C), weights as (outputs, 3, 3, inputs), so that a convolution is one matrix product
 
     y[pixel, output] = Σ over (tap, input) of x[pixel moved by tap, input] · w[output, tap, input]
 
-whose first factor is gathered as it is read. What is read nine times is finished before: normalising and rectifying on the way would
-be done nine times too, and that takes longer than a pass of its own. A convolution leaves its statistics in one row of partial sums
-for each program, and a small kernel adds the rows in their order: no result depends on which program ran first. Products, sums and
-statistics are float32. A layer's `norm` has four rows over the channels: mean, 1 / deviation, and the scale and shift that
-normalise.
+whose first factor is gathered as it is read. Inputs are normalised and rectified in a separate pass before, because each is read nine
+times. A convolution writes its statistics as one row of partial sums per program, and a small kernel adds the rows in a fixed order, so
+results do not depend on which program runs first. Products, sums and statistics are float32. A layer's `norm` has four rows over the
+channels: mean, 1 / deviation, and the scale and shift of the normalisation.
 """
 
 import torch
@@ -36,7 +35,7 @@ def _gather(
     STRIDE: tl.constexpr,
     TRANSPOSED: tl.constexpr,
 ):
-    """What every (tap, channel) pair sees from every pixel, 0 outside the image; `pair` counts channels first."""
+    """The inputs of every pixel for every (tap, channel) pair, 0 outside the image; the channel varies fastest in `pair`."""
     image = (pixel // (HEIGHT * WIDTH))[:, None]
     row = (pixel // WIDTH % HEIGHT)[:, None]
     column = (pixel % WIDTH)[:, None]
@@ -75,7 +74,7 @@ def _product(
     DEPTH: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """A convolution's result, or its transpose's, at some pixels; DEPTH pairs of a tap and a channel at a time."""
+    """A convolution, or its transpose, at some pixels, DEPTH pairs of a tap and a channel at a time."""
     to = tl.arange(0, TO)[None, :]
     total = tl.zeros([BLOCK, TO], tl.float32)
     for first in tl.range(0, TAPS * FROM, DEPTH, num_stages=STAGES):
@@ -105,7 +104,7 @@ def _convolve(
     DEPTH: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """A convolution at BLOCK pixels, their sum, and their squared distances from their own mean, so that nothing cancels."""
+    """A convolution at BLOCK pixels, the sum of the results, and their squared distances from their mean, so that nothing cancels."""
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = _product(source, weight, pixel, pixels, HEIGHT, WIDTH, FROM_HEIGHT, FROM_WIDTH, FROM, TO, STRIDE, False, BLOCK, DEPTH, STAGES)
     channel = tl.arange(0, TO)
@@ -138,9 +137,9 @@ def _finish(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Batch statistics of COLUMNS channels from the partial sums of BLOCK pixels each (Chan, Golub, LeVeque)."""
+    """Batch statistics of COLUMNS channels from partial sums of BLOCK pixels each (Chan, Golub, LeVeque)."""
     channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    factor, offset = tl.load(gamma + channel), tl.load(beta + channel)  # asked for before anything has to be waited for
+    factor, offset = tl.load(gamma + channel), tl.load(beta + channel)  # loaded early to hide latency
     old_mean, old_var = tl.load(running_mean + channel), tl.load(running_var + channel)
     total = tl.zeros([COLUMNS], tl.float32)
     for first in range(0, rows, ROWS):
@@ -181,7 +180,7 @@ def _join(
     STRIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """relu(normalised y + shortcut): every STRIDE-th pixel of the block's input, zeros for the channels it does not have."""
+    """relu(normalised y + shortcut). The shortcut is every STRIDE-th pixel of the block's input, padded with zero channels."""
     pixel = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))[:, None]
     channel = tl.arange(0, CHANNELS)[None, :]
     valid = pixel < pixels
@@ -199,7 +198,7 @@ def _join(
 
 @triton.jit
 def _leave(gradient, active, seen, norm, result, partials, place, valid, channel, CHANNELS: tl.constexpr):
-    """The gradient before a rectifier, and its sums: plain, and times the normalised y that was seen."""
+    """Store the gradient before a rectifier, and its sums: plain, and times the normalised y."""
     rounded = tl.where(active <= 0.0, 0.0, gradient).to(result.dtype.element_ty)
     tl.store(result + place, rounded, mask=valid)
     each = rounded.to(tl.float32)
@@ -227,7 +226,7 @@ def _receive(
     CHANNELS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A gradient in any layout, behind the last activation."""
+    """The gradient of the last activation, in any layout, taken through its rectifier."""
     pixel = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))[:, None]
     channel = tl.arange(0, CHANNELS)
     valid = pixel < pixels
@@ -242,7 +241,7 @@ def _receive(
 
 @triton.jit
 def _add(partials, result, rows, columns, row_stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The rows of a matrix added up, ROWS at a time and in their order."""
+    """The sum of the rows of a matrix, ROWS at a time and in order."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros([COLUMNS], tl.float32)
     for first in range(0, rows, ROWS):
@@ -289,9 +288,9 @@ def _propagate(
     DEPTH: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """The gradient before a convolution, with that of the shortcut where a block begins, and before the rectifier in front.
+    """The gradient before a convolution and the rectifier in front of it, plus that of the shortcut at the start of a block.
 
-    What is needed after the product is asked for before it, so that nothing waits for it.
+    What is needed after the product is loaded before it, to hide latency.
     """
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     channel = tl.arange(0, TO)
@@ -327,7 +326,7 @@ def _correlate(
     DEPTH: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """A weight gradient's share of DEPTH pairs of a tap and a channel, from every so many-th block of pixels."""
+    """A partial sum of a weight's gradient, for DEPTH pairs of a tap and a channel and a part of the pixels."""
     pair = tl.program_id(1) * DEPTH + tl.arange(0, DEPTH)
     channel = tl.arange(0, TO)[None, :]
     total = tl.zeros([DEPTH, TO], tl.float32)
@@ -345,7 +344,7 @@ def _pixels(images: Tensor) -> int:
 
 
 def _cut(result: Tensor, source: Tensor, stride: int, tile: _tuning.Tile) -> dict[str, int]:
-    """The sizes a kernel is compiled for; few channels fill no more than the pairs they have."""
+    """The compile-time sizes of a kernel."""
     height, width, to = result.shape[1:]
     from_height, from_width, channels = source.shape[1:]
     sizes = {"HEIGHT": height, "WIDTH": width, "FROM_HEIGHT": from_height, "FROM_WIDTH": from_width, "FROM": channels, "TO": to}
@@ -354,13 +353,13 @@ def _cut(result: Tensor, source: Tensor, stride: int, tile: _tuning.Tile) -> dic
 
 
 def _per_program(images: Tensor) -> tuple[int, int]:
-    """How many pixels a program takes that looks at each by itself, and how many programs there are."""
+    """Pixels per program of an elementwise kernel, and the number of programs."""
     block = _tuning.ELEMENTS[images.shape[3]] // images.shape[3]
     return block, triton.cdiv(_pixels(images), block)
 
 
 def _room(images: Tensor, rows: int) -> Tensor:
-    """Partial sums: two for every channel and program."""
+    """Memory for two partial sums per channel and program."""
     return torch.empty(rows, 2 * images.shape[3], dtype=torch.float32, device=images.device)
 
 
@@ -377,53 +376,31 @@ def convolve(source: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tenso
 
 
 def finish(partials: Tensor, y: Tensor, layer: nn.BatchNorm2d) -> Tensor:
-    """A layer's `norm` from the partial statistics of what its convolution made; its running statistics move in place."""
+    """A layer's `norm` from the partial statistics of its convolution; updates its running statistics in place."""
     channels = y.shape[3]
     norm = torch.empty(4, channels, dtype=torch.float32, device=y.device)
     kept = (layer.weight, layer.bias, layer.running_mean, layer.running_var)
-    _finish[(channels // _tuning.ADDED_STATISTICS,)](
-        partials,
-        *kept,
-        norm,
-        len(partials),
-        _pixels(y),
-        layer.momentum,
-        layer.eps,
-        CHANNELS=channels,
-        BLOCK=_tuning.CONVOLVE[channels].pixels,
-        ROWS=_rows_at_once(partials),
-        COLUMNS=_tuning.ADDED_STATISTICS,
-        num_warps=_tuning.ADDED_WARPS,
-    )
+    sizes = {"CHANNELS": channels, "BLOCK": _tuning.CONVOLVE[channels].pixels, "ROWS": _rows_at_once(partials)}
+    sizes |= {"COLUMNS": _tuning.ADDED_STATISTICS, "num_warps": _tuning.ADDED_WARPS}
+    grid = (channels // _tuning.ADDED_STATISTICS,)
+    _finish[grid](partials, *kept, norm, len(partials), _pixels(y), layer.momentum, layer.eps, **sizes)
     return norm
 
 
 def join(y: Tensor, norm: Tensor, shortcut: Tensor | None, stride: int) -> Tensor:
-    """A layer's activation; with a shortcut, that which ends a block."""
+    """A layer's activation; with a shortcut at the end of a block."""
     result = torch.empty_like(y)
     block, programs = _per_program(y)
     height, width, channels = y.shape[1:]
     from_height, from_width, own = (y if shortcut is None else shortcut).shape[1:]
-    _join[(programs,)](
-        y,
-        norm,
-        shortcut,
-        result,
-        _pixels(y),
-        HEIGHT=height,
-        WIDTH=width,
-        FROM_HEIGHT=from_height,
-        FROM_WIDTH=from_width,
-        FROM=own,
-        CHANNELS=channels,
-        STRIDE=stride,
-        BLOCK=block,
-    )
+    sizes = {"HEIGHT": height, "WIDTH": width, "FROM_HEIGHT": from_height, "FROM_WIDTH": from_width}
+    sizes |= {"FROM": own, "CHANNELS": channels, "STRIDE": stride, "BLOCK": block}
+    _join[(programs,)](y, norm, shortcut, result, _pixels(y), **sizes)
     return result
 
 
 def receive(upstream: Tensor, activation: Tensor, y: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient of the last activation, shaped (N, C, H, W) with any strides, before its rectifier, and its partial sums."""
+    """Take the gradient of the last activation, (N, C, H, W) with any strides, through its rectifier; also its partial sums."""
     result = torch.empty_like(activation)
     block, programs = _per_program(y)
     partials = _room(y, programs)
@@ -434,7 +411,7 @@ def receive(upstream: Tensor, activation: Tensor, y: Tensor, norm: Tensor) -> tu
 
 
 def add(partials: Tensor, result: Tensor, columns: int) -> None:
-    """The sum of a matrix's rows, into a tensor of as many numbers as it has columns; a program takes `columns` of them."""
+    """Write the sum of the rows of a matrix to `result`; a program adds up `columns` columns."""
     arguments = (partials, result, *partials.shape, partials.stride(0))
     grid = (triton.cdiv(result.numel(), columns),)
     _add[grid](*arguments, ROWS=_rows_at_once(partials), COLUMNS=columns, num_warps=_tuning.ADDED_WARPS)
@@ -453,20 +430,14 @@ def denormalise(gradient: Tensor, y: Tensor, norm: Tensor, sums: Tensor) -> Tens
 
 
 def propagate(
-    gradient: Tensor,
-    weight: Tensor,
-    stride: int,
-    y: Tensor,
-    norm: Tensor,
-    activation: Tensor,
-    shortcut: Tensor | None,
+    gradient: Tensor, weight: Tensor, stride: int, y: Tensor, norm: Tensor, activation: Tensor, shortcut: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The gradient before a convolution and the rectifier in front of it, and its partial sums.
 
     Args:
-        y: what the layer before made, and `norm` its statistics.
-        activation: what became of it, which the convolution read.
-        shortcut: the gradient that went past the block, where the convolution begins one.
+        y: the convolution of the layer before, and `norm` its statistics.
+        activation: the activation of the layer before.
+        shortcut: the gradient of the shortcut, at the start of a block.
     """
     result = torch.empty_like(y)
     tile = _tuning.PROPAGATE[y.shape[3]]
@@ -477,7 +448,7 @@ def propagate(
 
 
 def correlate(source: Tensor, gradient: Tensor, stride: int, partials: Tensor) -> None:
-    """A weight's gradient in as many shares as `partials` has rows, from what its convolution read and the gradient behind it."""
+    """Partial sums of a weight's gradient, one per row of `partials`, from the convolution's input and the gradient of its output."""
     cut = _cut(gradient, source, stride, _tuning.CORRELATE[gradient.shape[3]])
     grid = (len(partials), triton.cdiv(9 * source.shape[3], cut["DEPTH"]))
     _correlate[grid](source, gradient, partials, _pixels(gradient), partials.stride(0), **cut)

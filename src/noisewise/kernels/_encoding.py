@@ -1,4 +1,4 @@
-"""Encode a loss as text and numbers, which torch operators can take as arguments, and decode it.
+"""Encode a loss as text and numbers, which are valid arguments of torch operators, and decode it.
 
 The text is a spec string without its numbers, so that a compiled graph also works in another process, and a schedule that changes a
 number does not change the text. A custom loss is encoded as a key that is valid in this process only.
@@ -15,34 +15,34 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from noisewise.curriculum import Scheduled
-from noisewise.kernels._switch import say
+from noisewise.kernels._switch import log_once
 from noisewise.kernels._write import NotCoveredError, Written, covered, write
 from noisewise.losses import CONTRACT, Combination, Loss, get, registry
 
-_marked: dict[str, Loss] = {}  # copies of custom losses by key; they keep their classes alive, whose ids are in the keys
+_custom: dict[str, Loss] = {}  # copies of custom losses by key; they keep alive the classes whose ids are in the keys
 
-_writing = threading.Lock()  # tracing patches nn.Module for the whole process, so only one thread may trace
-
-
-def taken(loss: str | Loss) -> Loss:
-    """The loss itself, or the loss of a spec, which is built once because some take long to build."""
-    return _looked_up(loss) if isinstance(loss, str) else get(loss)
+_tracing = threading.Lock()  # tracing patches nn.Module for the whole process
 
 
-_looked_up = functools.lru_cache(maxsize=64)(get)
+def as_loss(loss: str | Loss) -> Loss:
+    """The loss of a spec, which is cached because some take long to build, or the loss itself."""
+    return _cached_get(loss) if isinstance(loss, str) else get(loss)
 
 
-def spell(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
+_cached_get = functools.lru_cache(maxsize=64)(get)
+
+
+def encode(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
     """The text and numbers of a loss for rows with this number of classes, or None if it has no kernel.
 
     Example:
         >>> import noisewise
-        >>> spell(noisewise.get("0.5*gce(q=0.7)"), 10)
+        >>> encode(noisewise.get("0.5*gce(q=0.7)"), 10)
         ('{}*gce(q={})', [0.5, 0.7])
     """
     if not covered(loss):
         if not torch.compiler.is_compiling():
-            say(f"{loss.name} is not a function of the margin and the sum of all log-probabilities")
+            log_once(f"{loss.name} is not a function of the margin and the sum of all log-probabilities")
         return None
     numbers: list[float] = []
     if all(type(part).__module__.startswith("noisewise.") for part in loss.modules() if isinstance(part, Loss)):
@@ -51,7 +51,7 @@ def spell(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
             numbers.append(loss.label_smoothing)
             text += " label_smoothing={}"
         return text, numbers
-    return None if torch.compiler.is_compiling() else _mark(loss, classes)
+    return None if torch.compiler.is_compiling() else _custom_key(loss, classes)
 
 
 def _text(loss: Loss, numbers: list[float]) -> str:
@@ -63,35 +63,35 @@ def _text(loss: Loss, numbers: list[float]) -> str:
             numbers.append(factor)
             parts.append("{}*" + _text(term, numbers))
         return " + ".join(parts)
-    given = []
+    arguments = []
     for key in loss.settings:
         if key not in CONTRACT:
             value = getattr(loss, key)
             if isinstance(value, Loss):
-                given.append(key + "=" + _text(value, numbers))
+                arguments.append(key + "=" + _text(value, numbers))
             elif isinstance(value, float):
                 numbers.append(value)
-                given.append(key + "={}")
+                arguments.append(key + "={}")
             else:
-                given.append(f"{key}={value!r}")
-    return loss.name + "(" + ", ".join(given) + ")"
+                arguments.append(f"{key}={value!r}")
+    return loss.name + "(" + ", ".join(arguments) + ")"
 
 
-def _mark(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
+def _custom_key(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
     """A key for a custom loss: its class and all its attributes."""
     try:
         text = f"#{_state(loss)}".replace("{", "").replace("}", "")
-        if text not in _marked:
-            _marked[text] = copy.deepcopy(loss)
+        if text not in _custom:
+            _custom[text] = copy.deepcopy(loss)
         written(text, (), classes)
     except NotCoveredError as reason:
-        say(f"{loss.name} has no kernel: {reason}")
+        log_once(f"{loss.name} has no kernel: {reason}")
         return None
     return text, []
 
 
 def _state(loss: Loss) -> list[object]:
-    """The attributes of a loss. Tensors are refused: they can change in place, and reading one waits for the GPU."""
+    """The attributes of a loss. Tensors are not supported: they can change in place, and reading one waits for the GPU."""
     state: list[object] = []
     for part in loss.modules():
         state += [id(type(part)), getattr(part, "label_smoothing", None)]
@@ -110,10 +110,10 @@ def _is_plain(value: object) -> bool:
 _plain = get("ce")
 
 
-def spelled(text: str, numbers: Sequence[float]) -> Loss:
-    """Decode a loss: a new one, with the default contract except for label smoothing."""
+def decode(text: str, numbers: Sequence[float]) -> Loss:
+    """Decode a loss. Its contract has the defaults, except for label smoothing."""
     if text.startswith("#"):
-        loss = copy.deepcopy(_marked[text])
+        loss = copy.deepcopy(_custom[text])
         loss.weight, loss.ignore_index, loss.reduction = None, -100, "mean"
         return loss
     text = text.format(*(repr(float(number)) for number in numbers))
@@ -127,5 +127,5 @@ def spelled(text: str, numbers: Sequence[float]) -> Loss:
 @functools.lru_cache(maxsize=256)
 def written(text: str, numbers: tuple[float, ...], classes: int) -> Written:
     """The loss as Triton source, traced in another thread because the caller may have autocast on or autograd off."""
-    with _writing, ThreadPoolExecutor(1) as thread:
-        return thread.submit(write, spelled(text, numbers), classes).result()
+    with _tracing, ThreadPoolExecutor(1) as thread:
+        return thread.submit(write, decode(text, numbers), classes).result()

@@ -1,4 +1,4 @@
-"""The loss of a batch by a kernel, in one pass over the scores, with the same contract as the loss itself."""
+"""Compute the loss of a batch with a kernel, in one pass over the scores, with the contract of the loss."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 from noisewise.checks import check_labels, check_scores, check_some
 from noisewise.errors import InputError
 from noisewise.exact import at_least_float
-from noisewise.kernels._encoding import spell, taken
+from noisewise.kernels._encoding import as_loss, encode
 from noisewise.kernels._switch import usable
 from noisewise.losses import Loss, before_batch_normalisation
 from noisewise.margin import emphasis, margin
 
 
 def fused(loss: Loss, scores: Tensor, target: Tensor, sample_weight: Tensor | None = None) -> Tensor | None:
-    """``loss(scores, target, sample_weight=…)`` by a kernel; None if there is no kernel for it.
+    """``loss(scores, target, sample_weight=…)`` by a kernel, or None if there is no kernel.
 
     Args:
         loss: any loss.
@@ -27,21 +27,21 @@ def fused(loss: Loss, scores: Tensor, target: Tensor, sample_weight: Tensor | No
         sample_weight: as the loss takes it.
     """
     if scores.dim() == 1:
-        given = None if sample_weight is None else torch.as_tensor(sample_weight).reshape(1)
-        found = fused(loss, scores.unsqueeze(0), target.unsqueeze(0), given)
-        return found.squeeze(0) if found is not None and loss.reduction == "none" else found
+        weight = None if sample_weight is None else torch.as_tensor(sample_weight).reshape(1)
+        value = fused(loss, scores.unsqueeze(0), target.unsqueeze(0), weight)
+        return value.squeeze(0) if value is not None and loss.reduction == "none" else value
     rows = scores.movedim(1, -1)
     if not usable(rows) or any(isinstance(each, Tensor) and each.requires_grad for each in (loss.weight, sample_weight)):
         return None
-    spelled = spell(loss, rows.shape[-1])
-    if spelled is None:
+    encoded = encode(loss, rows.shape[-1])
+    if encoded is None:
         return None
     from noisewise.kernels._operator import loss_of_rows
 
     value = loss_of_rows(
         _in_rows(rows),
         target.reshape(-1),
-        *spelled,
+        *encoded,
         loss.weight,
         None if sample_weight is None else _spread(loss, sample_weight, target),
         loss.ignore_index,
@@ -52,7 +52,7 @@ def fused(loss: Loss, scores: Tensor, target: Tensor, sample_weight: Tensor | No
 
 
 def _in_rows(scores: Tensor) -> Tensor:
-    """(…, C) scores as (N, C) with the classes of a row next to each other."""
+    """Reshape (…, C) scores to (N, C), contiguous in the classes."""
     flat = scores.reshape(-1, scores.shape[-1])
     return flat if flat.stride(1) == 1 else flat.contiguous()
 
@@ -69,8 +69,8 @@ class Pass:
     Args:
         value: what the loss returns.
         gradient: of the value, or of the sum of the values, with respect to the scores.
-        margin: of every example, NaN where it is ignored.
-        emphasis: how hard the loss pulls every example before any weight, 0 where it is ignored.
+        margin: of every example; NaN if it is ignored.
+        emphasis: of every example, without weights; 0 if it is ignored.
     """
 
     value: Tensor
@@ -82,7 +82,7 @@ class Pass:
 def loss_and_gradient(
     loss: str | Loss, scores: Tensor, target: Tensor, *, sample_weight: Tensor | None = None, in_place: bool = False
 ) -> Pass:
-    """Loss, gradient, margins and emphases of a batch in one pass, without autograd. You pass the gradient on yourself.
+    """Loss, gradient, margins and emphases of a batch in one pass, without autograd. Pass the gradient to `backward` yourself.
 
     Args:
         loss: any loss, or its spec.
@@ -96,30 +96,30 @@ def loss_and_gradient(
 
     Example:
         >>> scores = torch.nn.Linear(4, 3)(torch.randn(8, 4))
-        >>> found = loss_and_gradient("gce(q=0.7)", scores.detach(), torch.randint(3, (8,)), in_place=True)
-        >>> scores.backward(found.gradient)
-        >>> found.margin.shape, found.emphasis.shape
+        >>> result = loss_and_gradient("gce(q=0.7)", scores.detach(), torch.randint(3, (8,)), in_place=True)
+        >>> scores.backward(result.gradient)
+        >>> result.margin.shape, result.emphasis.shape
         (torch.Size([8]), torch.Size([8]))
     """
-    loss = taken(loss)
+    loss = as_loss(loss)
     check_scores(scores, "loss_and_gradient")
     check_labels(scores, target, "loss_and_gradient", loss.ignore_index)
     target = target.long()  # an unsigned type has no −100
     if scores.dim() != 2 or scores.requires_grad:
-        given = f"{tuple(scores.shape)}{' requiring a gradient' if scores.requires_grad else ''}"
-        raise InputError(f"The scores given to loss_and_gradient must be shaped (N, C) and detached. Got {given} instead.")
+        got = f"{tuple(scores.shape)}{' requiring a gradient' if scores.requires_grad else ''}"
+        raise InputError(f"The scores given to loss_and_gradient must be shaped (N, C) and detached. Got {got} instead.")
     if loss.reduction == "mean":
         check_some(scores, "loss_and_gradient")
     readable = usable(scores) and scores.stride(1) == 1
     coupled = before_batch_normalisation(loss) if readable else None
     if coupled is not None:
         factor, bare = coupled
-        found = loss_and_gradient(bare, scores, target, sample_weight=sample_weight, in_place=in_place)
-        sums = torch.stack([found.emphasis.sum(), (target != loss.ignore_index).sum().to(found.emphasis.dtype)])
+        result = loss_and_gradient(bare, scores, target, sample_weight=sample_weight, in_place=in_place)
+        sums = torch.stack([result.emphasis.sum(), (target != loss.ignore_index).sum().to(result.emphasis.dtype)])
         size = factor / bare.mean_emphasis(sums)
-        return Pass(found.value * size, found.gradient.mul_(size), found.margin, found.emphasis * size)
-    spelled = spell(loss, scores.shape[1]) if readable else None
-    if spelled is None:
+        return Pass(result.value * size, result.gradient.mul_(size), result.margin, result.emphasis * size)
+    encoded = encode(loss, scores.shape[1]) if readable else None
+    if encoded is None:
         return _by_torch(loss, scores, target, sample_weight, in_place)
     from noisewise.kernels import _launch
 
@@ -128,7 +128,7 @@ def loss_and_gradient(
     losses = _launch.run(
         scores,
         target,
-        *spelled,
+        *encoded,
         class_weight=loss.weight,
         sample_weight=None if sample_weight is None else _spread(loss, sample_weight, target),
         ignore_index=loss.ignore_index,

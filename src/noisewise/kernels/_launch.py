@@ -1,7 +1,4 @@
-"""Launch the kernels on tensors.
-
-torch.compile does not trace into this module: it sees the operator of `_operator`, or breaks its graph here.
-"""
+"""Launch the kernels on tensors. torch.compile does not trace into this module."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from noisewise.kernels._encoding import written
 
 _WORDS = {name: getattr(_arithmetic, name) for name in ("log1p", "expm1", "sigmoid", "log_sigmoid", "power", "look_up")}
 
-_read_by_graphs: list[Tensor] = []  # tables that captured graphs read, which must outlive them
+_read_by_graphs: list[Tensor] = []  # tables that CUDA graphs read and that must outlive them
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -40,11 +37,13 @@ def run(
     margins: Tensor | None = None,
     emphases: Tensor | None = None,
 ) -> Tensor:
-    """The loss of every row of (N, C) scores, weighted and divided for a mean; fills the other tensors that are given.
+    """The loss of every row of (N, C) scores, weighted and divided for a mean. Fills the output tensors that are given.
 
     Args:
-        upstream: what the gradient of every row is multiplied by besides; its stride may be 0.
-        gradient: shaped like the scores; it may be the scores.
+        upstream: a factor for the gradient of every row; its stride may be 0.
+        gradient: output, shaped like the scores; it may be the scores.
+        margins: output.
+        emphases: output.
     """
     rows, classes = scores.shape
     target = target.contiguous()
@@ -63,39 +62,17 @@ def run(
     long = {} if cut.rows > 1 else {"VECTOR": vector, "EVEN": even, "ALIKE": alike, "WHOLE": cut.whole}
     with torch.cuda.device_of(scores):  # type: ignore[no-untyped-call]
         counts = _counted(target, class_weight, sample_weight, classes, ignore_index) if mean else None
-        (_rows.long_rows if long else _rows.short_rows)[(triton.cdiv(rows, cut.rows),)](
-            scores,
-            target,
-            losses,
-            margins,
-            emphases,
-            gradient,
-            class_weight,
-            sample_weight,
-            upstream,
-            counts,
-            values,
-            table,
-            rows,
-            classes,
-            scores.stride(0),
-            scores.stride(0) if gradient is None else gradient.stride(0),
-            0 if upstream is None else upstream.stride(0),
-            ignore_index,
-            0 if counts is None else counts.shape[0],
-            of_row=of_row,
-            EVERY_CLASS=every_class,
-            COUNTS=_tuning.COUNTING_PROGRAMS,
-            ROWS=cut.rows,
-            BLOCK=cut.block,
-            num_warps=cut.warps,
-            **long,
-        )
+        tensors = (scores, target, losses, margins, emphases, gradient, class_weight, sample_weight, upstream, counts, values, table)
+        strides = (scores.stride(0), (scores if gradient is None else gradient).stride(0), 0 if upstream is None else upstream.stride(0))
+        kernel = (_rows.long_rows if long else _rows.short_rows)[(triton.cdiv(rows, cut.rows),)]
+        sizes = {"COUNTS": _tuning.COUNTING_PROGRAMS, "ROWS": cut.rows, "BLOCK": cut.block, "num_warps": cut.warps, **long}
+        number = 0 if counts is None else counts.shape[0]
+        kernel(*tensors, rows, classes, *strides, ignore_index, number, of_row=of_row, EVERY_CLASS=every_class, **sizes)
     return losses
 
 
 def _lie_alike(scores: Tensor, gradient: Tensor) -> bool:
-    """Whether rows of the two lie the same number of bytes behind a multiple of 16."""
+    """Whether the rows of both have the same offset from a multiple of 16 bytes."""
     size = scores.element_size()
     strides = (scores.stride(0) - gradient.stride(0)) * size % 16 == 0
     return size == gradient.element_size() and strides and (scores.data_ptr() - gradient.data_ptr()) % 16 == 0
@@ -115,7 +92,7 @@ def add_up(losses: Tensor) -> Tensor:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def scale_(gradient: Tensor, upstream: Tensor) -> Tensor:
-    """Multiply every row of a contiguous gradient in place, without touching it where the factors are 1."""
+    """Multiply every row of a contiguous gradient in place; rows with factor 1 are not read."""
     rows, classes = gradient.shape
     if rows:
         block = min(_tuning.SCALING_TILE, triton.next_power_of_2(classes))
@@ -139,15 +116,15 @@ def _counted(target: Tensor, class_weight: Tensor | None, sample_weight: Tensor 
 
 @functools.lru_cache(maxsize=256)
 def _placed(loss: str, numbers: tuple[float, ...], classes: int, device: torch.device) -> tuple[Any, tuple[float, ...], Any, bool]:
-    """A written loss made ready for a device."""
-    found = written(loss, numbers, classes)
-    table = None if found.table is None else found.table.to(device)
-    return _device_function(found.source), found.numbers or (0.0,), table, found.looks_at_every_class
+    """The device function of a loss, its numbers, its table on the device, and whether it looks at every class."""
+    source = written(loss, numbers, classes)
+    table = None if source.table is None else source.table.to(device)
+    return _device_function(source.source), source.numbers or (0.0,), table, source.looks_at_every_class
 
 
 @functools.cache
 def _device_function(source: str) -> Any:
-    """A function that Triton compiles, from its text: it asks for the lines of the file, so they are kept as if there were one."""
+    """Make a Triton function from source code. Triton reads the lines of its file, so they are put into `linecache`."""
     file = f"<noisewise {hash(source):x}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     names: dict[str, Any] = {"__name__": __name__, "tl": tl, **_WORDS}

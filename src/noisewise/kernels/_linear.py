@@ -1,8 +1,7 @@
-"""A linear layer and a loss in one, computed for a few rows at a time.
+"""A linear layer and a loss in one operation, computed for a chunk of rows at a time.
 
 For a language model, or a classifier with very many classes, the (N, V) scores need more memory than everything else. Here the scores of
-a chunk of rows are computed, replaced by their gradient in place, and multiplied into the gradients of the layer. The matrix products are
-torch's; the loss uses a kernel where there is one.
+a chunk are computed, replaced by their gradient in place, and multiplied into the gradients of the layer.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from torch.autograd.function import once_differentiable
 from noisewise.checks import check_labels, check_scores, check_some
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.exact import at_least_float
-from noisewise.kernels._encoding import spell, taken
+from noisewise.kernels._encoding import as_loss, encode
 from noisewise.kernels._switch import usable
 from noisewise.losses import Loss
 from noisewise.spec import real
 
 CHUNK_BYTES = 448 * 2**20
-"""Scores held at once; with what the products need besides it stays within 512 MiB."""
+"""The size of a chunk of scores; with the workspace of the products, memory stays within 512 MiB."""
 
-TILE = 128  # rows that a matrix product takes together
-_TORCH_COPIES = 8  # tensors as large as the scores that the torch path holds at once
+TILE = 128  # rows per tile of a matrix product
+_TORCH_COPIES = 8  # tensors as large as the scores that torch needs at once
 
 
 def linear_loss(
@@ -40,32 +39,29 @@ def linear_loss(
     sample_weight: Tensor | None = None,
     skip: float = 0.0,
 ) -> Tensor:
-    """Loss of a linear layer's scores, ``loss(hidden @ weight.T + bias, target)``, without ever holding all of them.
+    """The loss of a linear layer, ``loss(hidden @ weight.T + bias, target)``, without storing all scores.
 
-    Takes memory for the gradients of `hidden` and `weight` and 512 MiB, whatever the number of classes. Differentiable once.
+    Needs memory for the gradients of `hidden` and `weight` and 512 MiB, for any number of classes. Differentiable once.
 
     Args:
-        hidden: (…, H) what the layer takes.
-        weight: (V, H) of the layer.
+        hidden: (…, H), the input of the layer.
+        weight: (V, H), of the layer.
         target: (…) class indices.
         loss: any loss that does not depend on the whole batch, or its spec; its class weights, `ignore_index` and `reduction` apply.
         bias: (V,) of the layer.
         sample_weight: a factor per example, shaped like the target.
-        skip: leave examples with an emphasis below this out of the backward, and in each chunk the classes whose ∂loss/∂score is at
-            most skip / V. The part of ∂loss/∂scores that is left out has an L1 norm below 2·skip per example, before a mean divides
-            it. On a GPU this waits for the device. 0 leaves out nothing.
-
-    Returns:
-        What the loss returns: one number, or with reduction "none" one per example.
+        skip: leave out of the backward the examples with an emphasis below this, and in each chunk the classes whose ∂loss/∂score is at
+            most skip / V. The omitted part of ∂loss/∂scores has an L1 norm below 2·skip per example, before a mean divides it. On a
+            GPU this waits for the device. 0 omits nothing.
 
     Example:
         >>> hidden, weight = torch.randn(6, 4, requires_grad=True), torch.randn(9, 4, requires_grad=True)
         >>> target = torch.randint(9, (6,))
         >>> value = linear_loss(hidden, weight, target, loss="gce(q=0.7)")
-        >>> torch.allclose(value, taken("gce(q=0.7)")(hidden @ weight.T, target))
+        >>> torch.allclose(value, as_loss("gce(q=0.7)")(hidden @ weight.T, target))
         True
     """
-    loss = taken(loss)
+    loss = as_loss(loss)
     _check(hidden, weight, target, loss, bias, sample_weight, skip)
     kind = hidden.device.type
     wide = torch.is_autocast_enabled(kind)
@@ -85,10 +81,6 @@ def linear_loss(
 def _check(
     hidden: Tensor, weight: Tensor, target: Tensor, loss: Loss, bias: Tensor | None, sample_weight: Tensor | None, skip: float
 ) -> None:
-    named = {"hidden": hidden, "weight": weight, "target": target, "bias": bias, "sample_weight": sample_weight}
-    for name, given in named.items():
-        if not isinstance(given, Tensor) and not (given is None and name in ("bias", "sample_weight")):
-            raise invalid_parameter(name, "linear_loss", "a tensor", given)
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[1]:
         shapes = f"{tuple(hidden.shape)} and {tuple(weight.shape)}"
         raise InputError(f"linear_loss takes hidden of shape (…, H) and weight of shape (V, H). Got {shapes} instead.")
@@ -100,31 +92,29 @@ def _check(
         raise invalid_parameter("bias", "linear_loss", f"one number for each of the {classes} classes", tuple(bias.shape))
     loss.check_weight(classes)
     if target.shape != hidden.shape[:-1]:
-        wanted = f"shaped like hidden without its last dimension, {tuple(hidden.shape[:-1])}"
-        raise invalid_parameter("target", "linear_loss", wanted, tuple(target.shape))
+        raise invalid_parameter("target", "linear_loss", f"shaped like hidden without H, {tuple(hidden.shape[:-1])}", tuple(target.shape))
     scores = torch.empty(target.numel(), classes, device="meta")
     check_scores(scores, "linear_loss")
     check_labels(scores, target.reshape(-1), "linear_loss", loss.ignore_index)
     if loss.reduction == "mean":
         check_some(scores, "linear_loss")
     if sample_weight is not None and sample_weight.shape != target.shape:
-        raise invalid_parameter(
-            "sample_weight", "linear_loss", f"shaped like the target, {tuple(target.shape)}", tuple(sample_weight.shape)
-        )
+        raise invalid_parameter("sample_weight", "linear_loss", f"shaped like the target, {tuple(target.shape)}", sample_weight.shape)
     if any(each is not None and each.requires_grad for each in (sample_weight, loss.weight)):
-        raise InputError("linear_loss takes weights of examples and classes as constants. Got one that requires a gradient; detach it.")
+        raise InputError("linear_loss has no gradients for weights of examples and classes. Got one that requires a gradient; detach it.")
     if loss.depends_on_batch:
-        raise InputError(f"linear_loss goes through a batch in parts, so no example may depend on the others. Got {loss!r}.")
+        raise InputError(f"linear_loss computes a batch in parts, so the loss must not depend on the whole batch. Got {loss!r}.")
     if not 0 <= real(skip) < torch.inf:
         raise invalid_parameter("skip", "linear_loss", "in [0, inf)", skip)
 
 
-Found = tuple[Tensor, Tensor, Tensor | None]
+ChunkResult = tuple[Tensor, Tensor, Tensor | None]
+"""Losses, gradient and, if rows may be skipped, emphases of a chunk."""
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What is asked of the scores, row by row."""
+    """The loss to compute and what it needs besides the scores."""
 
     target: Tensor
     sample_weight: Tensor | None
@@ -132,7 +122,7 @@ class _Task:
     skip: float
 
     def counted(self) -> Tensor:
-        """How often each row counts."""
+        """The weight of each row in a mean."""
         kept = self.target != self.loss.ignore_index
         counted = kept.to(torch.float32 if self.sample_weight is None else self.sample_weight.dtype)
         if self.loss.weight is not None:
@@ -140,17 +130,17 @@ class _Task:
         return counted if self.sample_weight is None else counted * self.sample_weight
 
     def share(self, dtype: torch.dtype) -> Tensor:
-        """What every row's loss is multiplied by when the losses are put together: 1, or one over how often the rows count."""
+        """The factor of every loss in the result: 1, or for a mean one over the sum of weights."""
         if self.loss.reduction != "mean":
             return torch.ones((), dtype=dtype, device=self.target.device)
         number = self.counted().sum(dtype=dtype)
         return torch.where(number == 0, 1.0, number).reciprocal()
 
-    def by_kernel(self, scores: Tensor, rows: slice, upstream: Tensor | None, loss: str, numbers: list[float]) -> Found:
-        """The losses of a chunk, their gradient in the memory of its scores, and where rows may be skipped how hard each pulls.
+    def by_kernel(self, scores: Tensor, rows: slice, upstream: Tensor | None, loss: str, numbers: list[float]) -> ChunkResult:
+        """Compute a chunk with a kernel; the gradient overwrites the scores.
 
         Args:
-            upstream: what the gradient of each row is multiplied by; None if no gradient is wanted, and none is then given.
+            upstream: a factor for the gradient of each row; None if no gradient is needed.
         """
         from noisewise.kernels import _launch
 
@@ -169,8 +159,8 @@ class _Task:
         )
         return losses, scores, None if pulls is None else pulls * self.counted()[rows]
 
-    def by_torch(self, scores: Tensor, rows: slice, upstream: Tensor | None) -> Found:
-        """The same for any loss and device, in new memory."""
+    def by_torch(self, scores: Tensor, rows: slice, upstream: Tensor | None) -> ChunkResult:
+        """Compute a chunk with torch, for any loss and device."""
         loss = copy.copy(self.loss)
         loss.reduction = "none"
         with torch.enable_grad():
@@ -184,7 +174,7 @@ class _Task:
 
 
 def _chunks(hidden: Tensor, weight: Tensor, copies: int) -> list[slice]:
-    """The rows in parts of about the same size whose scores, so many times, fit into `CHUNK_BYTES`."""
+    """Chunks of about the same size; `copies` tensors of scores of a chunk fit into `CHUNK_BYTES`."""
     most = max(1, CHUNK_BYTES // (copies * weight.shape[0] * weight.element_size()))
     even = -(-len(hidden) // max(1, -(-len(hidden) // most)))
     size = max(1, min(most, -(-even // TILE) * TILE))
@@ -193,7 +183,7 @@ def _chunks(hidden: Tensor, weight: Tensor, copies: int) -> list[slice]:
 
 @dataclass
 class _Gradients:
-    """∂loss/∂ of what the layer has, as far as it is wanted, added up chunk by chunk."""
+    """The gradients of the layer that are needed, added up chunk by chunk."""
 
     hidden: Tensor | None
     weight: Tensor | None
@@ -202,7 +192,7 @@ class _Gradients:
 
     @classmethod
     def blank(cls, hidden: Tensor, weight: Tensor, wanted: tuple[bool, bool, bool], skip: float) -> _Gradients:
-        begun = skip > 0 or len(hidden) == 0  # zeros, to which all chunks are added; else the first chunk is written
+        begun = skip > 0 or len(hidden) == 0  # start from zeros; otherwise the first chunk overwrites
         room = torch.zeros_like if begun else torch.empty_like
         wide = torch.promote_types(hidden.dtype, torch.float32)
         bias = torch.zeros(len(weight), dtype=wide, device=weight.device) if wanted[2] else None
@@ -219,7 +209,7 @@ class _Gradients:
         self.begun = True
 
     def add_some(self, rows: slice, chosen: Tensor, classes: Tensor, part: Tensor, gradient: Tensor, weight: Tensor) -> None:
-        """Add the chosen rows of a chunk, at some classes."""
+        """Add some rows of a chunk, at some classes."""
         part, gradient = part[chosen], gradient[chosen][:, classes]
         if self.hidden is not None:
             self.hidden[rows][chosen] = gradient @ weight[classes]
@@ -230,42 +220,38 @@ class _Gradients:
 
 
 def _through(hidden: Tensor, weight: Tensor, bias: Tensor | None, task: _Task, upstream: Tensor | None, gradients: _Gradients) -> Tensor:
-    """Go through the rows: their losses and, if there is an upstream, the gradients that are wanted."""
+    """The losses of all rows and, if there is an upstream, the gradients."""
     losses = torch.empty(len(hidden), dtype=torch.promote_types(hidden.dtype, torch.float32), device=hidden.device)
-    spelled = spell(task.loss, len(weight)) if usable(weight.T) else None
-    chunks = _chunks(hidden, weight, (2 if task.skip > 0 else 1) if spelled else _TORCH_COPIES)
+    encoded = encode(task.loss, len(weight)) if usable(weight.T) else None
+    chunks = _chunks(hidden, weight, (2 if task.skip > 0 else 1) if encoded else _TORCH_COPIES)
     room = hidden.new_empty(chunks[0].stop if chunks else 0, len(weight))
     for rows in chunks:
         part = hidden[rows]
         scores = room[: len(part)]
         torch.mm(part, weight.T, out=scores) if bias is None else torch.addmm(bias, part, weight.T, out=scores)
-        given = None if upstream is None else upstream[rows]
-        losses[rows], gradient, pulls = task.by_kernel(scores, rows, given, *spelled) if spelled else task.by_torch(scores, rows, given)
-        if given is None:
-            continue
-        if pulls is None:
+        factors = None if upstream is None else upstream[rows]
+        result = task.by_kernel(scores, rows, factors, *encoded) if encoded else task.by_torch(scores, rows, factors)
+        losses[rows], gradient, emphases = result
+        if factors is not None and emphases is None:
             gradients.add(rows, part, gradient, weight)
-        else:
-            gradients.add_some(rows, *_loud(gradient, pulls, given, task.skip), part, gradient, weight)
+        elif factors is not None and emphases is not None:
+            gradients.add_some(rows, *_not_skipped(gradient, emphases, factors, task.skip), part, gradient, weight)
     return losses
 
 
-def _loud(gradient: Tensor, pulls: Tensor, given: Tensor, skip: float) -> tuple[Tensor, Tensor]:
-    """Which rows of a chunk count, and at which classes.
+def _not_skipped(gradient: Tensor, emphases: Tensor, factors: Tensor, skip: float) -> tuple[Tensor, Tensor]:
+    """The rows of a chunk that are not skipped (nor those with NaN), and the classes.
 
-    Args:
-        pulls: how hard each row pulls; NaN counts.
-        given: what the gradient of each row was multiplied by. What a row loses with the classes that are left out is below
-            V · skip / V by the least of these.
+    The omitted classes of a row add up to less than V · skip / V, because the limit uses the smallest factor.
     """
-    rows = (~(pulls < skip)).nonzero().squeeze(1)
-    limit = skip / gradient.shape[1] * (given[rows].abs().amin() if len(rows) else 0.0)
+    rows = (~(emphases < skip)).nonzero().squeeze(1)
+    limit = skip / gradient.shape[1] * (factors[rows].abs().amin() if len(rows) else 0.0)
     classes = (~(torch.linalg.vector_norm(gradient[rows], torch.inf, dim=0) < limit)).nonzero().squeeze(1)
     return rows, classes
 
 
 class _LinearLoss(torch.autograd.Function):
-    """Where the result is one number the gradients are made in the forward; else, and in float16, the backward goes through again."""
+    """If the result is one number, the forward computes the gradients. With reduction "none" and in float16, the backward does."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, task: _Task) -> Tensor:

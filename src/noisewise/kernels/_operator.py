@@ -15,7 +15,7 @@ from torch import Tensor
 
 from noisewise.exact import applied
 from noisewise.kernels import _launch
-from noisewise.kernels._encoding import spelled
+from noisewise.kernels._encoding import decode
 from noisewise.kernels._switch import off
 
 
@@ -51,22 +51,22 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     scores, target, ctx.loss, ctx.numbers, class_weight, sample_weight, _, ctx.ignore_index, ctx.reduction, _ = inputs
     ctx.save_for_backward(scores, target, class_weight, sample_weight, output[1])
     ctx.set_materialize_grads(False)
-    ctx.spent = False
+    ctx.used = False
 
 
 def _backward(ctx: Any, upstream: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
     scores, target, class_weight, sample_weight, gradient = ctx.saved_tensors
-    given = (target, ctx.loss, ctx.numbers, class_weight, sample_weight)
-    found = None
+    others = (target, ctx.loss, ctx.numbers, class_weight, sample_weight)
+    result = None
     if upstream is not None:
         if torch.is_grad_enabled():
-            found = _differentiable(ctx, scores, *given, upstream)
-        elif gradient.numel() and not ctx.spent:
-            ctx.spent = True
-            found = _launch.scale_(gradient, upstream.expand(len(scores)))
+            result = _differentiable(ctx, scores, *others, upstream)
+        elif gradient.numel() and not ctx.used:
+            ctx.used = True
+            result = _launch.scale_(gradient, upstream.expand(len(scores)))
         else:
-            found = rows(scores, *given, upstream.expand(len(scores)), ctx.ignore_index, ctx.reduction, True)[1]
-    return found, *[None] * 9
+            result = rows(scores, *others, upstream.expand(len(scores)), ctx.ignore_index, ctx.reduction, True)[1]
+    return result, *[None] * 9
 
 
 def _differentiable(
@@ -79,8 +79,8 @@ def _differentiable(
     sample_weight: Tensor | None,
     upstream: Tensor,
 ) -> Tensor:
-    """The gradient by the torch path, which can be differentiated again."""
-    criterion = spelled(loss, numbers)
+    """The gradient by torch, which can be differentiated again."""
+    criterion = decode(loss, numbers)
     criterion.weight, criterion.ignore_index, criterion.reduction = class_weight, ctx.ignore_index, "none"
     with off():
         losses = criterion(scores.float(), target, sample_weight=sample_weight)
@@ -98,13 +98,13 @@ rows.register_autograd(_backward, setup_context=_keep)
 
 
 @rows.register_fake
-def _shapes(scores: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-    losses = scores.new_empty(scores.shape[:1] if given[-2] == "none" else (), dtype=torch.float32)
-    return losses, scores.new_empty(scores.shape if given[-1] else (0,))
+def _shapes(scores: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    losses = scores.new_empty(scores.shape[:1] if others[-2] == "none" else (), dtype=torch.float32)
+    return losses, scores.new_empty(scores.shape if others[-1] else (0,))
 
 
 class _Rows(torch.autograd.Function):
-    """The same without torch's dispatcher, which takes longer than the kernel on a small batch."""
+    """The operator without torch's dispatcher, which takes longer than the kernel on a small batch."""
 
     forward = staticmethod(_compute)
     backward = staticmethod(_backward)
@@ -125,9 +125,9 @@ def loss_of_rows(
     ignore_index: int,
     reduction: str,
 ) -> Tensor:
-    """The loss of every row of (N, C) scores, or what they are reduced to, differentiable in the scores."""
-    given = (scores, target, loss, numbers, class_weight, sample_weight, None, ignore_index, reduction)
+    """The losses of the rows of (N, C) scores after the reduction, differentiable in the scores."""
+    arguments = (scores, target, loss, numbers, class_weight, sample_weight, None, ignore_index, reduction)
     if torch.compiler.is_compiling():
-        return rows(*given, False)[0]  # type: ignore[no-any-return]
+        return rows(*arguments, False)[0]  # type: ignore[no-any-return]
     early = scores.requires_grad and torch.is_grad_enabled() and scores.dtype != torch.float16
-    return applied(_Rows, *given, early)[0]  # type: ignore[no-any-return]
+    return applied(_Rows, *arguments, early)[0]  # type: ignore[no-any-return]

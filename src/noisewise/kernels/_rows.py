@@ -1,14 +1,14 @@
 # mypy: ignore-errors
 """The kernels: rows of scores in, losses and gradients out, float32 in between.
 
-A row is its margin Δ, found with the label left out so that nothing cancels, and where a loss looks at every class also
-total = Σ_i log p_i. `of_row` turns them into a value, an emphasis w and a slope b = ∂L/∂total; then
+For a row the kernels compute the margin Δ, summing over the other classes so that nothing cancels, and for losses that look at every class
+total = Σ_i log p_i. `of_row` returns the value, the emphasis w and the slope b = ∂L/∂total. Then
 
     ∂L/∂s_y = −w + b (1 − C p_y)        ∂L/∂s_j = w r_j + b (1 − C p_j),  r = softmax over the other classes
 
-`short_rows` keeps rows on chip, one read and one write, and so does `long_rows` as long as a row fits. Where it does not it is read
-twice, the second time from its end, where the first reading has just been: its last block is still on chip, and the cache holds those
-before it. No reading of scores waits for a label. A row whose label is out of range comes out as NaN. Tensors that are not wanted are None.
+`short_rows` keeps rows on chip, and so does `long_rows` if a row fits. A longer row is read twice, the second time from its end, because
+its last blocks are still on chip and in the cache. No read of scores waits for a label. A label out of range gives NaN. Output tensors that
+are not needed are None.
 """
 
 import os
@@ -24,7 +24,7 @@ LEAST = tl.constexpr(-3.4028234663852886e38)
 
 @triton.jit
 def _exp(x):
-    """exp(x) in two instructions; what is below the smallest normal number is 0, where `tl.exp` takes three more to keep it."""
+    """exp(x) in two instructions, with subnormal results flushed to 0; `tl.exp` takes three more."""
     if INTERPRETED:
         return tl.exp(x)
     else:
@@ -33,7 +33,7 @@ def _exp(x):
 
 @triton.jit
 def _above(score, reference):
-    """score · log₂e − reference, rounded once: so a reference may be rounded as it likes, as long as all scores have the same."""
+    """score · log₂e − reference, rounded once, so that the rounding of a common reference cancels."""
     if INTERPRETED:
         return (score.to(tl.float64) * LOG2_E - reference).to(tl.float32)
     else:
@@ -50,8 +50,8 @@ def _exp2(x):
 
 @triton.jit
 def _of_labels(scores, target, row, rows, classes, row_stride, ignore_index):
-    """The labels of some rows, where their scores begin, the scores of their labels, and whether they count."""
-    given = tl.load(target + row, mask=row < rows, other=ignore_index).to(tl.int64)  # compared before 32 bits cut anything off
+    """The labels of some rows, pointers to their scores, the scores of their labels, and whether they are not ignored."""
+    given = tl.load(target + row, mask=row < rows, other=ignore_index).to(tl.int64)  # compared in 64 bits
     kept = (given != ignore_index) & (row < rows)
     first = scores + row.to(tl.int64) * row_stride
     own = tl.load(first + given, mask=kept & (given >= 0) & (given < classes), other=float("nan")).to(tl.float32)
@@ -60,7 +60,7 @@ def _of_labels(scores, target, row, rows, classes, row_stride, ignore_index):
 
 @triton.jit
 def _counted(class_weight, sample_weight, label, row, classes, kept):
-    """How often each row counts: its class's weight times its own."""
+    """The weight of each row: that of its class times that of the example."""
     counted = tl.where(kept, 1.0, 0.0)
     if class_weight is not None:
         counted *= tl.load(class_weight + label, mask=kept & (label >= 0) & (label < classes), other=0.0).to(tl.float32)
@@ -71,7 +71,7 @@ def _counted(class_weight, sample_weight, label, row, classes, kept):
 
 @triton.jit
 def _factors(class_weight, sample_weight, upstream, counts, label, row, classes, upstream_stride, kept, counting, COUNTS: tl.constexpr):
-    """What the loss of each row is multiplied by, and what its gradient is."""
+    """The factors of the loss and of the gradient of each row."""
     factor = _counted(class_weight, sample_weight, label, row, classes, kept)
     if counts is not None:
         place = tl.arange(0, COUNTS)
@@ -85,10 +85,10 @@ def _factors(class_weight, sample_weight, upstream, counts, label, row, classes,
 
 @triton.jit
 def _of_statistics(lead, pulls, above, classes, numbers, table, of_row: tl.constexpr, EVERY_CLASS: tl.constexpr):
-    """Margin, value, emphasis, and the gradient: at the label, at another class per unit of pull, and at every class alike.
+    """Margin, value, emphasis, and the gradient: at the label, at another class per unit of exp(score), and the part common to all.
 
-    Scores are counted from a reference near the highest of the other classes: `lead` is the label's, `pulls` Σ exp(score) over the
-    others, `above` Σ score over all.
+    Scores are relative to a reference near the highest of the other classes: `lead` is the label's, `pulls` is Σ exp(score) over the
+    others, `above` is Σ score over all.
     """
     others = tl.log(pulls)
     margin = lead - others
@@ -178,7 +178,7 @@ def short_rows(
 
 @triton.jit
 def _in_vectors(tensor, row, stride, VECTOR: tl.constexpr, EVEN: tl.constexpr):
-    """Where a row begins, counted back to a boundary of 16 bytes, and how many numbers back that is."""
+    """A pointer to the last 16-byte boundary before a row, and how many numbers it is before the row."""
     skew = 0
     if EVEN:
         first = tensor + tl.multiple_of(row.to(tl.int64) * stride, VECTOR)
@@ -191,7 +191,7 @@ def _in_vectors(tensor, row, stride, VECTOR: tl.constexpr, EVEN: tl.constexpr):
 
 @triton.jit
 def _store(gradient, row, stride, slope, here, lane, skew, classes, ends, VECTOR: tl.constexpr, EVEN: tl.constexpr, ALIKE: tl.constexpr):
-    """A part of a row's gradient: in vectors where it lies ALIKE, except where those are cut at the `ends` of the row."""
+    """Store a part of a row's gradient, in vectors if it is aligned ALIKE, except at the `ends` of the row."""
     column = here + lane - skew
     inside = (column >= 0) & (column < classes)
     slope = slope.to(gradient.dtype.element_ty)
@@ -199,7 +199,7 @@ def _store(gradient, row, stride, slope, here, lane, skew, classes, ends, VECTOR
         place, _ = _in_vectors(gradient, row, stride, VECTOR, EVEN)
         place += here + lane
         tl.store(place, slope, mask=(here >= skew) & (here + VECTOR <= classes + skew), eviction_policy="evict_first")
-        if not EVEN:  # noqa: SIM102  # known when compiling, so that it must stand alone
+        if not EVEN:  # noqa: SIM102  # a compile-time condition
             if ends:
                 tl.store(place, slope, mask=inside & ((here < skew) | (here + VECTOR > classes + skew)))
     else:
@@ -207,8 +207,8 @@ def _store(gradient, row, stride, slope, here, lane, skew, classes, ends, VECTOR
 
 
 @triton.jit
-def _taken_in(score, column, label, own, classes, checked, tops, sums, aboves, EVERY_CLASS: tl.constexpr):
-    """Every vector's maximum and sums after one more block; where it is `checked`, without the label and what is not of the row."""
+def _accumulate(score, column, label, own, classes, checked, tops, sums, aboves, EVERY_CLASS: tl.constexpr):
+    """Update the maximum and sums of every vector by a block. If `checked`, leave out the label and what is outside the row."""
     above = tl.sum(score - own, axis=1) if EVERY_CLASS else aboves
     if checked:
         others = (column != label) & (column >= 0) & (column < classes)
@@ -253,12 +253,12 @@ def long_rows(
     ALIKE: tl.constexpr,
     WHOLE: tl.constexpr,
 ):
-    """One row, BLOCK columns at a time, or WHOLE: within a block, and read once.
+    """One row, BLOCK columns at a time. WHOLE: the row fits into a block and is read once.
 
-    A row is read in vectors of 16 bytes from the last such boundary before it, and stored so too where the gradient lies ALIKE; if
-    all rows are EVEN they consist of such vectors. Every vector's place has a maximum and a sum of its own: threads meet only once,
-    after the last block. Where the label or an end of the row may be is looked at in those blocks alone, and the next block is
-    asked for before the one at hand is worked on.
+    A row is read in vectors of 16 bytes, from the last 16-byte boundary before it, and stored the same way if the gradient is aligned
+    ALIKE. EVEN: all rows consist of such vectors. Every vector has its own maximum and sum, so threads synchronise only once, after the
+    last block. Only blocks that may contain the label or an end of the row are checked for it. The next block is loaded before the
+    current one is used.
     """
     row = tl.program_id(0)
     label, first, own, kept = _of_labels(scores, target, row, rows, classes, row_stride, ignore_index)
@@ -288,9 +288,9 @@ def long_rows(
             ahead = tl.load(first + following + lane, mask=following < read, other=float("-inf"), eviction_policy="evict_last")
             checked = (block == 0) | (block == labelled)
             column = block * BLOCK + vector + lane - skew
-            tops, sums, aboves = _taken_in(score, column, label, own, classes, checked, tops, sums, aboves, EVERY_CLASS)
+            tops, sums, aboves = _accumulate(score, column, label, own, classes, checked, tops, sums, aboves, EVERY_CLASS)
         column = last * BLOCK + vector + lane - skew
-        tops, sums, aboves = _taken_in(ahead.to(tl.float32), column, label, own, classes, True, tops, sums, aboves, EVERY_CLASS)
+        tops, sums, aboves = _accumulate(ahead.to(tl.float32), column, label, own, classes, True, tops, sums, aboves, EVERY_CLASS)
     top = tl.max(tops, axis=0)
     pulls = tl.sum(sums * _exp2(tops - top), axis=0)
     lead = _above(own, top) * LN_2
@@ -301,7 +301,7 @@ def long_rows(
     if margins is not None:
         tl.store(margins + row, margin)
     if gradient is not None:
-        # Nothing was read of a row that is ignored: with these its gradient is 0, and not NaN.
+        # An ignored row was not read; this makes its gradient 0 instead of NaN.
         at_label, at_others, by_total = tl.where(kept, at_label, 0.0), tl.where(kept, at_others, 0.0), tl.where(kept, by_total, 0.0)
         sizes = tl.full([BLOCK // VECTOR], 0.0, tl.float32)
         for back in range(1 if WHOLE else last + 1):
@@ -331,7 +331,7 @@ def long_rows(
 
 @triton.jit
 def count(target, class_weight, sample_weight, counts, rows, classes, ignore_index, BLOCK: tl.constexpr):
-    """How often the rows count together, in as many sums as there are programs."""
+    """The sum of the weights of the rows, one partial sum per program."""
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(tl.program_id(0) * BLOCK, rows, tl.num_programs(0) * BLOCK):
         row = start + tl.arange(0, BLOCK)
@@ -352,10 +352,7 @@ def add_up(losses, total, rows, BLOCK: tl.constexpr):
 
 @triton.jit
 def scale(gradient, upstream, rows, classes, upstream_stride, ALIKE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Multiply rows in place; where all factors are 1, as behind a plain ``loss.backward()``, nothing is read or written.
-
-    Where all rows have one factor (ALIKE) it is looked at once.
-    """
+    """Multiply rows in place. Rows with factor 1, as after a plain ``loss.backward()``, are not read. ALIKE: all rows have one factor."""
     if ALIKE:  # noqa: SIM102
         if tl.load(upstream) == 1.0:
             return

@@ -1,7 +1,4 @@
-"""Whether kernels can run: the environment variable, a context manager, and what the device must support.
-
-Where they cannot, torch is used instead, and one line at debug level says why.
-"""
+"""Whether kernels can be used. If not, torch is used instead, and the reason is logged at debug level."""
 
 from __future__ import annotations
 
@@ -33,25 +30,22 @@ def usable(scores: Tensor) -> bool:
     """Whether kernels can be used for scores shaped (…, C)."""
     reason = _reason(scores)
     if reason and not torch.compiler.is_compiling():
-        say(reason)
+        log_once(reason)
     return not reason
 
 
 def _reason(scores: Tensor) -> str:
-    reason = unready(scores)
-    if not reason and scores.dtype not in TYPES:
+    if scores.dtype not in TYPES:
         return f"no kernels for scores in {scores.dtype}"
-    if not reason and scores.shape[-1] > LONGEST:
-        return f"no kernels for more than {LONGEST} classes"
-    return reason
+    return unready(scores) or (f"no kernels for more than {LONGEST} classes" if scores.shape[-1] > LONGEST else "")
 
 
 def unready(tensor: Tensor) -> str:
-    """Why no kernel can be used for a tensor; empty if one can."""
+    """Why no kernel can be used for a tensor; empty if kernels can be used."""
     if not _switched_on or (not torch.compiler.is_compiling() and getattr(_here, "off", False)):
         return "kernels are switched off"
     if torch._C._are_functorch_transforms_active() or going_forward():
-        return "torch.func transforms and forward derivatives take the torch path"
+        return "torch.func transforms and forward-mode derivatives use torch"
     if tensor.device.type != "cuda" and not (_interpreted and tensor.device.type == "cpu"):
         return f"no kernels for tensors on {tensor.device.type}"
     return _missing(tensor.device)
@@ -68,25 +62,25 @@ def off() -> Iterator[None]:
 
 
 def _missing(device: torch.device) -> str:
-    return _looked_up(device)
+    return _unsupported(device)
 
 
-# What torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler.
+# As torch.compiler.assume_constant_result sets it; the decorator would import the whole compiler.
 _missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @functools.cache
-def _looked_up(device: torch.device) -> str:
+def _unsupported(device: torch.device) -> str:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     if device.type == "cuda" and torch.version.hip is not None:
-        return "kernels are written for NVIDIA's GPUs"
+        return "kernels need an NVIDIA GPU"
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < OLDEST:
         return f"{torch.cuda.get_device_name(device)} is older than compute capability {OLDEST[0]}.{OLDEST[1]}"
     return ""
 
 
 @functools.cache
-def say(reason: str) -> None:
+def log_once(reason: str) -> None:
     """Log a reason at debug level, once per process."""
-    _logger.debug("the torch path is taken: %s", reason)
+    _logger.debug("torch is used instead of a kernel: %s", reason)

@@ -1,9 +1,8 @@
-"""Translate a loss to Triton: its Python is traced and written as source code, so that each formula is written once.
+"""Translate a loss to Triton source code by tracing its Python, so that each formula is written once.
 
 A kernel computes the margin Δ of a row and, for losses that look at every class, total = Σ_i log p_i. A loss is covered if it is a
-function of these: a `MarginLoss`, or one that defines `of_costs`. Its value and slopes are traced through torch and written as one
-device function; its numbers (q, T, …) become arguments, so that changing them compiles nothing. A function of the margin that cannot be
-written this way, such as IMAE's value, which is an integral, is tabulated.
+function of these: a `MarginLoss`, or a loss that defines `of_costs`. Its numbers (q, T, …) become arguments, so that new values need no
+compilation. A function of the margin that cannot be translated, such as the value of IMAE, which is an integral, is tabulated.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ class Written:
     """A loss as Triton source code.
 
     Args:
-        source: of ``of_row(margin, total, numbers, table)``, which gives value, emphasis and ∂value/∂total.
-        numbers: what `source` calls ``numbers``.
-        table: what `source` calls ``table``, on the CPU, or None.
+        source: defines ``of_row(margin, total, numbers, table)``, which returns value, emphasis and ∂value/∂total.
+        numbers: the argument ``numbers``.
+        table: the argument ``table``, on the CPU, or None.
         looks_at_every_class: whether the loss depends on `total`.
     """
 
@@ -49,13 +48,13 @@ class Written:
 def covered(loss: Loss) -> bool:
     """Whether a loss, by its type and settings, is a function of margin and total."""
     if loss.label_smoothing > 0 and (type(loss) is not CE or loss.weight is not None):
-        return False  # other losses have no kernel for smoothed labels, and a class weight applies to every class then
+        return False  # with smoothed labels, a class weight applies to every class
     if isinstance(loss, MarginLoss):
         own_rule = type(loss).per_example in (MarginLoss.per_example, Normalising.per_example)
         return own_rule and not loss.depends_on_batch
     if type(loss) is Combination:
         return all(covered(term) for _, term in loss.parts)
-    # A subclass that changes how its loss is computed must say what that is as `of_costs` too.
+    # A subclass that overrides another method must override `of_costs` too.
     latest = next(kind for kind in type(loss).__mro__ if {"of_costs", "of_label", "of_scores", "per_example"} & set(vars(kind)))
     return "of_costs" in vars(latest) and loss.is_of_costs
 
@@ -78,19 +77,19 @@ def write(loss: Loss, classes: int) -> Written:
             by_total = 0.0
             return value, emphasis, by_total
     """
-    loss = copy.deepcopy(loss)  # a table it keeps for its own use must not hold what tracing leaves behind
+    loss = copy.deepcopy(loss)  # tracing may leave traced tensors in its caches
     if loss.label_smoothing > 0:
-        loss = LS(loss.label_smoothing)  # what smoothed labels make of cross-entropy
+        loss = LS(loss.label_smoothing)  # equal to cross-entropy with smoothed labels
     terms = loss.parts if type(loss) is Combination else [(1.0, loss)]
     alone = [(factor, term) for factor, term in terms if isinstance(term, MarginLoss)]
     both = [(factor, term) for factor, term in terms if not isinstance(term, MarginLoss)]
     writer = _Writer()
-    found: list[tuple[str, str, str]] = []
+    outputs: list[tuple[str, str, str]] = []
     if alone:
-        found.append((*_of_margin(writer, lambda d: _sum(alone, lambda term: term.of_margin(d, classes))), "0.0"))
+        outputs.append((*_of_margin(writer, lambda d: _sum(alone, lambda term: term.of_margin(d, classes))), "0.0"))
     if both:
-        found.append(_of_both(writer, lambda d, total: _sum(both, lambda term: term.of_costs(-logsigmoid(d), total, float(classes)))))
-    value, emphasis, by_total = (" + ".join(part for part in parts if part != "0.0") or "0.0" for parts in zip(*found, strict=True))
+        outputs.append(_of_both(writer, lambda d, total: _sum(both, lambda term: term.of_costs(-logsigmoid(d), total, float(classes)))))
+    value, emphasis, by_total = (" + ".join(part for part in parts if part != "0.0") or "0.0" for parts in zip(*outputs, strict=True))
     lines = [*writer.lines, f"value = {value}", f"emphasis = {emphasis}", f"by_total = {by_total}", "return value, emphasis, by_total"]
     source = "\n    ".join(["def of_row(margin, total, numbers, table):", *lines])
     table = torch.cat(writer.tables) if writer.tables else None
@@ -103,7 +102,7 @@ def _sum(parts: Sequence[tuple[float, Any]], value: Callable[[Any], Tensor]) -> 
 
 
 def _of_margin(writer: _Writer, function: Callable[[Tensor], Tensor]) -> tuple[str, str]:
-    """Value and emphasis of a function of the margin; each is tabulated if it cannot be written."""
+    """The names of value and emphasis of a function of the margin; what cannot be translated is tabulated."""
 
     def slope(d: Tensor) -> Tensor:
         return -_slopes(function, d)[0]
@@ -118,9 +117,9 @@ def _of_both(writer: _Writer, function: Callable[[Tensor, Tensor], Tensor]) -> t
         return function(d, total), -by_margin, by_total
 
     graph = _traced(all_three, "margin", "total")
-    value, emphasis, by_total = (writer.written(graph, place) for place in range(3))
+    value, emphasis, by_total = (writer.written(graph, index) for index in range(3))
     if value is None or emphasis is None or by_total is None:
-        raise NotCoveredError("a loss of every class that cannot be written")
+        raise NotCoveredError("a loss of every class that cannot be translated")
     return value, emphasis, by_total
 
 
@@ -132,12 +131,12 @@ def _slopes(function: Callable[..., Tensor], *where: Tensor) -> tuple[Tensor, ..
 
 
 def _traced(function: Callable[..., Any], *names: str) -> fx.Graph | None:
-    """The function as a graph of torch's primitive operations, or None if it does more than compute."""
-    from torch.fx.experimental.proxy_tensor import make_fx  # takes seconds to import, and is only needed for kernels
+    """The function as a graph of torch's primitive operations, or None if it cannot be traced."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # takes seconds to import
 
     try:
         graph = make_fx(function)(*(torch.zeros(2) for _ in names)).graph
-    except Exception:  # the code of a custom loss can raise anything when it is traced
+    except Exception:  # a custom loss can raise anything
         return None
     for name, node in zip(names, graph.find_nodes(op="placeholder"), strict=True):
         node.meta["word"] = name
@@ -146,7 +145,7 @@ def _traced(function: Callable[..., Any], *names: str) -> fx.Graph | None:
 
 _TWO = {"add": "+", "sub": "-", "mul": "*", "div": "/", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _TWO |= {"logical_and": "&", "logical_or": "|", "bitwise_and": "&", "bitwise_or": "|"}
-_WORDS: dict[str, tuple[int, str]] = {  # how many arguments count, and what is written of them
+_WORDS: dict[str, tuple[int, str]] = {  # the number of arguments and the template
     **{name: (2, f"({{}} {sign} {{}})") for name, sign in _TWO.items()},
     **{name: (1, f"tl.{name}({{}})") for name in ("abs", "exp", "log", "sqrt")},
     **{name: (1, f"{name}({{}})") for name in ("sigmoid", "log1p", "expm1")},
@@ -166,12 +165,12 @@ _WORDS: dict[str, tuple[int, str]] = {  # how many arguments count, and what is 
     "where": (3, "tl.where({}, {}, {})"),
     "zeros_like": (0, "0.0"),
 }
-_IGNORED = {"ones_like": 1, "zeros_like": 1, "log_sigmoid_backward": 1}  # arguments that only say where a result lies, or what torch kept
+_IGNORED = {"ones_like": 1, "zeros_like": 1, "log_sigmoid_backward": 1}  # arguments about memory
 _ABOUT_MEMORY = {"dtype", "layout", "device", "pin_memory", "memory_format"}
 
 
 class _Writer:
-    """Lines of a device function, and what they call `numbers` and `table`."""
+    """The lines of a device function, and its arguments `numbers` and `table`."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -179,13 +178,13 @@ class _Writer:
         self.tables: list[Tensor] = []
         self._words: dict[fx.Node, str] = {}
 
-    def written(self, graph: fx.Graph | None, place: int) -> str | None:
-        """Write the lines of one output of a graph and return its name; return None and write nothing if an operation is not known."""
+    def written(self, graph: fx.Graph | None, index: int) -> str | None:
+        """Write the lines of one output of a graph and return its name, or None if an operation is not known."""
         if graph is None:
             return None
         lines, numbers, words = len(self.lines), len(self.numbers), dict(self._words)
         try:
-            return self._word(graph.output_node().args[0][place])  # type: ignore[index]
+            return self._word(graph.output_node().args[0][index])  # type: ignore[index]
         except NotCoveredError:
             del self.lines[lines:], self.numbers[numbers:]
             self._words = words
@@ -194,25 +193,25 @@ class _Writer:
     def tabulated(self, function: Callable[[Tensor], Tensor]) -> str:
         table, error = tabulate(function)
         if error > 1:
-            raise NotCoveredError(f"a function of the margin too rough for a table, by a factor of {error:.2g}")
-        place = sum(len(each) for each in self.tables)
+            raise NotCoveredError(f"a function of the margin that is too rough for a table, by a factor of {error:.2g}")
+        start = sum(len(each) for each in self.tables)
         self.tables.append(table)
-        return f"look_up(table, {place}, margin)"
+        return f"look_up(table, {start}, margin)"
 
-    def _word(self, thing: Any) -> str:
-        if isinstance(thing, float):
-            self.numbers.append(thing)
+    def _word(self, operand: Any) -> str:
+        if isinstance(operand, float):
+            self.numbers.append(operand)
             return f"numbers[{len(self.numbers) - 1}]"
-        if not isinstance(thing, fx.Node):
-            return repr(thing)
-        if "word" in thing.meta:
-            return str(thing.meta["word"])
-        if thing not in self._words:
-            line = self._line(thing)
-            self._words[thing] = line if line.isidentifier() or line in ("0.0", "1.0") else f"v{len(self.lines)}"
-            if self._words[thing] != line:
-                self.lines.append(f"{self._words[thing]} = {line}")
-        return self._words[thing]
+        if not isinstance(operand, fx.Node):
+            return repr(operand)
+        if "word" in operand.meta:
+            return str(operand.meta["word"])
+        if operand not in self._words:
+            line = self._line(operand)
+            self._words[operand] = line if line.isidentifier() or line in ("0.0", "1.0") else f"v{len(self.lines)}"
+            if self._words[operand] != line:
+                self.lines.append(f"{self._words[operand]} = {line}")
+        return self._words[operand]
 
     def _line(self, node: fx.Node) -> str:
         name = getattr(getattr(node.target, "_overloadpacket", None), "__name__", "")

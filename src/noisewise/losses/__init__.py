@@ -1,4 +1,4 @@
-"""The losses. Each is one file in this folder; a new file is imported, registered, listed, documented and tested by itself.
+"""The losses, one file each. A new file in this folder is imported, registered, listed, documented and tested automatically.
 
 >>> from noisewise import losses
 >>> losses.get("gce(q=0.7)")
@@ -42,7 +42,7 @@ _losses = discover(__name__, __path__, Loss)
 globals().update(_losses)
 __all__ += list(_losses)
 
-if TYPE_CHECKING:  # type checkers do not see the classes that are found at run time
+if TYPE_CHECKING:  # type checkers do not see the classes that are discovered at run time
 
     def __getattr__(name: str) -> Any: ...
 

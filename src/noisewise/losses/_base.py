@@ -1,9 +1,9 @@
-"""What a loss is, and the contract all of them keep with `torch.nn.CrossEntropyLoss`.
+"""The base classes of losses, which share the contract of `torch.nn.CrossEntropyLoss`.
 
-A call is three steps: check what was given, compute one number per example, reduce. An author writes the middle step only:
+A call checks its input, computes one number per example, and reduces. A subclass defines only the middle step:
 
-- a `MarginLoss` writes `value(d)` or `emphasis(d)` of the margin, or both;
-- any other `Loss` writes `per_class(scores)`, the loss each class would have as the label.
+- a `MarginLoss` defines `value(d)` or `emphasis(d)` of the margin, or both;
+- any other `Loss` defines `per_class(scores)`, the loss of each class as the label.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ registry: Registry[Loss] = Registry("loss")
 CONTRACT = ("weight", "ignore_index", "reduction", "label_smoothing")
 """The settings that every loss shares with `torch.nn.CrossEntropyLoss`."""
 
-_INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") not in ("0", "")  # kernels on the CPU, for their tests
+_INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") not in ("0", "")  # run kernels on the CPU, for tests
 
 
 def _class_weight(value: Any) -> Tensor:
@@ -71,33 +71,30 @@ class Loss(Named, nn.Module, registry=registry):
         self.register_buffer("weight", self.__dict__.pop("weight"))
 
     def per_class(self, scores: Tensor) -> Tensor:
-        """The loss every class would have as the label: shaped like the scores, (N, C, …)."""
+        """The loss of every class as the label, shaped like the scores, (N, C, …)."""
         raise NotImplementedError(f"{type(self).__name__} must define per_class, or value or emphasis if it is a MarginLoss")
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
-        """The loss of the given labels, shaped like the target, (N, …). The result is ignored where `kept` is false."""
+        """The loss of the given labels, shaped like the target, (N, …). Results where `kept` is false are ignored."""
         return self.per_class(scores).gather(1, target.unsqueeze(1)).squeeze(1)
 
     def of_costs(self, own: Tensor, total: Tensor, classes: float) -> Tensor:
-        """The loss from the label's cost −log p_y and `total` = Σ_i log p_i, for a loss that depends on these alone.
-
-        Kernels use it for losses that define it, so that a formula is written once.
-        """
+        """The loss from the label's cost −log p_y and `total` = Σ_i log p_i, if it depends on these alone. Kernels use it."""
         raise NotImplementedError
 
     @property
     def is_of_costs(self) -> bool:
-        """Whether `of_costs` gives the loss with its present hyper-parameters."""
+        """Whether `of_costs` can be used with the current hyper-parameters."""
         return type(self).of_costs is not Loss.of_costs
 
     @property
     def of_classes(self) -> bool:
-        """Whether an example has one score per class and one label; false for `Binary`, where every score has a label."""
+        """Whether an example has one score per class and one label. False for `Binary`, where every score has a label."""
         return type(self).per_class is not Loss.per_class or type(self).per_example is not Loss.per_example
 
     @property
     def depends_on_batch(self) -> bool:
-        """Whether the loss of one example depends on the others of its batch."""
+        """Whether the loss of an example depends on the rest of its batch."""
         return False
 
     def forward(self, scores: Tensor, target: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
@@ -105,13 +102,13 @@ class Loss(Named, nn.Module, registry=registry):
 
         Args:
             scores: (C,), (N, C) or (N, C, d1, …), in any floating-point type. Arithmetic is at least float32.
-            target: class indices (…without C) or class probabilities (shaped like the scores). With probabilities `q` the
-                loss is its expectation, Σ_c q_c L(scores, c).
-            sample_weight: a factor per example, shaped (N,) or like the target. A weight of two counts an example twice,
-                in the loss and in the "mean".
+            target: class indices, or class probabilities shaped like the scores. With probabilities `q` the loss is the expectation
+                Σ_c q_c L(scores, c).
+            sample_weight: a factor per example, shaped (N,) or like the target. An example with weight two counts twice, also in the
+                "mean".
 
         Returns:
-            One number, or with reduction "none" one per example; in the type `nn.CrossEntropyLoss` would give.
+            One number, or one per example with reduction "none", in the type that `nn.CrossEntropyLoss` returns.
         """
         return self._loss(scores, target, sample_weight)
 
@@ -127,7 +124,7 @@ class Loss(Named, nn.Module, registry=registry):
 
         Args:
             common: a term of every example's loss that does not depend on its label.
-            given: the type of the original scores, if these were widened; it decides the type of the result.
+            given: the type of the original scores if they were converted; it decides the type of the result.
         """
         name = type(self).__name__
         check_scores(scores, name)
@@ -204,7 +201,7 @@ class Loss(Named, nn.Module, registry=registry):
         return self._average(scores, target, common)
 
     def _average(self, scores: Tensor, probabilities: Tensor, common: Tensor | None) -> Tensor:
-        """Σ_c q_c weight_c L(scores, c). A class of probability zero adds nothing, even if its loss is infinite."""
+        """Σ_c q_c weight_c L(scores, c). A class with probability zero adds nothing, even if its loss is infinite."""
         values = self.per_class(scores)
         if common is not None:
             values = values + common.unsqueeze(1)
@@ -248,8 +245,8 @@ class Loss(Named, nn.Module, registry=registry):
     @property
     def contract(self) -> dict[str, Any]:
         """The settings shared with `nn.CrossEntropyLoss`, where they differ from their defaults."""
-        held = {key: self._literal(key) for key in CONTRACT}
-        return {key: value for key, value in held.items() if value != self.settings[key].default}
+        values = {key: self._literal(key) for key in CONTRACT}
+        return {key: value for key, value in values.items() if value != self.settings[key].default}
 
     def __mul__(self, factor: float) -> Loss:
         return _combine([(_factor(factor), self)])
@@ -263,7 +260,7 @@ class Loss(Named, nn.Module, registry=registry):
 
 
 class MarginLoss(Loss):
-    """A loss that is a function of the margin alone: write `value` or `emphasis`, or both where both are known.
+    """A loss that is a function of the margin alone. Define `value` or `emphasis`, or both.
 
     Example:
         >>> class Unhinged(MarginLoss):
@@ -298,13 +295,13 @@ class MarginLoss(Loss):
         return self._potential(d)
 
     def emphasis(self, d: Tensor) -> Tensor:
-        """How hard the loss pulls at margin `d`. By default minus the derivative of the value."""
+        """The emphasis at margin `d`. By default minus the derivative of the value."""
         pullback = torch.func.vjp(self.value, d)[1]
         (slope,) = pullback(torch.ones_like(d))
         return -slope  # type: ignore[no-any-return]
 
     def of_margin(self, d: Tensor, classes: int) -> Tensor:
-        """The loss at margin `d`, given the number of classes; its derivative, of any order, is that of minus the emphasis."""
+        """The loss at margin `d`, given the number of classes. Its derivatives are those of minus the emphasis."""
         if type(self).emphasis is MarginLoss.emphasis:
             return self.value(d)
         if going_forward():
@@ -319,10 +316,9 @@ class MarginLoss(Loss):
 
 
 class Descent(torch.autograd.Function):
-    """The loss value, with the emphasis as its derivative instead of the derivative of the value.
+    """The loss value, with minus the emphasis as its derivative.
 
-    Both are called with the margin, and with a second tensor if there is one, which gets no gradient. The number of arguments is fixed
-    because torch.compile cannot trace an autograd function with a variable number.
+    A second tensor, if given, is passed to both and gets no gradient. torch.compile cannot trace a variable number of arguments.
     """
 
     generate_vmap_rule = True
@@ -346,10 +342,10 @@ _NODES = 0.5 - 0.5 / math.sqrt(3), 0.5 + 0.5 / math.sqrt(3)  # of Gauss–Legend
 
 
 def _expanded(d: Tensor, loss: MarginLoss) -> Tensor:
-    """The loss value around `d`, whose forward-mode derivatives come from the emphasis too.
+    """The loss value at `d`, with forward-mode derivatives from the emphasis.
 
-    Through `value` they would vanish where p rounds to one: torch differentiates a sigmoid σ as σ (1 − σ). Instead, with Δ₀ = Δ apart
-    from any derivative, L(Δ) = L(Δ₀) − ∫ w from Δ₀ to Δ. Two Gauss–Legendre nodes make the first four derivatives exact.
+    The derivatives of `value` would vanish where p rounds to one, because torch differentiates a sigmoid σ as σ (1 − σ). Instead, with
+    Δ₀ = Δ detached, L(Δ) = L(Δ₀) − ∫ w from Δ₀ to Δ. Two Gauss–Legendre nodes make the first four derivatives exact.
     """
     start = d.detach()
     finite = start.isfinite()
@@ -389,14 +385,11 @@ def _factor(value: Any) -> float:
 def _check_of_classes(loss: Loss) -> None:
     """Refuse `Binary` and other losses without one score per class, which must be outermost."""
     if not loss.of_classes:
-        raise InputError(
-            f"A loss without one score per class cannot be added, multiplied or put inside another loss. "
-            f"Got {loss!r}; put the sum or the other loss inside it."
-        )
+        raise InputError(f"Binary losses cannot be added, multiplied or put inside another loss. Got {loss!r}; put the others inside it.")
 
 
 def _combine(parts: Sequence[tuple[float, Loss]]) -> Loss:
-    """A sum of multiples as one flat loss, under the contract its parts agree on."""
+    """A sum of multiples as one flat loss, with the contract of its parts."""
     contract = parts[0][1].contract
     terms: list[tuple[float, Loss]] = []
     for factor, loss in parts:
@@ -425,7 +418,7 @@ def _kind(terms: Sequence[tuple[float, Loss]]) -> type[Combination]:
 
 
 class Combination(Loss):
-    """A sum of multiples of losses, made by writing one: ``0.3 * NCE() + 0.7 * MAE()``."""
+    """A sum of multiples of losses, such as ``0.3 * NCE() + 0.7 * MAE()``."""
 
     def __init__(self, parts: Sequence[tuple[float, Loss]]) -> None:
         super().__init__()
@@ -452,7 +445,7 @@ class Combination(Loss):
 
 
 class MarginCombination(Combination, MarginLoss):
-    """A sum of multiples of margin losses is a margin loss, because emphasis is linear: the margin is computed once."""
+    """A sum of multiples of margin losses. Emphasis is linear, so the sum is a margin loss and computes the margin once."""
 
     def value(self, d: Tensor) -> Tensor:
         return _total(factor * term.value(d) for factor, term in self.parts)
@@ -484,12 +477,12 @@ def _total(values: Iterable[Tensor]) -> Tensor:
 
 
 def expm1_over(x: Tensor, q: float) -> Tensor:
-    """(exp(q x) − 1) / q, which is x for tiny q, where float32 cannot represent q."""
+    """(exp(q x) − 1) / q, or x if q is too small for float32."""
     return x if q < 1e-20 else (q * x).expm1() / q
 
 
 def p_log_p(d: Tensor) -> Tensor:
-    """p log p at margin `d`, which is 0 at p = 0, and so is its derivative."""
+    """p log p at margin `d`. At p = 0 it is 0, and so is its derivative."""
     masked = d == -torch.inf
     d = torch.where(masked, 0.0, d)
     return torch.where(masked, 0.0, d.sigmoid() * nn.functional.logsigmoid(d))

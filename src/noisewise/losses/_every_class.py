@@ -1,4 +1,4 @@
-"""Losses that look at what every class would cost: as a share of the total, on average, or by what the other classes lack."""
+"""Losses that depend on the cost −log p of every class."""
 
 import math
 import warnings
@@ -15,10 +15,10 @@ from noisewise.losses.focal import Focal
 
 
 class OverEveryClass(Loss):
-    """A loss of two numbers: the cost of the label, −log p_y, and the sum of all log p_i. Write `of_costs`."""
+    """A function of the cost of the label, −log p_y, and the sum of all log p_i. Subclasses define `of_costs`."""
 
     def of_scores(self, own: Tensor, scores: Tensor) -> Tensor:
-        """The loss where a label costs `own`, which has the classes, or one entry, in dimension 1."""
+        """The loss for labels with cost `own`, which has the classes, or one entry, in dimension 1."""
         return self.of_costs(own, log_probabilities(scores).sum(1, keepdim=True), scores.shape[1])
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
@@ -29,12 +29,12 @@ class OverEveryClass(Loss):
 
 
 def log_probabilities(scores: Tensor) -> Tensor:
-    """log p of every class. Good for sums over the classes; a single one that is near 0 is exact only as a margin."""
+    """log p of every class, accurate enough for sums over the classes; a single value near 0 is exact only as a margin."""
     return scores.log_softmax(1)
 
 
 class ShareOfCosts(Loss):
-    """The share of the label in what all classes cost (Ma et al. 2020), each −(1 − p)^q log p.
+    """The label's share of the costs of all classes (Ma et al. 2020). A class costs −(1 − p)^q log p.
 
     A class masked by a score of −inf costs inf as the label, and is ignored otherwise.
     """
@@ -58,20 +58,20 @@ class ShareOfCosts(Loss):
             p, rest = d.detach().sigmoid(), (-d.detach()).sigmoid()
             own = applied(_Focal, own, rest, self.q)
             costs = applied(_Focal, costs, put((1 - softmax).mul_(rest).add_(p), label, torch.zeros_like(p)), self.q)
-        found = self.of_label(own, costs, label, masked)
-        return (found if masked is None else found.masked_fill(gone, torch.inf)).squeeze(1)
+        value = self.of_label(own, costs, label, masked)
+        return (value if masked is None else value.masked_fill(gone, torch.inf)).squeeze(1)
 
     def of_every_class(self, costs: Tensor) -> Tensor:
-        """The loss of every class as the label from the costs of all, (N, C, …)."""
+        """The loss of every class as the label, from the costs of all classes, (N, C, …)."""
         return shares(costs)
 
     def of_label(self, own: Tensor, others: Tensor, label: Tensor, masked: Tensor | None) -> Tensor:
-        """The loss of labels, which keep dimension 1, from what they and the other classes cost, where labels and masked classes are 0."""
+        """The loss of labels, which keep dimension 1, from their costs and those of the others (0 for labels and masked classes)."""
         return share(own, others.sum(1, keepdim=True))
 
 
 class ActiveNegative(ShareOfCosts):
-    """`alpha` times the share of the label in all costs, plus `beta` times what it lacks in the negative part (Ye et al. 2023)."""
+    """`alpha` times the label's share of all costs plus `beta` times the negative part (Ye et al. 2023)."""
 
     alpha: float = 5.0
     beta: float = 5.0
@@ -89,10 +89,7 @@ class ActiveNegative(ShareOfCosts):
         return self.alpha * active + self.beta * (1 - share(self._room(own), room.sum(1, keepdim=True)))
 
     def _check_p_min(self, classes: int) -> None:
-        """Warn once per loss and number of classes where p_min ≥ 1 / classes: no class may have room then, and the share is 0 / 0.
-
-        Only the shape of the scores decides, so nothing waits for a device. torch.compile traces no warning.
-        """
+        """Warn once per loss and number of classes if p_min ≥ 1 / classes, where the share can be 0 / 0."""
         if self.beta == 0 or self.p_min * classes < 1 or torch.compiler.is_compiling():
             return
         warned: set[int] = self.__dict__.setdefault("_warned_of", set())
@@ -102,12 +99,12 @@ class ActiveNegative(ShareOfCosts):
             warnings.warn(f"{text}; choose p_min below 1/{classes} = {1 / classes:.3g}.", stacklevel=2)
 
     def _room(self, costs: Tensor) -> Tensor:
-        """How far costs are below that of a class of probability `p_min`."""
+        """The difference between the cost of a class with probability `p_min` and these costs, at least 0."""
         return (-math.pow(1 - self.p_min, self.q) * math.log(self.p_min) - costs).relu()
 
 
 def shares(costs: Tensor) -> Tensor:
-    """Every class's share of the costs of all. Infinite costs are ignored, and all shares are 0 where the costs are."""
+    """Every class's share of all costs. Infinite costs are ignored; the shares of zero costs are 0."""
     masked = None if seen_finite(costs) else costs == torch.inf
     finite = costs if masked is None else costs.masked_fill(masked, 0.0)
     parts = fraction(finite, finite.sum(1, keepdim=True))
@@ -115,17 +112,17 @@ def shares(costs: Tensor) -> Tensor:
 
 
 def fraction(part: Tensor, whole: Tensor) -> Tensor:
-    """part / whole, and 0 where both are 0."""
+    """part / whole, or 0 if both are 0."""
     return part / torch.where(whole == 0, 1.0, whole)
 
 
 def share(own: Tensor, rest: Tensor) -> Tensor:
-    """own / (own + rest), with slopes that do not cancel, and 0 where both are 0."""
+    """own / (own + rest), or 0 if both are 0, with a gradient that does not cancel."""
     return applied(_Share, own, rest)  # type: ignore[no-any-return]
 
 
 class _Share(torch.autograd.Function):
-    """own / (own + rest), whose slopes are rest / (own + rest)² and −own / (own + rest)²."""
+    """own / (own + rest), with derivatives rest / (own + rest)² and −own / (own + rest)²."""
 
     generate_vmap_rule = True
 
@@ -146,7 +143,7 @@ class _Share(torch.autograd.Function):
 
 
 class _Focal(torch.autograd.Function):
-    """(1 − p)^q times the cost −log p of a class, given 1 − p. A class of no cost has none here."""
+    """(1 − p)^q times the cost −log p of a class, given 1 − p; 0 for a class without cost."""
 
     generate_vmap_rule = True
 

@@ -1,9 +1,8 @@
 """Normalised emphasis: divided by its maximum, by its area, or by its mean over the batch.
 
-The first two divide by a constant. The third divides by the mean emphasis of the examples at hand, so that the mean becomes one. The
-code of the IMAE and GR authors takes the mean of the emphasis before `saturation` makes it fade; their emphasis is smaller than ours by
-one factor for the whole batch. The mean must be that of the whole batch: under data parallelism it is taken over all processes, and
-under gradient accumulation `Accumulation` divides once, at the end.
+The first two divide by a constant. The third divides by the mean emphasis of the batch, so that the mean becomes one. The code of the IMAE
+and GR authors takes the mean before `saturation` makes the emphasis fade, so their emphasis differs from ours by one factor per batch. The
+mean is over all processes of a data-parallel run; for gradient accumulation, `Accumulation` divides once, at the end.
 """
 
 from __future__ import annotations
@@ -107,8 +106,8 @@ def as_whole_batch(loss: Loss) -> Iterator[None]:
     try:
         yield
     finally:
-        for part, held in zip(parts, before, strict=True):
-            part._whole, part._alone = held
+        for part, state in zip(parts, before, strict=True):
+            part._whole, part._alone = state
 
 
 def before_batch_normalisation(loss: Loss) -> tuple[float, Normalising] | None:
@@ -136,9 +135,8 @@ def before_batch_normalisation(loss: Loss) -> tuple[float, Normalising] | None:
 class Accumulation:
     """Batch normalisation over a batch that arrives in parts.
 
-    Inside the block the loss leaves its emphasis as it is and adds up its size; `divide` then divides the gradients once by
-    the mean over all parts. That is exact because the mean is one number for the whole batch. Use reduction "sum" and divide by the
-    number of all examples yourself, since parts may differ in size.
+    Inside the block the loss does not normalise its emphasis but adds it up; `divide` then divides the gradients by the mean over all
+    parts. Use reduction "sum" and divide by the number of all examples yourself, because parts may differ in size.
 
     Args:
         loss: a loss with batch normalisation, or a multiple of one.
@@ -161,8 +159,8 @@ class Accumulation:
         multiple = batch_normalised(loss)
         if multiple is None:
             raise InputError(
-                "Accumulation takes one loss normalised over the batch, or a multiple of it; any other loss that depends on the "
-                f"batch needs all of it at once (accumulate=1). Got {loss!r} instead."
+                "Accumulation needs one loss that is normalised over the batch, or a multiple of it; other losses that depend on the "
+                f"batch need the whole batch at once (accumulate=1). Got {loss!r} instead."
             )
         self._loss = multiple[1]
         self._sums: Tensor | None = None
@@ -187,3 +185,14 @@ class Accumulation:
             if parameter.grad is not None:
                 parameter.grad.div_(mean.to(parameter.grad.dtype))
         return mean
+
+
+def fade(d: Tensor, saturation: float) -> Tensor | float:
+    """(1 − p) / (1 − p + saturation): about 1 until an example is learned to within `saturation`, then it falls to 0.
+
+    The IMAE and GR papers leave this factor out of their formulas; their code has it.
+    """
+    if saturation == 0:
+        return 1.0
+    rest = (-d).sigmoid()
+    return rest / (rest + saturation)

@@ -12,7 +12,7 @@ class AEL(MarginLoss, name="ael"):
         w = p (1 − p) exp(−p / q) / q
 
     Args:
-        q: how slowly it falls (a in its paper).
+        q: how slowly the loss falls (a in the paper).
 
     Example:
         >>> AEL(q=2.5)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))

@@ -16,7 +16,7 @@ class AGCE(MarginLoss, name="agce"):
 
     Args:
         a: more than zero.
-        q: how it bends.
+        q: the exponent.
 
     Example:
         >>> AGCE(a=0.6, q=0.6)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))

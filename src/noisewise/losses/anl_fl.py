@@ -5,7 +5,7 @@ from noisewise.spec import setting
 class ANLFL(ActiveNegative, name="anl_fl"):
     """Active negative loss on focal loss: normalised focal plus a normalised negative one.
 
-    Its paper adds an L1 penalty on all weights of the model; give that to the optimiser.
+    The paper also uses an L1 penalty on all weights of the model; set that in the optimiser.
 
     Formula:
         L = alpha l_y / Σ_i l_i + beta (1 − (A − m_y) / Σ_i (A − m_i)),  l_i = focal(p_i),  m_i = min(l_i, A),  A = focal(p_min)
@@ -14,8 +14,8 @@ class ANLFL(ActiveNegative, name="anl_fl"):
     Args:
         alpha: factor of the active part.
         beta: factor of the negative part.
-        q: the focal exponent (γ in its paper).
-        p_min: the probability below which a class costs no more in the negative part; smaller than 1 / number of classes.
+        q: the focal exponent (γ in the paper).
+        p_min: the cost of a class in the negative part is capped at that of this probability; below 1 / number of classes.
 
     Example:
         >>> ANLFL(alpha=5, beta=5, q=0.5)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))

@@ -8,15 +8,15 @@ from noisewise.spec import setting
 
 
 class AUL(MarginLoss, name="aul"):
-    """Asymmetric unhinged loss: MAE bent so that clean labels outweigh wrong ones.
+    """Asymmetric unhinged loss: MAE changed so that clean labels outweigh wrong ones.
 
     Formula:
         l(p) = ((a − p)^q − (a − 1)^q) / q
         w = p (1 − p) (a − p)^(q−1)
 
     Args:
-        a: more than one; the further, the closer to MAE.
-        q: how it bends.
+        a: above one; the larger, the closer to MAE.
+        q: the exponent.
 
     Example:
         >>> AUL(a=2, q=3)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
@@ -34,7 +34,7 @@ class AUL(MarginLoss, name="aul"):
     def value(self, d: Tensor) -> Tensor:
         least, rest = self.a - 1, (-d).sigmoid()  # a − p = least + (1 − p), which is exact as p → 1
         near = math.pow(least, self.q) * (self.q * (rest.clamp(max=least) / least).log1p()).expm1()
-        far = (least + rest) ** self.q - math.pow(least, self.q)  # where nothing cancels, and a quotient may be too large
+        far = (least + rest) ** self.q - math.pow(least, self.q)  # nothing cancels here, and a quotient could overflow
         return torch.where(rest > least, far, near) / self.q
 
     def emphasis(self, d: Tensor) -> Tensor:

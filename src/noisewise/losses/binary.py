@@ -18,9 +18,9 @@ def _positive_weight(value: Any) -> tuple[float, ...]:
 
 
 class Binary(Loss, name="binary"):
-    """Any loss on yes/no labels, one score each: binary and multi-label classification, a drop-in for BCEWithLogitsLoss.
+    """Any loss for binary and multi-label classification, with one score per yes/no label. A drop-in for BCEWithLogitsLoss.
 
-    A single score s is the margin of "yes", and −s that of "no": the same as two classes with scores (0, s).
+    A score s is the margin of "yes", and −s that of "no", as for two classes with scores (0, s).
 
     Formula:
         L = t l(s) + (1 − t) l(−s)
@@ -29,7 +29,7 @@ class Binary(Loss, name="binary"):
     Args:
         loss: the loss l.
         pos_weight: a factor on "yes", one number or one per label.
-        weight: a factor per label (the last dimension of a batch of shape (N, labels), else dimension 1).
+        weight: a factor per label, along dimension 1.
 
     Example:
         >>> Binary("gce(q=0.7)")(torch.tensor([[2.0, -1.0]]), torch.tensor([[1.0, 0.0]]))
@@ -49,7 +49,7 @@ class Binary(Loss, name="binary"):
 
         Args:
             scores: any shape, one score per yes/no label.
-            target: 0, 1 or a probability of "yes", shaped like the scores; integers may hold `ignore_index`.
+            target: 0, 1 or a probability of "yes", shaped like the scores; integers may be `ignore_index`.
             sample_weight: a factor per example, shaped (N,) or like the target.
         """
         self._check(scores, target)
@@ -87,20 +87,20 @@ class Binary(Loss, name="binary"):
                 wrong &= target != self.ignore_index
             if wrong.any():
                 raise InputError(
-                    f"The target given to Binary must hold 0, 1 or probabilities between them, or as an integer the ignore_index "
+                    f"The target given to Binary must be 0, 1 or probabilities between them, or the integer ignore_index "
                     f"{self.ignore_index}. Got {target[wrong].flatten()[0].item()} instead."
                 )
 
     def _both(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """What every score costs if its label is yes, and if it is no."""
+        """The losses of every score for the labels yes and no."""
         if isinstance(self.loss, MarginLoss):
             return self.loss.of_margin(scores, 2), self.loss.of_margin(-scores, 2)
         flat = scores.reshape(-1)
         costs = self.loss.per_class(torch.stack([torch.zeros_like(flat), flat], 1))
         return costs[:, 1].view(scores.shape), costs[:, 0].view(scores.shape)
 
-    def _per_label(self, factors: Tensor, what: str, scores: Tensor) -> Tensor:
+    def _per_label(self, factors: Tensor, name: str, scores: Tensor) -> Tensor:
         labels = scores.shape[1] if scores.dim() > 1 else 1
         if factors.numel() not in (1, labels):
-            raise invalid_parameter(what, "Binary", f"one number, or one for each of the {labels} labels", tuple(factors.tolist()))
+            raise invalid_parameter(name, "Binary", f"one number, or one for each of the {labels} labels", tuple(factors.tolist()))
         return along_classes(factors, scores) if scores.dim() > 1 else factors

@@ -5,7 +5,7 @@ from noisewise.losses._base import MarginLoss
 
 
 class CE(MarginLoss, name="ce"):
-    """Cross-entropy, the yardstick: it pulls hardest where the label is least believed, so it learns wrong labels too.
+    """Cross-entropy, the baseline. It emphasises labels with a low probability most, so it also learns wrong labels.
 
     Formula:
         l(p) = −log p

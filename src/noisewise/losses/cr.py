@@ -20,15 +20,15 @@ def _prior(value: Any) -> tuple[float, ...]:
 
 
 class CR(OverEveryClass, name="cr"):
-    """Cross-entropy with the confidence regulariser of CORES²: a reward for certainty, what peer loss is on average.
+    """Cross-entropy with the confidence regulariser of CORES²: it rewards confidence, and equals peer loss on average.
 
     Formula:
         L = −log p_y + beta Σ_i P(i) log p_i
         w: by differentiation
 
     Args:
-        beta: how much certainty is rewarded.
-        prior: P(i), how often each class occurs among the given labels; by default all equally often.
+        beta: how much confidence is rewarded.
+        prior: P(i), the frequency of each class among the given labels; by default uniform.
 
     Example:
         >>> CR(beta=0.5)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))

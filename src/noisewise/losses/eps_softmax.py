@@ -11,16 +11,16 @@ from noisewise.spec import setting
 
 
 class EpsSoftmax(Loss, name="eps_softmax"):
-    """Cross-entropy after ε-softmax, which adds m to the winning class: an example the model already gives its label is let go.
+    """Cross-entropy after ε-softmax, which adds m to the predicted class: examples that are predicted as labelled get almost no emphasis.
 
-    Its paper trains ``0.01*eps_softmax(m=1e5) + 5*mae`` on CIFAR-10.
+    The paper trains ``0.01*eps_softmax(m=1e5) + 5*mae`` on CIFAR-10.
 
     Formula:
         L = −log((p_y + m [y wins]) / (1 + m))
         w = 1 − p, or p (1 − p) / (p + m) where y wins
 
     Args:
-        m: how much the winning class gains.
+        m: what is added to the predicted class.
 
     Example:
         >>> EpsSoftmax(m=1)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
@@ -35,11 +35,11 @@ class EpsSoftmax(Loss, name="eps_softmax"):
     m: float = setting(default=1e5, bounds="(0, inf)")
 
     def value(self, d: Tensor, wins: Tensor) -> Tensor:
-        """The loss at margin `d`, where the label wins and where it does not."""
+        """The loss at margin `d`; `wins` says where the label is the predicted class."""
         return torch.where(wins, -(-(-d).sigmoid() / (1 + self.m)).log1p(), math.log1p(self.m) - logsigmoid(d))
 
     def emphasis(self, d: Tensor, wins: Tensor) -> Tensor:
-        """How hard the loss pulls at margin `d`, where the label wins and where it does not."""
+        """The emphasis at margin `d`; `wins` says where the label is the predicted class."""
         p = d.sigmoid()
         return (-d).sigmoid() * torch.where(wins, p / (p + self.m), 1.0)
 

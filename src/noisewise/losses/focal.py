@@ -7,16 +7,16 @@ from noisewise.spec import setting
 
 
 class Focal(MarginLoss, name="focal"):
-    """Focal loss: cross-entropy that turns away from examples already learned. Not robust, a point of comparison.
+    """Focal loss: cross-entropy with less emphasis on learned examples. Not robust; for comparison.
 
-    This is the loss of the paper with its whole derivative; most published code trains `focal_detached` instead.
+    This is the loss of the paper with its full derivative; most published code trains `focal_detached` instead.
 
     Formula:
         l(p) = −(1 − p)^q log p
         w = (1 − p)^q (1 − p − q p log p)
 
     Args:
-        q: how fast it turns away (γ in its paper).
+        q: how fast the emphasis falls (γ in the paper).
 
     Example:
         >>> Focal(q=2)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
@@ -31,11 +31,11 @@ class Focal(MarginLoss, name="focal"):
     q: float = setting(default=2.0, bounds="[0, inf)")
 
     def value(self, d: Tensor) -> Tensor:
-        return -self._turned_away(d) * logsigmoid(d)
+        return -self._factor(d) * logsigmoid(d)
 
     def emphasis(self, d: Tensor) -> Tensor:
-        return self._turned_away(d) * ((-d).sigmoid() - self.q * p_log_p(d))
+        return self._factor(d) * ((-d).sigmoid() - self.q * p_log_p(d))
 
-    def _turned_away(self, d: Tensor) -> Tensor:
-        """(1 − p)^q, which is 1 for q = 0 at p = 1 too."""
+    def _factor(self, d: Tensor) -> Tensor:
+        """(1 − p)^q, also for q = 0 at p = 1."""
         return (self.q * logsigmoid(-d)).exp() if self.q > 0 else torch.ones_like(d)

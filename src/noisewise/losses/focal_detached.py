@@ -6,16 +6,16 @@ from noisewise.spec import setting
 
 
 class FocalDetached(MarginLoss, name="focal_detached"):
-    """What most published focal code trains: the factor (1 − p)^q is detached, so the gradient is another loss's.
+    """What most published focal code trains: the factor (1 − p)^q is detached, which changes the gradient.
 
-    Its value is the potential of that gradient, zero at p = 1/2; published code prints `focal`'s value.
+    Its value is the integral of that gradient, zero at p = 1/2; published code prints the value of `focal`.
 
     Formula:
         l(p) = −∫ w dΔ from Δ = 0
         w = (1 − p)^(1+q)
 
     Args:
-        q: how fast it turns away from examples already learned (γ in the focal paper).
+        q: how fast the emphasis falls (γ in the focal paper).
 
     Example:
         >>> FocalDetached(q=2).emphasis(torch.tensor(0.0))

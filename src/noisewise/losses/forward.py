@@ -16,43 +16,41 @@ from noisewise.spec import setting
 
 def _of_the_class(value: Any) -> Noise:
     if isinstance(value, Loss) or (isinstance(value, str) and value.partition("(")[0].strip() in registry.available()):
-        raise invalid_parameter(
-            "noise", "Forward", "the noise, which is given before the loss, as in forward('symmetric(0.4)', loss=ce)", value
-        )
+        raise invalid_parameter("noise", "Forward", "the noise; it comes before the loss, as in forward('symmetric(0.4)', loss=ce)", value)
     matrix: Any = value.detach().cpu() if isinstance(value, Tensor) else value
     noise = noises.get(value) if isinstance(value, str | Noise) else Matrix(matrix)
     if not all(isinstance(part, ClassNoise | NoNoise) for part in noise.parts):
         raise invalid_parameter(
-            "noise", "Forward", "one that looks at the class alone, such as 'symmetric(0.4)', or a transition matrix", value
+            "noise", "Forward", "one that depends on the class alone, such as 'symmetric(0.4)', or a transition matrix", value
         )
     return noise
 
 
 def _below_zero(scores: Tensor) -> Tensor:
-    """The scores less the largest of a row, so that a sum with a logarithm of T rounds off no digit that matters."""
+    """The scores minus the largest of a row, so that a sum with a logarithm of T keeps its digits."""
     return scores - scores.detach().amax(1, keepdim=True)
 
 
 def _log_sum(values: Tensor, dim: int) -> Tensor:
-    """`logsumexp`, whose gradient is 0 and not NaN where every value is −inf: where nothing but masked classes gives a label."""
-    found = values.logsumexp(dim)
-    if seen_finite(found):
-        return found
+    """`logsumexp`, with gradient 0 instead of NaN where every value is −inf, because only masked classes lead to a label."""
+    result = values.logsumexp(dim)
+    if seen_finite(result):
+        return result
     nothing = (values == -torch.inf).all(dim, keepdim=True)
     return values.masked_fill(nothing, 0.0).logsumexp(dim).masked_fill(nothing.squeeze(dim), -torch.inf)
 
 
 class Forward(Loss, name="forward"):
-    """Forward correction: any loss of the margin, at the probability the GIVEN label has once the noise did its work.
+    """Forward correction: any loss of the margin, at the probability of the given label after the noise.
 
-    The model itself learns the true classes. What it needs is the transition matrix: of a noise with a name, counted, or estimated.
+    The model learns the true classes. The transition matrix is that of a named noise, counted, or estimated.
 
     Formula:
         L = l(p′),  p′ = Σ_i p_i T_iy,  T_iy = P(given y | true i)
         w: by differentiation
 
     Args:
-        noise: a noise that looks at the class alone, or the matrix T itself.
+        noise: a noise that depends on the class alone, or the matrix T.
         loss: the loss l.
 
     Example:
@@ -90,8 +88,8 @@ class Forward(Loss, name="forward"):
         return self.loss.of_margin(given - other, scores.shape[1])
 
     def _log_shares(self, scores: Tensor) -> Tensor:
-        """log T and log(1 − T), the given label first: what every class adds to the odds of a label."""
-        where = operator.index(scores.shape[1]), scores.dtype, scores.device  # a number, where a compiler has a symbol for it
+        """log T and log(1 − T), with the given label in the first dimension."""
+        where = operator.index(scores.shape[1]), scores.dtype, scores.device  # an int, also where a compiler has a symbol
         if torch.compiler.is_compiling():
             known, text = self._spelled
             return _logarithms_of(text if known is self.noise else repr(self.noise), *where)
@@ -103,9 +101,9 @@ class Forward(Loss, name="forward"):
         return shares
 
     def transition(self, classes: int) -> Floats:
-        """The transition matrix T. It is refused if it depends on the seed, or if a label never occurs."""
+        """The transition matrix T. It must not depend on the seed, and every label must occur."""
         matrix, other = (matrix_of(self.noise, classes, seed) for seed in (0, 1))
-        assert matrix is not None, "it looks at the class alone"
+        assert matrix is not None, "it depends on the class alone"
         if not np.array_equal(matrix, other):  # type: ignore[arg-type]
             raise InputError(f"The matrix of {self.noise!r} is drawn with the seed of a run. Give forward the matrix itself.")
         if not matrix.any(axis=0).all():
@@ -118,10 +116,10 @@ class Forward(Loss, name="forward"):
 
 
 class _CorrectedMargin(torch.autograd.Function):
-    """The margin of the given label, log p′ − log(1 − p′), whose slopes p_i (T_iy − p′) / (p′ (1 − p′)) do not cancel.
+    """The margin of the given label, log p′ − log(1 − p′), with derivatives p_i (T_iy − p′) / (p′ (1 − p′)) that do not cancel.
 
-    T_iy − p′ is taken from the differences between the shares T_iy and that of the largest class, which are exact. Where p′ or 1 − p′
-    is all but nothing, the slopes are differences of two softmaxes instead, which then do not overlap.
+    T_iy − p′ comes from the differences between T_iy and that of the largest class, which are exact. Where p′ or 1 − p′ is almost 0, the
+    derivatives are differences of two softmaxes, which do not overlap there.
     """
 
     generate_vmap_rule = True
@@ -152,21 +150,21 @@ class _CorrectedMargin(torch.autograd.Function):
 
 
 def _softmax(values: Tensor) -> Tensor:
-    """The softmax, which is 0 where every value is −inf."""
+    """The softmax, or 0 if every value is −inf."""
     nothing = (values == -torch.inf).all(1, keepdim=True)
     return values.masked_fill(nothing, 0.0).softmax(1).masked_fill(nothing, 0.0)
 
 
 def _logarithms(loss: Forward, classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    matrix = np.minimum(loss.transition(classes).T, 1)  # one that was estimated may be a hair above
+    matrix = np.minimum(loss.transition(classes).T, 1)  # an estimate may be slightly above 1
     with np.errstate(divide="ignore"):
         return torch.from_numpy(np.stack([np.log(matrix), np.log1p(-matrix)])).to(device, dtype)
 
 
 def _logarithms_of(noise: str, classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """What a compiled loss takes as it is: its compiler knows no noises."""
+    """A constant for torch.compile, which cannot trace noises."""
     return _logarithms(Forward(noise), classes, dtype, device)
 
 
-# What torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler.
+# As torch.compiler.assume_constant_result sets it; the decorator would import the whole compiler.
 _logarithms_of._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ class GCE(MarginLoss, name="gce"):
         w = p^q (1 − p)
 
     Args:
-        q: how far towards MAE.
+        q: from cross-entropy (near 0) to MAE (1).
 
     Example:
         >>> GCE(q=0.7)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))

@@ -43,7 +43,7 @@ class GJS(JS, name="gjs"):
         dim = class_dim(scores[0])
         views = torch.stack([at_least_float(view).log_softmax(dim) for view in scores])
         masked = views == -torch.inf
-        finite = views.masked_fill(masked, torch.finfo(views.dtype).min)  # whose differences have gradients
+        finite = views.masked_fill(masked, torch.finfo(views.dtype).min)  # finite, so that differences have gradients
         mean = finite.logsumexp(0) - math.log(len(scores))
         common = (views.exp() * (finite - mean)).sum(dim + 1).mean(0) / -math.log1p(-self.pi)
         return self._loss(mean.masked_fill(masked.all(0), -torch.inf), target, sample_weight, common, scores[0].dtype)

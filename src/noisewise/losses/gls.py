@@ -14,7 +14,7 @@ class GLS(OverEveryClass, name="gls"):
         w: (1 − alpha) (1 − p_y) plus the pull of the smoothing
 
     Args:
-        alpha: the share spread over all classes; negative sharpens.
+        alpha: the share spread over all classes; negative values sharpen.
 
     Example:
         >>> GLS(alpha=-0.4)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))

@@ -2,8 +2,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from noisewise.losses._base import expm1_over
-from noisewise.losses._normalising import NORMALISATIONS, Normalising
-from noisewise.losses._saturation import fade
+from noisewise.losses._normalising import NORMALISATIONS, Normalising, fade
 from noisewise.spec import setting
 
 
@@ -12,16 +11,16 @@ class GR(Normalising, name="gr"):
 
     With g = "identity" it contains the classics: (beta, lam) = (2, 0) is cross-entropy, (4, 1) MAE, (2, q) GCE. With "exp" and
     lam = 1 it is IMAE. A large beta needs a normalisation or a smaller learning rate: at beta = 12, lam = 0.5 the largest
-    emphasis is 50. `saturation` lets go of learned examples, as in IMAE; with "identity" the emphasis ends at zero anyway, and
-    `saturation` changes nothing.
+    emphasis is 50. `saturation` reduces the emphasis of learned examples, as in IMAE; it is ignored with "identity", whose emphasis
+    ends at zero anyway.
 
     Formula:
         l(p) = −∫ w dΔ from Δ = 0; with "identity" beta (1 − p^lam) / (2 lam), and −beta / 2 · log p for lam = 0
         w = exp(beta p^lam (1 − p)) / 2 · (1 − p) / (1 − p + saturation); with "identity" beta p^lam (1 − p) / 2
 
     Args:
-        beta: how strongly; 0 treats all examples equally.
-        lam: which examples: the focus is at p = lam / (1 + lam).
+        beta: how strongly to emphasise; 0 treats all examples equally.
+        lam: which examples to emphasise: the focus is at p = lam / (1 + lam).
         g: "exp" or "identity".
         saturation: the 1 − p at which an example counts as learned; 5e-9 is the authors' code, 0 the bare formula.
         normalise: "none", "maximum" (unit maximum), "integral" (unit area over p) or "batch" (unit mean over the batch).

@@ -1,15 +1,14 @@
 from torch import Tensor
 
-from noisewise.losses._normalising import NORMALISATIONS, Normalising
-from noisewise.losses._saturation import fade
+from noisewise.losses._normalising import NORMALISATIONS, Normalising, fade
 from noisewise.spec import setting
 
 
 class IMAE(Normalising, name="imae"):
     """Improved MAE: MAE's emphasis on uncertain examples, sharpened by an exponential so that it learns enough.
 
-    Taken literally its emphasis never falls below 1/2, so it never lets go of a learned example and the scores blow up. The
-    authors' code divides by 2(1−p) + 1e-8, which lets the emphasis fade once an example is learned to within 5e-9;
+    In the formula of the paper, the emphasis never falls below 1/2, so learned examples keep pulling and the scores grow without
+    limit. The authors' code divides by 2(1−p) + 1e-8, so the emphasis fades once an example is learned to within 5e-9;
     `saturation` is that number. On CIFAR-10 with 40 % wrong labels, 0 ends at 52 % test accuracy, 5e-9 at 84 %, 1e-3 at 85 %
     (benchmarks/saturation.py).
 

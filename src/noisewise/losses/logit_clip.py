@@ -6,7 +6,7 @@ from noisewise.spec import setting
 
 
 class LogitClip(Loss, name="logit_clip"):
-    """Any loss on scores whose norm is clipped to tau, which bounds it. (Published code clips to 1/tau.)
+    """Any loss of scores whose norm is clipped to tau, which bounds the loss. (Published code clips to 1/tau.)
 
     Formula:
         L = l(s · min(1, tau / ‖s‖₂), y)
@@ -36,7 +36,7 @@ class LogitClip(Loss, name="logit_clip"):
         return self.loss.per_class(self._clip(scores))
 
     def _clip(self, scores: Tensor) -> Tensor:
-        """The scores with their norm clipped, a class masked by −inf apart. Where nothing is clipped, nothing is differentiated."""
+        """The scores with their norm clipped; classes masked by −inf are left out of the norm."""
         masked = scores == -torch.inf
         present = scores.masked_fill(masked, 0.0)
         unit = present.detach().abs().amax(1, keepdim=True).clamp(min=self.tau)  # so that no square overflows

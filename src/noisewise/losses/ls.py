@@ -3,7 +3,7 @@ from noisewise.spec import setting
 
 
 class LS(GLS, name="ls"):
-    """Label smoothing: cross-entropy that asks for a little less than certainty.
+    """Label smoothing: cross-entropy with targets slightly below certainty.
 
     Formula:
         L = −Σ_i ((1 − alpha) [i = y] + alpha / k) log p_i

@@ -4,7 +4,7 @@ from noisewise.losses._base import MarginLoss
 
 
 class MAE(MarginLoss, name="mae"):
-    """Mean absolute error: robust by caring for uncertain examples, and slow to learn many classes.
+    """Mean absolute error: robust because it emphasises uncertain examples, but slow to learn many classes.
 
     The curriculum paper halves it: write ``0.5*mae``.
 

@@ -9,7 +9,7 @@ from noisewise.margin import margins
 
 
 class MSE(Loss, name="mse"):
-    """Squared error of the whole prediction (Brier score): MAE-like emphasis plus a pull towards undecided others.
+    """Squared error of the whole prediction (Brier score): an emphasis like MAE's, plus a pull that evens out the other classes.
 
     Formula:
         L = Σ_i (p_i − [i = y])² = (1 − p_y)² (1 + Σ_{i≠y} r_i²),  r = softmax over the other classes
@@ -31,16 +31,16 @@ class MSE(Loss, name="mse"):
     def per_class(self, scores: Tensor) -> Tensor:
         d = margins(scores)
         squares = d.sigmoid() ** 2
-        largest = squares.argmax(1, keepdim=True)  # without it the others are summed again: a difference would cancel
+        largest = squares.argmax(1, keepdim=True)  # summed separately, because the difference would cancel
         others = squares.sum(1, keepdim=True) - squares
         return (-d).sigmoid() ** 2 + others.scatter(1, largest, squares.scatter(1, largest, 0.0).sum(1, keepdim=True))
 
 
 class _SquaredError(torch.autograd.Function):
-    """The squared error, with slopes that do not cancel.
+    """The squared error, with a gradient that does not cancel.
 
-    The slope of another class is 2 (1 − p_y)² r_j (p_y + r_j − (1 − p_y) Σ r_i²), which cancels where the others are tied. With the
-    largest of them, R, its last factor is p_y (1 + R) + (1 − p_y) Σ r_i (R − r_i), a sum of positive terms, less R − r_j.
+    The derivative by another class is 2 (1 − p_y)² r_j (p_y + r_j − (1 − p_y) Σ r_i²), which cancels if the others are tied. With the
+    largest of them, R, its last factor is p_y (1 + R) + (1 − p_y) Σ r_i (R − r_i), a sum of positive terms, minus R − r_j.
     """
 
     generate_vmap_rule = True

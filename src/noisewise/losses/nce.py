@@ -4,9 +4,9 @@ from noisewise.losses._every_class import ShareOfCosts
 
 
 class NCE(ShareOfCosts, name="nce"):
-    """Normalised cross-entropy: cross-entropy as a share of what every class would cost. Robust, slow to learn alone.
+    """Normalised cross-entropy: cross-entropy divided by the sum of the costs of all classes. Robust, but slow to learn alone.
 
-    The curriculum paper prints the bound γ (1 + ε) (1 − p_y) on its emphasis, which does not hold; the one below does.
+    The bound γ (1 + ε) (1 − p_y) on its emphasis in the curriculum paper is wrong; the bound below is right.
 
     Formula:
         L = −log p_y / Σ_i −log p_i

@@ -3,14 +3,14 @@ from noisewise.spec import setting
 
 
 class NFL(ShareOfCosts, name="nfl"):
-    """Normalised focal loss: focal loss as a share of what every class would cost, with its whole derivative.
+    """Normalised focal loss: focal loss divided by the sum of the focal losses of all classes.
 
     Formula:
         L = focal(p_y) / Σ_i focal(p_i)
         w: by differentiation
 
     Args:
-        q: the focal exponent (γ in its paper).
+        q: the focal exponent (γ in the paper).
 
     Example:
         >>> NFL(q=0.5)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))

@@ -7,9 +7,9 @@ from noisewise.spec import setting
 
 
 class Peer(Loss, name="peer"):
-    """Peer loss: what an example costs, less what a random pair of another input and another label costs.
+    """Peer loss: the loss of an example minus the loss of a random pair of an input and a label.
 
-    The pairs are drawn from the batch, input and label independently, with torch's own random state (as dropout does).
+    Input and label of a pair are drawn from the batch independently, with torch's random state (like dropout).
 
     Formula:
         L = l(s, y) − alpha l(s_n, y_m),  n and m drawn independently
@@ -17,7 +17,7 @@ class Peer(Loss, name="peer"):
 
     Args:
         loss: the loss l.
-        alpha: how much the random pairs count.
+        alpha: the weight of the random pairs.
 
     Example:
         >>> Peer("ce", alpha=1.0)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))  # its only peer is itself

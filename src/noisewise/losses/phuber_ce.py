@@ -9,14 +9,14 @@ from noisewise.spec import setting
 
 
 class PHuberCE(MarginLoss, name="phuber_ce"):
-    """Partially Huberised cross-entropy: cross-entropy made linear in p below p = 1/tau, so that no label can pull too hard.
+    """Partially Huberised cross-entropy: cross-entropy that is linear in p below p = 1/tau, which limits the emphasis.
 
     Formula:
         l(p) = −log p where p > 1/tau, else −tau p + log tau + 1
         w = 1 − p where p > 1/tau, else tau p (1 − p)
 
     Args:
-        tau: the steepest the loss may become in p; more than one.
+        tau: the largest slope of the loss in p; above one.
 
     Example:
         >>> PHuberCE(tau=10)(torch.tensor([[0.0, 4.0, 0.0]]), torch.tensor([0]))
@@ -32,10 +32,10 @@ class PHuberCE(MarginLoss, name="phuber_ce"):
 
     def value(self, d: Tensor) -> Tensor:
         log_p = logsigmoid(d)
-        return torch.where(self._believed(log_p), -log_p, math.log(self.tau) + 1 - self.tau * d.sigmoid())
+        return torch.where(self._is_likely(log_p), -log_p, math.log(self.tau) + 1 - self.tau * d.sigmoid())
 
     def emphasis(self, d: Tensor) -> Tensor:
-        return (-d).sigmoid() * torch.where(self._believed(logsigmoid(d)), 1.0, self.tau * d.sigmoid())
+        return (-d).sigmoid() * torch.where(self._is_likely(logsigmoid(d)), 1.0, self.tau * d.sigmoid())
 
-    def _believed(self, log_p: Tensor) -> Tensor:
+    def _is_likely(self, log_p: Tensor) -> Tensor:
         return log_p > -math.log(self.tau)

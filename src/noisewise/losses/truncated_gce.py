@@ -10,15 +10,15 @@ from noisewise.spec import setting
 
 
 class TruncatedGCE(GCE, name="truncated_gce"):
-    """Generalised cross-entropy that lets go of examples believed less than kappa.
+    """Generalised cross-entropy that ignores examples whose label has a probability below kappa.
 
     Formula:
         l(p) = GCE(max(p, kappa))
         w = p^q (1 − p) where p > kappa, else 0
 
     Args:
-        q: how far towards MAE.
-        kappa: the probability below which an example is left alone.
+        q: from cross-entropy (near 0) to MAE (1).
+        kappa: the probability below which an example is ignored.
 
     Example:
         >>> TruncatedGCE(q=0.7, kappa=0.5)(torch.tensor([[0.0, 2.0, 0.0]]), torch.tensor([0]))

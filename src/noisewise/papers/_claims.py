@@ -1,8 +1,7 @@
-"""What the papers claim, the cells that decide it, and whether it held here: a page made from the results.
+"""The papers' claims, the cells that decide them, and a page that shows whether our results confirm them.
 
-A claim is made of parts, and a part of a few cells and a rule for their numbers. The same rule is put to the papers' own numbers,
-so that a claim cannot ask for more than its paper shows; of a figure, whose curves have no numbers, the rule says what its text does.
-This module must not train, nor hold a number of ours.
+A claim has parts. A part has some cells and a rule for their numbers. Tests check that the papers' own numbers satisfy the rules, where
+they print any.
 """
 
 from __future__ import annotations
@@ -15,109 +14,102 @@ from typing import Any
 from noisewise.papers._compared import Compared, compared
 from noisewise.papers._layout import anchor, in_words, laid_out, ours, reasons, theirs
 from noisewise.papers._recipes import Recipe, available, get
-from noisewise.papers._results import Results, results
+from noisewise.papers._results import Results
+from noisewise.papers._results import results as committed_results
 
 HELD, FAILED, NOT_RUN = "held", "did not hold", "not run yet"
 
 Where = tuple[str, Mapping[str, Any]]
-"""A recipe, and what `Cell.fits` takes to find one of its cells."""
+"""The id of a recipe, and the arguments of `Cell.fits` that select one of its cells."""
 
 Rule = Callable[[Sequence[float]], bool]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A place where a claim can be looked at.
+    """A condition that a claim implies.
 
     Args:
-        words: what must be true there.
-        cells: whose numbers decide it.
-        rule: whether such numbers, in the order of the cells, say that it is true.
+        words: the condition in words.
+        cells: the cells whose numbers decide it.
+        rule: takes the numbers, in the order of the cells, and returns whether the condition is true.
     """
 
     words: str
     cells: tuple[Where, ...]
     rule: Rule
 
-    def beside(self, found: Results) -> list[Compared]:
-        """The cells, ours beside theirs."""
-        beside = []
+    def beside(self, results: Results) -> list[Compared]:
+        """The cells, with our numbers next to the papers'."""
+        cells: list[Compared] = []
         for name, where in self.cells:
             recipe = get(name)
-            (one,) = compared(replace(recipe, cells=tuple(cell for cell in recipe.cells if cell.fits(**where))), found)
-            beside.append(one)
-        return beside
+            cells += compared(replace(recipe, cells=tuple(cell for cell in recipe.cells if cell.fits(**where))), results)
+        return cells
 
     def verdict(self, numbers: Sequence[float | None]) -> str:
-        """What the numbers of the cells say, "not run yet" while one is missing."""
+        """Whether the condition is true for these numbers; "not run yet" if one is None."""
         known = [value for value in numbers if value is not None]
-        if len(known) < len(numbers):
-            return NOT_RUN
-        return HELD if self.rule(known) else FAILED
+        return NOT_RUN if len(known) < len(numbers) else HELD if self.rule(known) else FAILED
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Something a paper says of all its numbers together.
+    """A claim of a paper.
 
     Args:
         words: the claim.
-        said: by whom, and what of it is looked at.
-        parts: where.
+        source: the paper, the data set and what is compared.
+        parts: the conditions it implies.
     """
 
     words: str
-    said: str
+    source: str
     parts: tuple[Part, ...]
 
-    def verdict(self, found: Results) -> str:
-        """Whether it held wherever it was run: one part that does not hold is enough against it."""
-        return _together([part.verdict([one.ours for one in part.beside(found)]) for part in self.parts])
+    def verdict(self, results: Results) -> str:
+        """Whether all parts that were run held."""
+        return _overall([part.verdict([cell.ours for cell in part.beside(results)]) for part in self.parts])
 
 
-def _together(verdicts: Sequence[str]) -> str:
-    return next((one for one in (FAILED, HELD) if one in verdicts), NOT_RUN)
+def _overall(verdicts: Sequence[str]) -> str:
+    return next((verdict for verdict in (FAILED, HELD) if verdict in verdicts), NOT_RUN)
 
 
-def claims_page(found: Results | None = None) -> str:
-    """Every claim and whether it held, in Markdown.
-
-    Args:
-        found: our results; by default the committed ones.
-    """
-    found = found or results()
+def claims_page(results: Results | None = None) -> str:
+    """Every claim and whether it held, in Markdown; by default with the results that come with the package."""
+    results = results or committed_results()
     lines = [
         "# What held here",
         "",
-        "Made from the committed results: for each claim of the papers the cells that decide it, our numbers beside theirs, and the",
-        "verdict of a small rule that the papers' own numbers satisfy, where they print any. A claim held if it did in every place",
-        "all of whose cells were run.",
-        "The numbers themselves, and why some differ, are on the [page of recipes](recipes.md).",
+        "This page is generated from our results. It lists the claims of the papers, the conditions each claim implies, and our numbers",
+        "next to the papers'. The papers' own numbers satisfy every condition, where they print any. A claim held if every condition",
+        "held whose runs are done. All numbers, and why some differ, are on the [page of recipes](recipes.md).",
         "",
-        "| claim | verdict | places run |",
+        "| claim | verdict | conditions run |",
         "|---|---|---|",
     ]
     sections: list[str] = []
     for claim in CLAIMS:
-        rows = [(part, part.beside(found)) for part in claim.parts]
-        verdicts = [part.verdict([one.ours for one in cells]) for part, cells in rows]
+        rows = [(part, part.beside(results)) for part in claim.parts]
+        verdicts = [part.verdict([cell.ours for cell in cells]) for part, cells in rows]
         run = f"{len(verdicts) - verdicts.count(NOT_RUN)} of {len(verdicts)}"
-        lines.append(f"| [{claim.words}](#{anchor(claim.words)}) | **{_together(verdicts)}** | {run} |")
-        sections += [f"## {claim.words}", "", claim.said, "", "| what must be true | ours / theirs | |", "|---|---|---|"]
-        sections += [f"| {part.words} | {_numbers(cells)} | {said} |" for (part, cells), said in zip(rows, verdicts, strict=True)]
+        lines.append(f"| [{claim.words}](#{anchor(claim.words)}) | **{_overall(verdicts)}** | {run} |")
+        sections += [f"## {claim.words}", "", claim.source, "", "| condition | ours / theirs | |", "|---|---|---|"]
+        sections += [f"| {part.words} | {_numbers(cells)} | {verdict} |" for (part, cells), verdict in zip(rows, verdicts, strict=True)]
         sections.append("")
-    unexplained = [f"- {recipe.id}: {'; '.join(told)}" for recipe in map(get, available()) if (told := _unexplained(recipe, found))]
+    unexplained = [f"- {recipe.id}: {'; '.join(cells)}" for recipe in map(get, available()) if (cells := _unexplained(recipe, results))]
     sections += ["## Differences that are not explained yet", "", *(unexplained or ["None."]), ""]
     return "\n".join([*lines, "", *sections])
 
 
-def _unexplained(recipe: Recipe, found: Results) -> list[str]:
-    return reasons(recipe, compared(recipe, found)).get(None, []) if recipe.same_as is None else []
+def _unexplained(recipe: Recipe, results: Results) -> list[str]:
+    return reasons(recipe, compared(recipe, results)).get(None, []) if recipe.same_as is None else []
 
 
 def _numbers(cells: Sequence[Compared]) -> str:
     differing = laid_out(cells).differing
-    return "<br>".join(f"{ours(one)} / {theirs(one)}: {in_words(one, differing)}" for one in cells)
+    return "<br>".join(f"{ours(cell)} / {theirs(cell)}: {in_words(cell, differing)}" for cell in cells)
 
 
 def _cell(recipe: str, row: str, column: str, **settings: Any) -> Where:
@@ -125,7 +117,7 @@ def _cell(recipe: str, row: str, column: str, **settings: Any) -> Where:
 
 
 def _above(by: float = 0.0) -> Rule:
-    """The first number is above all others, by more than so many points."""
+    """The first number is above all others by more than `by` points."""
     return lambda numbers: numbers[0] > max(numbers[1:]) + by
 
 
@@ -135,14 +127,14 @@ def _below(numbers: Sequence[float]) -> bool:
 
 
 def _in_order(numbers: Sequence[float]) -> bool:
-    """Both halves of the numbers order at least three of four pairs of things alike."""
+    """The two halves of the numbers order at least three quarters of the pairs in the same way."""
     pairs = itertools.combinations(zip(*_halves(numbers), strict=True), 2)
-    alike = [(first[0] - second[0]) * (first[1] - second[1]) > 0 for first, second in pairs]
-    return sum(alike) >= 0.75 * len(alike)
+    same = [(first[0] - second[0]) * (first[1] - second[1]) > 0 for first, second in pairs]
+    return sum(same) >= 0.75 * len(same)
 
 
 def _later(by: int) -> Rule:
-    """The largest number of the second half comes at least so many places later in it than that of the first half does."""
+    """The index of the largest number of the second half is larger by `by` or more than that of the first half."""
 
     def rule(numbers: Sequence[float]) -> bool:
         first, second = (half.index(max(half)) for half in _halves(numbers))
@@ -157,7 +149,7 @@ def _halves(numbers: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 _NETWORKS = {"ResNet-20": "resnet20", "ResNet-56": "resnet56"}
-_FOCUSES = {  # by noise, for λ = 0, 0.5, 1 and 2: the β that the GR paper has for each
+_FOCUSES = {  # by noise: the β that the GR paper uses with λ = 0, 0.5, 1 and 2
     "symmetric(0.2)": ("λ = 0, β = 2", "λ = 0.5, β = 12", "λ = 1, β = 16", "λ = 2, β = 24"),
     "symmetric(0.4)": ("λ = 0, β = 1", "λ = 0.5, β = 12", "λ = 1, β = 16", "λ = 2, β = 20"),
     "symmetric(0.6)": ("λ = 0, β = 0.5", "λ = 0.5, β = 12", "λ = 1, β = 12", "λ = 2, β = 12"),
@@ -177,25 +169,25 @@ def _focuses(noise: str) -> tuple[Where, ...]:
 
 def _underfits() -> Iterator[Part]:
     even = (_cell("curriculum/table3", "CE‡", "symmetric(0.4)"), _cell("curriculum/table3", "MAE", "none"))
-    words = "CIFAR-100: with 40 % wrong labels, CE still tests more than twice as well as MAE without any"
+    words = "CIFAR-100: the test accuracy of CE with 40 % wrong labels is more than twice that of MAE without noise"
     yield Part(words, even, lambda seen: seen[0] > 2 * seen[1])
     many, few = (tuple(_cell("curriculum/table2", row, "fitting", data=data) for row in ("CE", "MAE")) for data in ("cifar100", "cifar10"))
-    yield Part("CIFAR-100: CE fits more than twice as much of the training set as MAE", many, lambda seen: seen[0] > 2 * seen[1])
-    words = "The more classes: MAE fits less than CE by less than ten points on CIFAR-10, and by more on CIFAR-100"
+    yield Part("CIFAR-100: CE fits more than twice as many training labels as MAE", many, lambda seen: seen[0] > 2 * seen[1])
+    words = "MAE fits less than CE, by less than ten points on CIFAR-10 and by more on CIFAR-100"
     yield Part(words, (*few, *many), lambda seen: seen[0] - seen[1] < 10 < seen[2] - seen[3])
     for noise, words in (("none", "no noise"), ("symmetric(0.4)", "40 % wrong labels")):
         cells = tuple(_cell("imae/table3", row, noise) for row in ("CCE", "MAE"))
-        yield Part(f"CIFAR-100, {words}: CE tests more than twice as well as MAE", cells, lambda seen: seen[0] > 2 * seen[1])
+        yield Part(f"CIFAR-100, {words}: the test accuracy of CE is more than twice that of MAE", cells, lambda seen: seen[0] > 2 * seen[1])
 
 
 def _memorises() -> Iterator[Part]:
     for network in _NETWORKS:
         for noise in ("symmetric(0.4)", "symmetric(0.8)"):
-            place = f"{network}, {_RATES[noise]}"
+            setting = f"{network}, {_RATES[noise]}"
             falls = tuple(_imae("CCE", column, network, noise) for column in ("best", "final"))
-            yield Part(f"{place}: test accuracy ends more than five points below its best", falls, _above(5))
+            yield Part(f"{setting}: the final test accuracy is more than five points below the best", falls, _above(5))
             learned = (_imae("CCE", "noisy_subset", network, noise),)
-            yield Part(f"{place}: more than 20 % of the wrong labels are learned, twice chance", learned, lambda seen: seen[0] > 20)
+            yield Part(f"{setting}: more than 20 % of the wrong labels are learned, twice chance level", learned, lambda seen: seen[0] > 20)
 
 
 def _resists() -> Iterator[Part]:
@@ -217,7 +209,7 @@ def _rises() -> Iterator[Part]:
 def _gains() -> Iterator[Part]:
     for noise, row in (("symmetric(0.2)", "λ = 0.5, β = 12"), ("symmetric(0.4)", "λ = 1, β = 16")):
         cells = tuple(_cell("gr/table11", row, column, noise=noise) for column in ("retrained", "final"))
-        yield Part(f"{_RATES[noise]}: the second training tests above the first", cells, _above())
+        yield Part(f"{_RATES[noise]}: the second training is more accurate than the first", cells, _above())
 
 
 def _leads() -> Iterator[Part]:
@@ -248,17 +240,17 @@ def _orders() -> Iterator[Part]:
     for noise, words in {**_RATES, "human(worst)": "Human labels"}.items():
         if noise != "symmetric(0.6)":
             cells = tuple(_cell("curriculum/table5", row, column, noise=noise) for column in ("snr", "diff") for row in _LOSSES)
-            yield Part(f"{words}: in at least three quarters of the pairs of losses, the one of larger snr loses less", cells, _in_order)
+            yield Part(f"{words}: in three quarters of the pairs of losses, the one with the larger snr loses less", cells, _in_order)
 
 
 def _repairs() -> Iterator[Part]:
     def of(noise: str, *rows: str) -> tuple[Where, ...]:
         return tuple(_cell("curriculum/table3", row, noise) for row in rows)
 
-    yield Part("No noise: scaled MAE tests more than 30 points above MAE", of("none", "MAE scale", "MAE"), _above(30))
-    yield Part("No noise: scaled MAE tests less than five points below CE, or above", of("none", "MAE scale", "CE‡"), _above(-5))
+    yield Part("No noise: scaled MAE is more than 30 points above MAE", of("none", "MAE scale", "MAE"), _above(30))
+    yield Part("No noise: scaled MAE is at most five points below CE", of("none", "MAE scale", "CE‡"), _above(-5))
     for noise in ("symmetric(0.4)", "symmetric(0.8)"):
-        yield Part(f"{_RATES[noise]}: scaled MAE tests above CE", of(noise, "MAE scale", "CE‡"), _above())
+        yield Part(f"{_RATES[noise]}: scaled MAE is above CE", of(noise, "MAE scale", "CE‡"), _above())
 
 
 def _schedules() -> Iterator[Part]:
@@ -266,17 +258,17 @@ def _schedules() -> Iterator[Part]:
         return tuple(_cell("curriculum/figure4", row, "final") for row in rows)
 
     falls = tuple(_cell("curriculum/figure4", "MAE, α = 0.01", column) for column in ("best", "final"))
-    yield Part("Trained for long, MAE ends more than two points below its best", falls, _above(2))
+    yield Part("After long training, MAE ends more than two points below its best", falls, _above(2))
     larger = ends("CE, α = 0.1", "CE, α = 0.01")
-    yield Part("With a larger learning rate CE ends more than ten points higher", larger, _above(10))
+    yield Part("With a larger learning rate, CE ends more than ten points higher", larger, _above(10))
     smaller = ends("CE, α = 0.001", "CE, α = 0.0001", "CE, α = 0.01")
-    words = "With one that is small enough CE ends more than ten points higher as well"
+    words = "With a learning rate that is small enough, CE also ends more than ten points higher"
     yield Part(words, smaller, lambda seen: max(seen[:-1]) > seen[-1] + 10)
 
 
 def _imae_numbers() -> Iterator[Part]:
     at = ("ResNet-20", "symmetric(0.4)")
-    yield Part("ResNet-20, 40 %: IMAE ends within a point of 84.0, or above", (_imae("IMAE", "final", *at),), lambda seen: seen[0] >= 83)
+    yield Part("ResNet-20, 40 %: IMAE ends at 83 or above (paper: 84.0)", (_imae("IMAE", "final", *at),), lambda seen: seen[0] >= 83)
     yield Part(
         "ResNet-20, 40 %: IMAE learns at most 7 % of the wrong labels", (_imae("IMAE", "noisy_subset", *at),), lambda seen: seen[0] <= 7
     )
@@ -291,7 +283,7 @@ def _imae_numbers() -> Iterator[Part]:
 
 def _gr_numbers() -> Iterator[Part]:
     first = (_cell("gr/table3", "λ = 0.5, β = 12", "final", noise="symmetric(0.2)"),)
-    yield Part("20 %: GR with λ = 0.5, β = 12 ends within two points of 87.8, or above", first, lambda seen: seen[0] >= 85.8)
+    yield Part("20 %: GR with λ = 0.5, β = 12 ends at 85.8 or above (paper: 87.8)", first, lambda seen: seen[0] >= 85.8)
     for noise in _FOCUSES:
         cells = (_cell("gr/table3", "CCE", "final", noise=noise), *_focuses(noise))
         yield Part(
@@ -306,41 +298,39 @@ def _curriculum_numbers() -> Iterator[Part]:
 
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim(
-        "MAE underfits with many classes", "Both IMAE and the curriculum paper: with a hundred classes, MAE hardly pulls.", (*_underfits(),)
-    ),
-    Claim(
-        "CE memorises", "IMAE, on CIFAR-10: cross-entropy learns the wrong labels by heart, at the cost of the test set.", (*_memorises(),)
-    ),
+    Claim("MAE underfits with many classes", "IMAE and the curriculum paper: MAE learns little of a hundred classes.", (*_underfits(),)),
+    Claim("CE memorises", "IMAE, on CIFAR-10: cross-entropy memorises wrong labels, and its test accuracy falls.", (*_memorises(),)),
     Claim("IMAE's noisy-subset accuracy is lowest", "IMAE, on CIFAR-10 with 40 % wrong labels.", (*_resists(),)),
     Claim(
         "IMAE is better than CE with many classes too",
-        "IMAE, on CIFAR-100, by the best accuracy of a run, as its tables seem to be.",
+        "IMAE, on CIFAR-100, by the best accuracy of a run, which its tables seem to print.",
         (*_leads(),),
     ),
     Claim(
         "GR adds to weight decay and dropout",
-        "GR, on CIFAR-100: with GR every network ends better than its counterpart without.",
+        "GR, on CIFAR-100: every network ends better with GR than without.",
         (*_regularises(),),
     ),
     Claim("GR is better than GCE", "GR, on CIFAR-100.", (*_beats_gce(),)),
     Claim("The best λ rises with the noise rate", "GR, on CIFAR-10: the more noise, the easier the examples to emphasise.", (*_rises(),)),
-    Claim("Correcting labels and training again gains", "GR, on CIFAR-10: a network can mend the labels it learned from.", (*_gains(),)),
+    Claim("Correcting labels and training again helps", "GR, on CIFAR-10: a network can correct its own labels.", (*_gains(),)),
     Claim(
         "Snr orders robustness",
-        "The curriculum paper, on CIFAR-10: noise costs less the harder right labels pull beside wrong ones. Left out is its asymmetric "
-        "noise, where its own numbers order ten of fifteen pairs so.",
+        "The curriculum paper, on CIFAR-10: noise costs less accuracy if right labels get more emphasis than wrong ones. Its asymmetric "
+        "noise is left out: there its own numbers order only ten of fifteen pairs this way.",
         (*_orders(),),
     ),
     Claim(
-        "Scaling repairs MAE", "The curriculum paper, on CIFAR-100: emphasis moved to where margins start lets MAE learn.", (*_repairs(),)
+        "Scaling repairs MAE",
+        "The curriculum paper, on CIFAR-100: MAE learns with its emphasis moved to the initial margins.",
+        (*_repairs(),),
     ),
     Claim(
         "Schedules decide robustness",
-        "The curriculum paper, on MNIST with constant learning rates: MAE learns wrong labels in the end, and CE need not.",
+        "The curriculum paper, on MNIST with constant learning rates: MAE learns wrong labels in the end, and CE can avoid it.",
         (*_schedules(),),
     ),
-    Claim("IMAE's own numbers", "Table 6: CIFAR-10, the paper's headline.", (*_imae_numbers(),)),
+    Claim("IMAE's own numbers", "Table 6: CIFAR-10, the main result of the paper.", (*_imae_numbers(),)),
     Claim("GR's own numbers", "Table 3: CIFAR-10, ResNet-56.", (*_gr_numbers(),)),
     Claim("The curriculum paper's own numbers", "Table 3: CIFAR-100, ResNet-34.", (*_curriculum_numbers(),)),
 )

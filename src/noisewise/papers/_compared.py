@@ -1,4 +1,4 @@
-"""Compare results with the numbers of a recipe, cell by cell. It must not train, nor know how results are shown."""
+"""Compare results with the numbers of a recipe, cell by cell."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Compared:
         return abs(self.difference) > (_POINTS if self.cell.deviation is None else 2 * self.cell.deviation)
 
 
-def compared(recipe: Recipe, found: Results) -> list[Compared]:
+def compared(recipe: Recipe, results: Results) -> list[Compared]:
     """Compare every cell of a recipe that is trained or computed with our number, where there is one.
 
     Args:
         recipe: the table.
-        found: our results.
+        results: our results.
 
     Example:
         >>> from noisewise.papers import get
@@ -65,7 +65,7 @@ def compared(recipe: Recipe, found: Results) -> list[Compared]:
     """
     check_recipe(recipe, "compared")
     return [
-        _computed(cell, cell.settings) if recipe.computed else _measured(recipe, cell, cell.settings, found)
+        _computed(cell, cell.settings) if recipe.computed else _measured(recipe, cell, cell.settings, results)
         for cell in recipe.cells
         if cell.settings is not None
     ]
@@ -75,11 +75,11 @@ def _computed(cell: Cell, settings: Mapping[str, Any]) -> Compared:
     return Compared(cell, curriculum.spread(settings["loss"], norm="l1"), None, 0)
 
 
-def _measured(recipe: Recipe, cell: Cell, settings: Mapping[str, Any], found: Results) -> Compared:
-    runs = found.of(settings)
+def _measured(recipe: Recipe, cell: Cell, settings: Mapping[str, Any], results: Results) -> Compared:
+    runs = results.of(settings)
     counted = _numbers("final" if cell.metric == "diff" else cell.metric, _counted(recipe, runs))
     if cell.metric == "diff":
-        clean = _counted(recipe, found.of({**settings, "noise": "none"}))
+        clean = _counted(recipe, results.of({**settings, "noise": "none"}))
         counted = _less(counted, over_seeds(_numbers("final", clean)))
     ours, spread = over_seeds(counted) or (None, None)
     return Compared(cell, ours, spread, len(runs))

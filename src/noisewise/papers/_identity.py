@@ -1,7 +1,6 @@
-"""When two settings ask for the same run.
+"""When two settings describe the same run: every setting that decides the outcome is the same, however it is written.
 
-Two runs are the same if every setting that decides the outcome is the same, however it is spelled. The seed does not count, nor how a run
-is stored and computed. This module must not know recipes or results, nor import the engine.
+The seed is ignored, and so is how a run is stored and computed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _REGISTRIES: dict[str, Callable[[str], Any]] = {
     "optimiser": lambda spec: extension("optimisers").get(spec),
     "schedule": lambda spec: extension("schedules").get(spec),
 }
-_NO_PART = ("seed", "checkpoint_every", "precision", "compile", "device")
+_IGNORED = ("seed", "checkpoint_every", "precision", "compile", "device")
 
 
 @cache
@@ -46,7 +45,7 @@ def _fractions() -> tuple[str, ...]:
 
 
 def canonical(name: str, value: Any) -> Any:
-    """Spell a setting as its registry does, so that two spellings of the same value are equal.
+    """Write a setting as its registry does, so that two ways to write the same value become equal.
 
     Args:
         name: the setting.
@@ -57,27 +56,27 @@ def canonical(name: str, value: Any) -> Any:
         ('gce(q=0.7)', 'symmetric(0.4)', 5.0)
     """
     if name in _REGISTRIES and isinstance(value, str):
-        return _spelled(name, value)
+        return _as_registered(name, value)
     if name in _fractions() and type(value) is int:
         return float(value)
     return value
 
 
 @cache  # strings only: a cache treats 0, 0.0 and False as equal
-def _spelled(name: str, text: str) -> str:
+def _as_registered(name: str, text: str) -> str:
     try:
         return repr(_REGISTRIES[name](text))
     except InputError:
-        return text  # a path or a custom model, which no paper uses
+        return text  # a path or a custom model
 
 
 def decisive(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that decide the outcome of a run, apart from its seed, with defaults filled in."""
-    return {name: settings.get(name, default) for name, default in defaults().items() if name not in _NO_PART}
+    return {name: settings.get(name, default) for name, default in defaults().items() if name not in _IGNORED}
 
 
 def key(settings: Mapping[str, Any]) -> str:
-    """A string that is equal for settings that ask for the same run, and different for others.
+    """A string that is equal for settings of the same run and different for others.
 
     Example:
         >>> run = {"data": "cifar10", "model": "resnet20", "loss": "gce(0.7)", "epochs": 30}

@@ -1,7 +1,8 @@
-"""Lay cells out as a table, and write numbers as text, for the pages and the command line."""
+"""Arrange cells in a table and format numbers, for the pages and the command line."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ class Layout:
     Args:
         differing: the settings that are not the same in all rows.
         metrics: the columns.
-        rows: the cells by metric, by the values of those settings and, last, what the paper calls the row.
+        rows: the cells by metric. The key of a row has the values of these settings and the paper's name of the row.
     """
 
     differing: tuple[str, ...]
@@ -29,7 +30,7 @@ class Layout:
 
 
 def laid_out(cells: Sequence[Compared]) -> Layout:
-    """A row for every trained network, a column for every metric; settings that are the same everywhere are left out."""
+    """Arrange cells: a row for every run, a column for every metric. Settings that are the same in all rows are left out."""
     differing = tuple(name for name in _SHOWN if len({cell.settings.get(name) for cell in cells}) > 1)
     rows: dict[tuple[str, ...], dict[str, Compared]] = {}
     for cell in cells:
@@ -38,31 +39,30 @@ def laid_out(cells: Sequence[Compared]) -> Layout:
 
 
 def how_many(cells: Sequence[Compared]) -> tuple[int, int]:
-    """How many of the paper's numbers we have, and how many there are."""
-    printed = [one for one in cells if one.cell.value is not None]
-    return sum(one.ours is not None for one in printed), len(printed)
+    """How many of the paper's numbers were run, and how many there are."""
+    printed = [cell for cell in cells if cell.cell.value is not None]
+    return sum(cell.ours is not None for cell in printed), len(printed)
 
 
 def reasons(recipe: Recipe, cells: Sequence[Compared]) -> dict[str | None, list[str]]:
-    """The cells whose numbers differ too much, as text, by the reason; under None those without a known reason."""
-    differing, found = laid_out(cells).differing, dict[str | None, list[str]]()
-    for one in (one for one in cells if one.beyond):
-        told = f"{in_words(one, differing)} ({number(one.difference, one.cell.metric, '+')})"
-        found.setdefault(recipe.why(one.cell), []).append(told)
-    return found
+    """The cells that differ too much from the paper, as text, by reason; the key None has those without a known reason."""
+    differing, by_reason = laid_out(cells).differing, dict[str | None, list[str]]()
+    for cell in (cell for cell in cells if cell.beyond):
+        text = f"{in_words(cell, differing)} ({number(cell.difference, cell.cell.metric, '+')})"
+        by_reason.setdefault(recipe.why(cell.cell), []).append(text)
+    return by_reason
 
 
-def corrections(cells: Sequence[Compared], found: Results) -> list[str]:
-    """For every run that was trained again, how many labels were changed and how many are wrong."""
-    differing, said = laid_out(cells).differing, []
-    for one in (one for one in cells if one.cell.metric == RETRAINED):
-        for run in found.of(one.settings):
+def corrections(cells: Sequence[Compared], results: Results) -> list[str]:
+    """For every run that was trained again: how many labels were changed, and how many were and are wrong."""
+    differing, lines = laid_out(cells).differing, []
+    for cell in (cell for cell in cells if cell.cell.metric == RETRAINED):
+        for run in results.of(cell.settings):
             if RETRAINED in run.numbers:
-                place = ", ".join((*_row(one, differing), f"seed {run.seed}"))
+                name = ", ".join((*_row(cell, differing), f"seed {run.seed}"))
                 before, after = (_share(run.numbers[name]) for name in ("wrong_before", "wrong_after"))
-                changed = f"{run.numbers['changed']:,} label{'' if run.numbers['changed'] == 1 else 's'} changed"
-                said.append(f"{place}: {changed}; wrong before {before}, after {after}")
-    return said
+                lines.append(f"{name}: {run.numbers['changed']:,} labels changed; wrong before {before}, after {after}")
+    return lines
 
 
 def _share(value: float | None) -> str:
@@ -105,14 +105,14 @@ def as_printed(value: float | None) -> str:
     return f"{whole}.{decimals[0]}{decimals[1:].rstrip('0')}"
 
 
-def theirs(one: Compared) -> str:
-    """The paper's number with the spread it prints."""
-    return as_printed(one.cell.value) + ("" if one.cell.deviation is None else f" ± {as_printed(one.cell.deviation)}")
+def theirs(cell: Compared) -> str:
+    """The paper's number with the deviation it prints."""
+    return as_printed(cell.cell.value) + ("" if cell.cell.deviation is None else f" ± {as_printed(cell.cell.deviation)}")
 
 
-def ours(one: Compared) -> str:
-    """Our number with its spread over seeds."""
-    return number(one.ours, one.cell.metric) + ("" if one.spread is None else f" ± {number(one.spread, one.cell.metric)}")
+def ours(cell: Compared) -> str:
+    """Our number with its standard deviation over seeds."""
+    return number(cell.ours, cell.cell.metric) + ("" if cell.spread is None else f" ± {number(cell.spread, cell.cell.metric)}")
 
 
 def anchor(heading: str) -> str:
@@ -122,5 +122,4 @@ def anchor(heading: str) -> str:
         >>> anchor("imae/supplement-table4"), anchor("The best λ rises")
         ('imaesupplement-table4', 'the-best-rises')
     """
-    plain = "".join(sign for sign in heading.lower() if sign.isascii() and (sign.isalnum() or sign in " -_"))
-    return "-".join(plain.split())
+    return "-".join(re.sub(r"[^a-z0-9 _-]", "", heading.lower()).split())

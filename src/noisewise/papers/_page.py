@@ -1,7 +1,4 @@
-"""The documentation page of all recipes: what each needs, what we chose, what is misprinted, and our numbers next to the papers'.
-
-It is generated from the recipes and the committed results. This module must not train or read run folders.
-"""
+"""The documentation page of all recipes: what each needs, what we chose, what is misprinted, and our numbers next to the papers'."""
 
 from __future__ import annotations
 
@@ -11,19 +8,16 @@ from noisewise.papers._compared import Compared, compared
 from noisewise.papers._layout import anchor, corrections, how_many, laid_out, ours, reasons, theirs
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._recipes import Paper, Recipe, available, get
-from noisewise.papers._results import Outcome, Results, results
+from noisewise.papers._results import Outcome, Results
+from noisewise.papers._results import results as committed_results
 
-_SAID = ("data", "model", "noise", "augment", "batch_size", "optimiser", "weight_decay", "schedule", "steps", "epochs")
+_SHOWN = ("data", "model", "noise", "augment", "batch_size", "optimiser", "weight_decay", "schedule", "steps", "epochs")
 _VERSIONS = ("noisewise", "torch", "device", "precision")
 
 
-def page(found: Results | None = None) -> str:
-    """Every recipe, paper by paper, in Markdown.
-
-    Args:
-        found: our results; by default the committed ones.
-    """
-    found, paper = found or results(), None
+def page(results: Results | None = None) -> str:
+    """Every recipe, paper by paper, in Markdown; by default with the results that come with the package."""
+    results, paper = results or committed_results(), None
     lines = [
         "# The papers' recipes",
         "",
@@ -43,18 +37,18 @@ def page(found: Results | None = None) -> str:
         if recipe.paper != paper:
             paper = recipe.paper
             lines += [f"## {paper.title}", "", f"{paper.authors}. {paper.reference}.", "", _links(paper), ""]
-        lines += _recipe(recipe, found)
+        lines += _recipe(recipe, results)
     return "\n".join(lines)
 
 
-def can_draw(recipe: Recipe, found: Results) -> bool:
+def can_draw(recipe: Recipe, results: Results) -> bool:
     """Whether results are enough for the picture of a recipe."""
-    return recipe.losses is not None or (recipe.picture == "dynamics" and any(runs_of(recipe, found)))
+    return recipe.losses is not None or (recipe.picture == "dynamics" and any(runs_of(recipe, results)))
 
 
-def runs_of(recipe: Recipe, found: Results) -> list[list[Outcome]]:
+def runs_of(recipe: Recipe, results: Results) -> list[list[Outcome]]:
     """The outcomes of every run of a recipe that has results, a list over seeds each."""
-    return [outcomes for settings in recipe.runs if (outcomes := found.of(settings))]
+    return [outcomes for settings in recipe.runs if (outcomes := results.of(settings))]
 
 
 def picture_file(recipe: Recipe) -> str:
@@ -64,11 +58,11 @@ def picture_file(recipe: Recipe) -> str:
 
 def _links(paper: Paper) -> str:
     """Links to the recipes of a paper."""
-    mine = [recipe.id for recipe in map(get, available()) if recipe.paper == paper]
-    return " · ".join(f"[{name.partition('/')[2]}](#{anchor(name)})" for name in mine)
+    names = [recipe.id for recipe in map(get, available()) if recipe.paper == paper]
+    return " · ".join(f"[{name.partition('/')[2]}](#{anchor(name)})" for name in names)
 
 
-def _recipe(recipe: Recipe, found: Results) -> Iterator[str]:
+def _recipe(recipe: Recipe, results: Results) -> Iterator[str]:
     yield from (f"### {recipe.id}", "", f"{recipe.caption}.", "")
     for sentence in filter(None, (recipe.nothing, recipe.not_run)):
         yield from (sentence, "")
@@ -76,26 +70,25 @@ def _recipe(recipe: Recipe, found: Results) -> Iterator[str]:
         yield from (f"The numbers of {recipe.same_as}.", "")
         return
     if recipe.runs:
-        same = {
-            name: recipe.runs[0][name] for name in _SAID if len({str(run.get(name)) for run in recipe.runs}) == 1 and name in recipe.runs[0]
-        }
+        first = recipe.runs[0]
+        same = {name: first[name] for name in _SHOWN if name in first and all(run.get(name) == first[name] for run in recipe.runs)}
         yield from (f"{_counted(len(recipe.runs))}; all have " + ", ".join(f"{name} `{value}`" for name, value in same.items()) + ".", "")
-    if can_draw(recipe, found):
+    if can_draw(recipe, results):
         yield from (f"![{recipe.words}]({picture_file(recipe)})", "")
     if recipe.losses is not None:
         yield from ("Drawn by `curves`: " + ", ".join(f"{words} `{loss}`" for words, loss in recipe.losses.items()) + ".", "")
     elif recipe.picture is not None:
-        kept = ", here from what results keep of them" if can_draw(recipe, found) else ""
+        kept = ", here from the results" if can_draw(recipe, results) else ""
         yield from (f"Drawn by `{recipe.picture}` from the runs{kept}.", "")
     yield from _listed("Where the paper is silent:", recipe.chosen)
     yield from _listed("Misprinted:", recipe.slips)
-    yield from _how(recipe, found)
-    cells = compared(recipe, found)
+    yield from _how(recipe, results)
+    cells = compared(recipe, results)
     yield from _table(cells)
     run, printed = how_many(cells)
     if 0 < run < printed:
         yield from (f"{run} of the paper's {printed} numbers were run.", "")
-    yield from _listed("Corrected before the second training:", corrections(cells, found))
+    yield from _listed("Corrected before the second training:", corrections(cells, results))
     yield from _listed("Where our numbers differ, and why:", list(_reasons(recipe, cells)))
 
 
@@ -104,19 +97,16 @@ def _listed(heading: str, sentences: Sequence[str]) -> Iterator[str]:
         yield from (heading, "", *(f"- {sentence}" for sentence in sentences), "")
 
 
-def _how(recipe: Recipe, found: Results) -> Iterator[str]:
+def _how(recipe: Recipe, results: Results) -> Iterator[str]:
     """How our runs were made: seeds, dates and versions."""
-    runs = [run for outcomes in runs_of(recipe, found) for run in outcomes]
+    runs = [run for outcomes in runs_of(recipe, results) for run in outcomes]
     if not runs:
         return
     dates = sorted({run.finished[:10] for run in runs})
     seeds = sorted({run.seed for run in runs})
-    said = [_counted(len(runs)), f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"]
-    said += [", ".join(f"{name} {', '.join(sorted({str(run.made_with[name]) for run in runs}))}" for name in _VERSIONS)]
-    yield from (
-        f"Run {'on' if len(dates) == 1 else 'from'} {' to '.join(dict.fromkeys((dates[0], dates[-1])))}: {'; '.join(said)}.",
-        "",
-    )
+    facts = [_counted(len(runs)), f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"]
+    facts += [", ".join(f"{name} {', '.join(sorted({str(run.made_with[name]) for run in runs}))}" for name in _VERSIONS)]
+    yield from (f"Run {'on' if len(dates) == 1 else 'from'} {' to '.join(dict.fromkeys((dates[0], dates[-1])))}: {'; '.join(facts)}.", "")
 
 
 def _counted(runs: int) -> str:
@@ -129,27 +119,22 @@ def _table(cells: Sequence[Compared]) -> Iterator[str]:
     layout = laid_out(cells)
     yield "| " + " | ".join([*layout.differing, "", *(metric.replace("_", " ") for metric in layout.metrics)]) + " |"
     yield "|" + "---|" * (len(layout.differing) + 1 + len(layout.metrics))
-    for place, row in layout.rows.items():
+    for (*settings, name), row in layout.rows.items():
         numbers = (_number(row[metric]) if metric in row else "" for metric in layout.metrics)
-        yield "| " + " | ".join([*(f"`{value}`" for value in place[:-1]), place[-1], *numbers]) + " |"
+        yield "| " + " | ".join([*(f"`{value}`" for value in settings), name, *numbers]) + " |"
     yield ""
 
 
-def _number(one: Compared) -> str:
+def _number(cell: Compared) -> str:
     """Our number and the paper's; a line may break only between them."""
-    return _parted(one).replace(" ", "\N{NO-BREAK SPACE}").replace("/\N{NO-BREAK SPACE}", "/ ")
-
-
-def _parted(one: Compared) -> str:
-    if one.ours is None:
-        return theirs(one)
-    return f"**{ours(one)}** / {theirs(one)}" if one.beyond else f"{ours(one)} / {theirs(one)}"
+    first = "" if cell.ours is None else f"**{ours(cell)}** / " if cell.beyond else f"{ours(cell)} / "
+    return f"{first}{theirs(cell)}".replace(" ", "\N{NO-BREAK SPACE}").replace("/\N{NO-BREAK SPACE}", "/ ")
 
 
 def _reasons(recipe: Recipe, cells: Sequence[Compared]) -> Iterator[str]:
     """The numbers that differ too much, grouped by reason; those without a known reason come last."""
     known = reasons(recipe, cells)
     unknown = known.pop(None, [])
-    yield from (f"{'; '.join(told)}: {why}" for why, told in known.items())
+    yield from (f"{'; '.join(differing)}: {why}" for why, differing in known.items())
     if unknown:
         yield f"Not explained yet: {'; '.join(unknown)}."

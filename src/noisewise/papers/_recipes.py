@@ -3,40 +3,38 @@
 A recipe is read from a TOML file beside this module, one file per paper and one table of it per table or figure:
 
     [settings.cifar10]            settings of a run, under a name that recipes `use`
-    [chosen]                      what we chose where the paper is silent, and why, under names that recipes list
-    [why]                         why numbers of ours differ from the paper's, where that is known, likewise
-    [table6]                      id "imae/table6"
+    [chosen]                      what we chose where the paper does not say, and why, under names that recipes list
+    [why]                         known reasons why our numbers differ from the paper's, under names that `differs` uses
+    [table6]                      the recipe "imae/table6"
     caption, use, chosen, …       and any setting of a run, for all its blocks
-    [[table6.block]]              a part of the table with some settings in common
-    columns                       what the columns are: metrics, or values of the setting named by `across`
-    rows                          what the paper calls it, what was trained (a loss spec, or a table of settings), the numbers
-    differs                       where numbers differ: tables that name a row, a column or settings, whichever it takes to tell
-                                  the cells apart, and `why`
+    [[table6.block]]              a part of the table whose rows share settings
+    columns                       the columns: metrics, or values of the setting named by `across`
+    rows                          the paper's name of the row, what was trained (a loss spec or a table of settings), the numbers
+    differs                       where our numbers differ: a row, a column or settings that select the cells, and `why`
 
-A number is as printed: 84.0, "56.11 ± 1.35", or "–" for none. Rows of a block that is `quoted` from elsewhere have no settings
-and are never trained. This module reads and checks; it must not train, nor know how results are shown.
+A number is written as printed: 84.0, "56.11 ± 1.35", or "–" for none. Rows of a block that is `quoted` from another paper have no
+settings and are never trained. Tests check the files; a mistake in one raises a KeyError or a ValueError here.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from noisewise.errors import InputError, invalid_parameter, unknown
+from noisewise.errors import invalid_parameter, unknown
 from noisewise.papers._metrics import METRICS
 from noisewise.runs import Settings
 
-_OF_A_PAPER = {"name", "short", "title", "authors", "reference", "settings", "chosen", "why"}
-_OF_A_BLOCK = {"across", "columns", "metric", "quoted", "rows", "times"}
-_OF_A_RECIPE = {"caption", "use", "chosen", "slips", "not_run", "nothing", "seeds", "over", "reading", "tested"} | {
+_PAPER_ENTRIES = {"name", "short", "title", "authors", "reference", "settings", "chosen", "why"}
+_BLOCK_ENTRIES = {"across", "columns", "metric", "quoted", "rows", "times"}
+_RECIPE_ENTRIES = {"caption", "use", "chosen", "slips", "not_run", "nothing", "seeds", "over", "reading", "tested"} | {
     *("same_as", "of", "computed", "picture", "losses", "classes", "block", "differs")
 }
-PICTURES = ("curves", "dynamics", "margins")
 
 
 @cache
@@ -61,13 +59,13 @@ class Cell:
     """One number of a table.
 
     Args:
-        words: what the paper calls what was trained.
-        settings: of the run, all but the seed; None for a number that is not ours to train.
-        column: what the paper's column is, in its own words or as a spec.
-        metric: which number of the run; one of `METRICS`, or a hyper-parameter's name in a table of those.
-        value: as printed, accuracies in %; None where the paper has none.
-        deviation: what stands after ±, or None.
-        quoted: from where the paper took the number, or None.
+        words: the paper's name of the row.
+        settings: the settings of the run without the seed; None for a number that is not trained.
+        column: the paper's name of the column, or a spec.
+        metric: one of `METRICS`, or the name of a hyper-parameter in a table of those.
+        value: as printed, accuracies in %; None where the paper prints none.
+        deviation: the number after ±, or None.
+        quoted: the paper that the number was taken from, or None.
     """
 
     words: str
@@ -79,13 +77,7 @@ class Cell:
     quoted: str | None
 
     def fits(self, row: str | None = None, column: str | None = None, **settings: Any) -> bool:
-        """Whether it is trained and is what is asked for; what is not said may be anything.
-
-        Args:
-            row: what the paper calls what was trained.
-            column: what the paper's column is.
-            **settings: of the run.
-        """
+        """Whether the cell is trained and has this row, this column and these settings; None matches any."""
         if self.settings is None or row not in (None, self.words) or column not in (None, self.column):
             return False
         return all(self.settings.get(name) == value for name, value in settings.items())
@@ -97,25 +89,25 @@ class Recipe:
 
     Args:
         id: such as "imae/table6".
-        paper: whose.
+        paper: the paper.
         words: such as "IMAE table 6".
         caption: what it shows.
         cells: its numbers.
-        runs: the settings of every run it needs, all but the seed, each once.
-        seeds: the seeds it is run with.
-        over: how several seeds become one number: "mean", or "best", the run with the best test accuracy.
-        chosen: what we chose where the paper is silent.
-        slips: what is misprinted or cannot be meant as printed.
-        differs: why numbers of ours differ from the paper's: what `Cell.fits` takes, and the reason.
-        not_run: why the full-size results are not there; None where they can be had.
-        nothing: why there is nothing to train; None where there is.
-        same_as: the recipe that has the same numbers, if another one does.
-        reading: options for the reader of the data.
+        runs: the settings of every run it needs, without the seed, each once.
+        seeds: the seeds of the runs.
+        over: the number over several seeds: "mean", or "best" for the run with the best test accuracy.
+        chosen: what we chose where the paper does not say.
+        slips: misprints.
+        differs: why some of our numbers differ: arguments of `Cell.fits`, and the reason.
+        not_run: why there are no results of full size, or None.
+        nothing: why there is nothing to train, or None.
+        same_as: the recipe that has the same numbers, or None.
+        reading: options for reading the data.
         tested: whether there is a test set with the same classes.
-        computed: whether its numbers follow from the losses alone.
-        picture: which picture draws it: "curves", "dynamics" or "margins"; None for a table.
-        losses: for "curves", the losses, by what the paper calls them.
-        classes: for "curves", the number of classes, which decides where margins start.
+        computed: whether the numbers are computed from the losses, without training.
+        picture: the figure to draw: "curves", "dynamics" or "margins"; None for a table.
+        losses: for "curves", the losses by the paper's names.
+        classes: for "curves", the number of classes.
     """
 
     id: str
@@ -141,16 +133,16 @@ class Recipe:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of the cells that are trained, in the order of the table."""
+        """The metrics of the trained cells, in the order of the table."""
         return tuple(dict.fromkeys(cell.metric for cell in self.cells if cell.settings is not None))
 
     def why(self, cell: Cell) -> str | None:
-        """Why our number of a cell differs from the paper's, if that is known."""
+        """Why our number differs from the paper's in this cell, or None."""
         return next((why for where, why in self.differs if cell.fits(**where)), None)
 
 
 def available() -> list[str]:
-    """The ids of all recipes, paper by paper, in the papers' order.
+    """The ids of all recipes, in the order of the papers and their tables.
 
     Example:
         >>> [name for name in available() if name.startswith("imae/table")]
@@ -160,7 +152,7 @@ def available() -> list[str]:
 
 
 def check_recipe(recipe: Any, owner: str) -> None:
-    """Refuse what is no recipe, such as its name alone."""
+    """Refuse anything but a recipe, such as its id."""
     if not isinstance(recipe, Recipe):
         raise invalid_parameter("recipe", owner, "a recipe, as noisewise.papers.get gives it", recipe)
 
@@ -184,122 +176,85 @@ def get(recipe: str) -> Recipe:
 
 @cache
 def _all() -> dict[str, Recipe]:
-    found: dict[str, Recipe] = {}
     folder = files("noisewise.papers")
-    for name in ("imae", "gradient-rescaling", "curriculum"):
-        written = tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf-8"))
-        found |= {recipe.id: recipe for recipe in read(written)}
-    return found
+    contents = [(folder / f"{name}.toml").read_text(encoding="utf-8") for name in ("imae", "gradient-rescaling", "curriculum")]
+    return {recipe.id: recipe for content in contents for recipe in read(tomllib.loads(content))}
 
 
 def read(written: Mapping[str, Any]) -> list[Recipe]:
-    """The recipes of one paper, from its file."""
+    """The recipes of one paper, from the content of its file."""
     paper = Paper(*(written[field.name] for field in fields(Paper)))
-    read_so_far: dict[str, Recipe] = {}
+    recipes: dict[str, Recipe] = {}
     for key, content in written.items():
-        if key not in _OF_A_PAPER:
-            read_so_far[key] = _recipe(paper, key, content, written, read_so_far)
-    return list(read_so_far.values())
+        if key not in _PAPER_ENTRIES:
+            recipes[key] = _recipe(paper, key, content, written, recipes)
+    return list(recipes.values())
 
 
 def _recipe(paper: Paper, key: str, content: Mapping[str, Any], written: Mapping[str, Any], earlier: Mapping[str, Recipe]) -> Recipe:
     name = f"{paper.name}/{key}"
-    for entry in content:
-        if entry not in _OF_A_RECIPE | _OF_A_BLOCK | _settings():
-            raise unknown(f"entry of {name}", entry, _OF_A_RECIPE | _OF_A_BLOCK | _settings())
-    shared = {**_named("settings", written["settings"], content.get("use")), **{one: content[one] for one in content if one in _settings()}}
-    blocks = [{**{one: content[one] for one in content if one in _OF_A_BLOCK}, **block} for block in content.get("block", ())]
-    parts = [_block(name, shared, block) for block in blocks]
+    _check_names(f"entry of {name}", content, _RECIPE_ENTRIES | _BLOCK_ENTRIES | _settings())
+    shared = {**(written["settings"][content["use"]] if "use" in content else {}), **_only(content, _settings())}
+    parts = [_block(name, shared, {**_only(content, _BLOCK_ENTRIES), **block}) for block in content.get("block", ())]
     cells = tuple(cell for part, _ in parts for cell in part)
     runs: list[Mapping[str, Any]] = [run for _, part in parts for run in part]
     if "same_as" in content:
-        other = _named("table above", earlier, content["same_as"])
+        other = earlier[content["same_as"]]
         cells, runs = other.cells, list(other.runs)
-    for chosen in content.get("of", ()):
-        others = _named("table above", earlier, chosen["table"]).runs
-        runs += [run for run in others if all(run[one] in chosen[one] for one in chosen if one != "table")]
-    if content.get("picture", "curves") not in PICTURES:
-        raise invalid_parameter("picture", name, "one of " + ", ".join(PICTURES), content["picture"])
-    plain = ("caption", "not_run", "nothing", "over", "reading", "tested", "computed", "picture", "losses", "classes")
+    for selection in content.get("of", ()):
+        others = earlier[selection["table"]].runs
+        runs += [run for run in others if all(run[name] in selection[name] for name in selection if name != "table")]
+    plain = {"caption", "not_run", "nothing", "over", "reading", "tested", "computed", "picture", "losses", "classes"}
     return Recipe(
         id=name,
         paper=paper,
-        words=f"{paper.short} {_in_words(key)}",
+        words=re.sub(r"(table|figure)(\w+)", r"\1 \2", f"{paper.short} {key.replace('-', ', ')}"),
         cells=cells,
-        runs=() if content.get("computed") else tuple(_once(runs)),
+        runs=() if content.get("computed") else tuple(run for index, run in enumerate(runs) if run not in runs[:index]),
         seeds=tuple(content.get("seeds", (0,))),
-        chosen=tuple(_named("choice", written["chosen"], one) for one in content.get("chosen", ())),
+        chosen=tuple(written["chosen"][choice] for choice in content.get("chosen", ())),
         slips=tuple(content.get("slips", ())),
-        differs=tuple(_difference(name, cells, one, written.get("why", {})) for one in content.get("differs", ())),
+        differs=tuple((_only(where, where.keys() - {"why"}), written["why"][where["why"]]) for where in content.get("differs", ())),
         same_as=f"{paper.name}/{content['same_as']}" if "same_as" in content else None,
-        **{one: content[one] for one in plain if one in content},
+        **_only(content, plain),
     )
 
 
-def _difference(
-    name: str, cells: tuple[Cell, ...], written: Mapping[str, Any], reasons: Mapping[str, str]
-) -> tuple[Mapping[str, Any], str]:
-    """Where a number differs, and why."""
-    where = {one: value for one, value in written.items() if one != "why"}
-    if not written.get("why"):
-        raise InputError(f"What differs in {name} must say why. Got {where}; give it a why.")
-    if not any(cell.fits(**where) for cell in cells):
-        raise InputError(f"What differs in {name} must be a cell that is trained. Got {where}; name a row, a column or settings it has.")
-    return where, _named("reason", reasons, written["why"])
+def _only(entries: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
+    return {name: value for name, value in entries.items() if name in names}
 
 
-def _named(kind: str, known: Mapping[str, Any], name: str | None) -> Any:
-    """What stands under a name elsewhere in the file; nothing under no name."""
-    if name is not None and name not in known:
-        raise unknown(kind, name, known)
-    return {} if name is None else known[name]
-
-
-def _in_words(key: str) -> str:
-    """ "supplement-table5" as one says it: "supplement, table 5"."""
-    return re.sub(r"(table|figure)(\w+)", r"\1 \2", key.replace("-", ", "))
+def _check_names(kind: str, names: Iterable[str], known: Set[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown(kind, name, known)
 
 
 def _block(name: str, shared: Mapping[str, Any], block: Mapping[str, Any]) -> tuple[list[Cell], list[dict[str, Any]]]:
     """The cells of a part of a table, and the settings of its runs."""
     across, columns, quoted = block.get("across", "metric"), block.get("columns", []), block.get("quoted")
-    fixed = {**shared, **{one: block[one] for one in block if one in _settings()}}
+    fixed = {**shared, **_only(block, _settings())}
     cells, runs = [], []
     for row in block["rows"]:
         words, what, numbers = (row[0], None, row[1:]) if quoted else (row[0], row[1], row[2:])
-        if len(numbers) != len(columns):
-            raise InputError(f"The row {words!r} of {name} must have {len(columns)} numbers, one for each column. Got {len(numbers)}.")
-        given = {"loss": what} if isinstance(what, str) else what
-        if given is not None and not columns:
-            runs.append({**fixed, **given})
+        own = {"loss": what} if isinstance(what, str) else what
+        if own is not None and not columns:
+            runs.append({**fixed, **own})
         for column, number in zip(columns, numbers, strict=True):
             metric = column if across == "metric" else block["metric"]
-            settings = None if given is None else {**fixed, **given, **({} if across == "metric" else {across: column})}
+            settings = None if own is None else {**fixed, **own, **({} if across == "metric" else {across: column})}
             value, deviation = _number(number, block.get("times", 1))
             cells.append(Cell(words, settings, column, metric, value, deviation, quoted))
             if settings is not None:
-                _check(name, metric, settings)
+                _check_names(f"metric of {name}", [metric], METRICS.keys())
+                _check_names(f"setting of {name}", settings, _settings())
                 runs.append(settings)
     return cells, runs
 
 
-def _check(name: str, metric: str, settings: Mapping[str, Any]) -> None:
-    if metric not in METRICS:
-        raise unknown(f"metric of {name}", metric, METRICS)
-    for one in settings:
-        if one not in _settings():
-            raise unknown(f"setting of {name}", one, _settings())
-
-
 def _number(printed: float | str, times: float) -> tuple[float | None, float | None]:
-    """The value and what stands after ±."""
+    """The value and the deviation after ±."""
     if printed == "–":
         return None, None
     value, *deviation = (round(times * float(part), 6) for part in str(printed).split("±"))
     return value, deviation[0] if deviation else None
-
-
-def _once(runs: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    for place, run in enumerate(runs):
-        if run not in runs[:place]:
-            yield run

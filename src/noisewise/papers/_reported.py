@@ -2,8 +2,7 @@
 
 The data, the model, the noise and the loss must be the same as in the paper, including hyper-parameters. What may differ is named in
 `Reported.differs`: the training settings, the scale of the loss (`normalised`, the `normalise` of IMAE and GR, a factor) and the
-`saturation` of IMAE and GR. The seed is ignored, and so are evaluations, checkpoints, device and precision. This module must not know how
-runs are trained or shown.
+`saturation` of IMAE and GR. The seed is ignored, and so are evaluations, checkpoints, device and precision.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ _SATURATION = re.compile(r", saturation=([^,)]+)")
 _NORMALISE = re.compile(r", normalise=([^,)]+)")
 _NORMALISED = re.compile(r"normalised\((.+), by='\w+'\)")
 _MULTIPLE = re.compile(r"^[\d.e-]+\*(?!.* \+ )")
-"""A factor before a loss that stands alone."""
+"""A factor before a single loss."""
 
-_NO_TRAINING = ("data", "model", "loss", "noise", "keep", "evaluate_every", "clean_pass")
+_NOT_TRAINING = ("data", "model", "loss", "noise", "keep", "evaluate_every", "clean_pass")
 
 
 @dataclass(frozen=True)
 class Reported:
-    """A number a paper printed.
+    """A number that a paper prints.
 
     Args:
         recipe: the id of the table.
         words: such as "IMAE table 6".
         metric: such as "final"; `noisewise.papers.METRICS` says what each is.
         value: in the metric's unit: accuracies in %.
-        deviation: what stands after ±, or None.
-        differs: the settings in which the run differs from the recipe; of its loss, "size" or "saturation".
+        deviation: the number after ±, or None.
+        differs: the settings that differ between the run and the recipe; "size" and "saturation" are those of the loss.
     """
 
     recipe: str
@@ -54,7 +53,7 @@ def reported(settings: Mapping[str, Any]) -> list[Reported]:
     """The numbers the papers print for a run with these settings.
 
     Args:
-        settings: of a run: data, model, loss, noise, …; what is missing has its default.
+        settings: the settings of a run: data, model, loss, noise, …; defaults fill in the rest.
 
     Example:
         >>> run = {"data": "cifar10", "model": "resnet20", "loss": "imae(T=8)", "noise": "symmetric(0.4)", "steps": 100_000}
@@ -92,7 +91,7 @@ def _key(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def core(loss: str) -> str:
-    """A loss's spec without what it says of size and saturation."""
+    """The spec of a loss without its scale and saturation."""
     for pattern, kept in ((_SATURATION, ""), (_NORMALISE, ""), (_NORMALISED, r"\1"), (_MULTIPLE, "")):
         loss = pattern.sub(kept, loss)
     return loss
@@ -103,9 +102,9 @@ def _loss(settings: Mapping[str, Any]) -> str:
 
 
 def _differences(recipe: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of what may differ and does."""
+    """The names of the settings that differ."""
     unused = "epochs" if recipe.get("epochs") is None else "steps"
-    names = [name for name in decisive({}) if name not in (*_NO_TRAINING, unused) and _value(name, recipe) != _value(name, run)]
+    names = [name for name in decisive({}) if name not in (*_NOT_TRAINING, unused) and _value(name, recipe) != _value(name, run)]
     mine, theirs = _loss(run), _loss(recipe)
     if _SATURATION.findall(mine) != _SATURATION.findall(theirs):
         names.append("saturation")

@@ -1,8 +1,8 @@
 """The numbers of finished runs, without their folders, in small JSON files.
 
-A file holds a portion: the runs that one call trained for one recipe. No other call writes to it, so two files of the same name are copies
-of each other. A run is found by its settings, not by the table it was trained for, so every table that needs it finds it. To merge results
-of several machines, put the files into one folder. This module must not train.
+A file contains a portion: the runs that one call trained for one recipe. No other call writes to it, so two files with the same name are
+copies of each other. A run is found by its settings, so every table that needs the run finds it. To merge the results of several
+machines, put the files into one folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from noisewise.errors import InputError, invalid_parameter, shown
+from noisewise.errors import InputError, shown
 from noisewise.output import written_whole
 from noisewise.papers._identity import key
 from noisewise.papers._metrics import RETRAINED
@@ -32,10 +32,10 @@ class Outcome:
     Args:
         settings: those that decide the outcome, without the seed.
         seed: of the run.
-        numbers: "best", "final" and the last values of the other measures of `Dynamics`; None where the run has none. A run that was
-            trained again on corrected labels also has "retrained", the test accuracy of the second training, "changed", the number of
-            changed labels, and "wrong_before" and "wrong_after", the shares of wrong labels.
-        curves: "epoch", and the measures at those epochs: at most a hundred, with four digits.
+        numbers: "best", "final" and the last values of the other measures of `Dynamics`, or None. A run that was trained again on
+            corrected labels also has "retrained", the test accuracy of the second training, "changed", the number of changed labels,
+            and "wrong_before" and "wrong_after", the shares of wrong labels.
+        curves: "epoch", and the measures at these epochs: at most a hundred values, with four digits.
         steps: the number of updates in the first training.
         finished: when the (last) training ended, in UTC.
         made_with: versions, device, precision, and whether the model was compiled.
@@ -80,16 +80,16 @@ class Portion:
                 key(run.settings)
             return portion
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise InputError(f"The file {str(file)!r} holds no results ({error}). Give one that reproduce wrote.") from None
+            raise InputError(f"The file {str(file)!r} contains no results ({error}). Give a file that reproduce wrote.") from None
 
     @classmethod
     def all_in(cls, folder: Path) -> list[Portion]:
-        """The portions in a folder whose files have the names they were written with."""
+        """The portions in a folder; files with other names are ignored."""
         return [cls.read(file) for file in sorted(folder.glob("*.json")) if _FILE_NAME.fullmatch(file.name)]
 
     @property
     def name(self) -> str:
-        """The name of its file, which no other portion has."""
+        """The name of its file, which is unique."""
         return f"{self.recipe.replace('/', '-')}-{datetime.datetime.fromisoformat(self.started):%Y%m%d-%H%M%S-%f}.json"
 
     def write(self, folder: Path) -> Path:
@@ -108,7 +108,7 @@ _TYPES = {"str": str, "int": int, "Mapping": dict, "tuple": list}
 def _typed(written: Any, kind: type) -> dict[str, Any]:
     """The fields of a portion or a run, after a check of their types; other entries are ignored."""
     if not isinstance(written, dict):
-        raise TypeError(f"{shown(written)} is no {kind.__name__.lower()}")
+        raise TypeError(f"{shown(written)} is not a table")
     values = {field.name: written[field.name] for field in fields(kind)}
     for field in fields(kind):
         if not isinstance(values[field.name], _TYPES[field.type.partition("[")[0]]):
@@ -117,7 +117,7 @@ def _typed(written: Any, kind: type) -> dict[str, Any]:
 
 
 class Results:
-    """The runs of some portions. Where several portions hold the same run, the one that finished last counts.
+    """The runs of some portions. If several portions contain the same run, the one that finished last counts.
 
     Args:
         portions: in any order. Of two copies of a portion, the one with more runs counts.
@@ -136,27 +136,24 @@ class Results:
         return [by_seed[seed] for seed in sorted(by_seed)]
 
     def holds(self, settings: Mapping[str, Any], seed: int, *, retrained: bool = False) -> bool:
-        """Whether they have a run with these settings and this seed; with `retrained`, one that was trained again."""
+        """Whether there is a run with these settings and this seed; with `retrained`, one that was trained again."""
         run = self._runs.get(key(settings), {}).get(seed)
         return run is not None and (not retrained or RETRAINED in run.numbers)
 
 
-def results(*places: str | PathLike[str]) -> Results:
+def results(*paths: str | PathLike[str]) -> Results:
     """Read results that `reproduce` wrote.
 
     Args:
-        *places: files, or folders of files; by default the results that come with the package.
+        *paths: files, or folders of files; by default the results that come with the package.
 
     Example:
         >>> committed = results()
         >>> committed.of({"data": "cifar10", "model": "mlp", "loss": "ce", "epochs": 1})
         []
     """
-    for place in places:
-        if not isinstance(place, str | PathLike):
-            raise invalid_parameter("places", "results", "files, or folders of files", place)
-    if places:
-        return Results(portion for place in map(Path, places) for portion in _portions(place))
+    if paths:
+        return Results(portion for path in map(Path, paths) for portion in _portions(path))
     with as_file(files("noisewise.papers") / "results") as folder:
         return Results(map(Portion.read, folder.glob("*.json")))
 

@@ -1,4 +1,4 @@
-"""Train the runs of a paper's table or figure again, and compare them with the paper.
+"""Train the runs of a paper's table or figure and compare them with the paper.
 
 `plan` lists the runs that are missing, `reproduce` trains them and compares. `show` compares existing results without training; `picture`
 draws a figure. Recipes and reported numbers are in `noisewise.papers`.

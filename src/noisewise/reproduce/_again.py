@@ -1,7 +1,4 @@
-"""The second training of GR's table 11: a run corrects its labels from its own record and is trained again on them.
-
-`Again` is a task for the engine, like any other run; `numbers` reads its outcome from its folder. This module must not know recipes.
-"""
+"""The second training of GR's table 11: a run corrects its labels from its own record and is trained again on them."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ class Again(Task):
         return cls(task.settings, second(task.folder), task.folder)
 
     def check(self) -> None:
-        """Nothing: the settings of the second training are known, and checked, when the labels are corrected."""
+        """Do nothing: `retrain` checks the settings of the second training."""
 
     def train(self, data: Any, test: Any, watch: Callable[[int, int], None]) -> Run:
         run = Run(self.first)
@@ -42,22 +39,17 @@ class Again(Task):
 
 
 def second(first: Path) -> Path:
-    """The folder of the second training, whether or not it exists."""
+    """The folder of the second training."""
     return first.with_name(f"{first.name}-corrected")
 
 
 def is_done(first: Path) -> bool:
-    """Whether a run was trained again to the end: the last file of a second training says where it came from."""
+    """Whether the second training of a run is finished; it writes its origin last."""
     return read_origin(second(first)) is not None
 
 
 def numbers(first: Path) -> dict[str, float | None]:
-    """The outcome of a second training; empty where there is none.
-
-    Returns:
-        The final test accuracy, the number of changed labels, and the share of wrong labels before and after the correction (None where
-        the true labels are not known).
-    """
+    """The numbers of a second training for `Outcome.numbers`; empty if there is none."""
     origin = read_origin(second(first))
     if origin is None:
         return {}

@@ -1,4 +1,4 @@
-"""Read the outcome of a finished run from its folder. This module must not know recipes."""
+"""Read the outcome of a finished run from its folder."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def outcome(run: Run) -> Outcome:
     """The outcome of a finished run."""
     for name in ("metrics.jsonl", "model.safetensors"):
         if not (run.path / name).exists():
-            raise InputError(
-                f"The run in {str(run.path)!r} is finished, but its {name} is gone. Copy the folder again, or remove it to train again."
-            )
+            raise InputError(f"The run in {str(run.path)!r} is finished, but {name} is missing. Copy the folder again, or delete it.")
     dynamics, settings, provenance = run.dynamics, run.settings, run.provenance
     numbers: dict[str, float | None] = {"best": dynamics.best, "final": dynamics.final}
     numbers |= {name: next(reversed(_curve(dynamics, name).values()), None) for name in (*_CURVES[1:], "hybrid")}

@@ -1,7 +1,6 @@
 """Draw the figures of papers: curves of losses, or lines of runs, from their folders or from results.
 
-Results have fewer points than folders, and neither margins nor emphasis, but they also exist for runs on other machines. This module must
-not train.
+Results have fewer points than folders, and neither margins nor emphasis, but they also exist for runs on other machines.
 """
 
 from __future__ import annotations
@@ -14,23 +13,20 @@ from noisewise.papers import Outcome, Recipe, Results, runs_of
 from noisewise.train import Run
 
 
-def picture(recipe: Recipe, found: Results, output: Path, runs: Sequence[Run] = ()) -> Path:
+def picture(recipe: Recipe, results: Results, output: Path, runs: Sequence[Run] = ()) -> Path:
     """Draw the figure of a recipe.
 
     Args:
-        recipe: one that `can_draw`, or whose runs are given.
-        found: results.
+        recipe: a figure.
+        results: our results.
         output: the file.
         runs: runs with folders. They are drawn unless the results have more runs.
-
-    Returns:
-        The file that was written.
     """
     if recipe.losses is not None:
         return draw.curves(list(recipe.losses.values()), output, classes=recipe.classes)
     if recipe.picture == "margins":
         return draw.margins(runs, output)
-    outcomes = runs_of(recipe, found)
+    outcomes = runs_of(recipe, results)
     if len(runs) >= sum(map(len, outcomes)):
         return draw.dynamics(runs, output)
     return draw.curves_of_runs([as_curves(seeds) for seeds in outcomes], output)

@@ -1,7 +1,6 @@
-"""Plan the runs of a recipe that are missing, as tasks for the engine.
+"""Plan the missing runs of a recipe, as tasks for the engine.
 
-Two recipes that need the same run find it in the same folder: the name of the folder follows from the settings. This module must not
-train anything.
+The name of a run folder follows from its settings, so that two recipes that need the same run find it in the same folder.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ from noisewise.train import Task
 from noisewise.train import plan as plan_tasks
 
 QUICK = {"steps": 2, "epochs": None, "batch_size": 2, "device": "cpu", "precision": "float32", "evaluate_every": 1}
-"""The settings of a quick run: two steps on a few examples show that every part works."""
+"""The settings of a quick run, which only tests that everything works."""
 
 _WIDE = ("cnn8", "resnet34", "resnet50")
-"""Networks for which compiling saves more time on a GPU than it takes."""
+"""Networks that compiling makes faster on a GPU."""
 
 _SHOWN = ("data", "model", "optimiser", "weight_decay")
-"""The settings that are shown of a run, beside loss, noise and seed, where they differ between runs."""
+"""The settings that are shown, besides loss, noise and seed, if they differ between runs."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Plan:
     """What will be trained.
 
     Args:
-        recipe: the table or figure; of a quick plan, with the settings of quick runs.
-        tasks: the missing runs, by data set and then by seed; second trainings come after all others of a data set.
+        recipe: the table or figure; in a quick plan its runs have the settings of quick runs.
+        tasks: the missing runs, by data set and then by seed; the second trainings of a data set come last.
         folder: the output folder.
-        quick: whether to only try that everything works.
+        quick: whether to only test that everything works.
         held: the existing results, in the folder and elsewhere.
     """
 
@@ -76,7 +76,7 @@ class Plan:
 
 
 def _words(task: Task, differing: Sequence[str]) -> list[str]:
-    """The noise of a run, and the other settings that are shown."""
+    """The noise of a run and the other settings to show."""
     values = {name: getattr(task.settings, name) for name in differing}
     more = [value if isinstance(value, str) else f"{name} {value:g}" for name, value in values.items()]
     return [task.settings.noise, *more, *(["corrected"] if isinstance(task, Again) else [])]
@@ -92,29 +92,27 @@ def plan(
     held: Results | None = None,
     compile: bool = True,
 ) -> Plan:
-    """Plan the runs of a recipe; everything is checked before any work.
+    """Plan the runs of a recipe and check them.
 
     Args:
         recipe: the table or figure.
-        only: the runs to train, as settings and values: ``"loss=imae,noise=symmetric(0.4)"``. A name without hyper-parameters selects all
-            of them.
+        only: the runs to train, by settings and values: ``"loss=imae,noise=symmetric(0.4)"``. A name without hyper-parameters selects
+            all runs with that name.
         seeds: replace the recipe's seeds.
-        quick: only try that everything works, with a few examples and steps.
+        quick: only test that everything works, with a few examples and steps.
         output: the output folder.
-        held: results from elsewhere. Runs in them, or in results in `output`, are not trained again.
-        compile: whether to compile wide networks when they are trained on a GPU at full size.
+        held: existing results. Their runs, and those of results in `output`, are not trained again.
+        compile: whether to compile wide networks on a GPU, except in quick runs.
     """
     check_recipe(recipe, "plan")
-    if held is not None and not isinstance(held, Results):
-        raise invalid_parameter("held", "plan", "results, as noisewise.papers.results gives them", held)
     if only is not None and not recipe.runs:
         raise invalid_parameter("only", recipe.id, "left out, because it has no runs to choose from", only)
     choices = _choices(recipe, only)
     chosen = _chosen(recipe.runs, choices)
     if recipe.runs and not chosen:
         known = {name: dict.fromkeys(str(_setting(run, name)) for run in recipe.runs) for name in choices}
-        among = "; ".join(f"{name} is {', '.join(values)}" for name, values in known.items())
-        raise InputError(f"No run of {recipe.id} has {only}. Among its runs, {among}.")
+        values = "; ".join(f"{name} is {', '.join(values)}" for name, values in known.items())
+        raise InputError(f"No run of {recipe.id} has {only}. In its runs, {values}.")
     if quick:
         recipe, chosen = quick_size(recipe), [{**run, **QUICK} for run in chosen]
     in_folder = Portion.all_in(Path(output)) if recipe.picture != "margins" else []  # margins are drawn from run folders only
@@ -126,7 +124,7 @@ def plan(
             task = _task({**run, "compile": compile and not quick and _gains(run["model"])}, seed, Path(output))
             if not existing.holds(run, seed, retrained=run in retrained):
                 tasks += _missing(task, run in retrained)
-    tasks.sort(key=lambda task: (task.settings.data, isinstance(task, Again)))  # so that every data set is read once
+    tasks.sort(key=lambda task: (task.settings.data, isinstance(task, Again)))  # the tasks of a data set are trained together
     return Plan(recipe, tuple(tasks), Path(output), quick, existing)
 
 
@@ -137,11 +135,11 @@ def quick_size(recipe: Recipe) -> Recipe:
 
 
 def _checked(seeds: Any) -> list[int]:
-    """A list of seeds without repetitions."""
-    listed = seeds.tolist() if hasattr(seeds, "tolist") else seeds  # an array
-    if isinstance(listed, str) or not isinstance(listed, Sequence) or not listed or len(set(map(str, listed))) < len(listed):
-        raise invalid_parameter("seeds", "reproduce", "one or more, each of them once", seeds)
-    return list(listed)
+    """The seeds as a list, after a check."""
+    seeds = seeds.tolist() if hasattr(seeds, "tolist") else seeds  # an array
+    if not isinstance(seeds, list | tuple | range) or not seeds or len(set(map(str, seeds))) < len(seeds):
+        raise invalid_parameter("seeds", "reproduce", "a list of one or more different integers", seeds)
+    return list(seeds)
 
 
 def _missing(task: Task, retrained: bool) -> list[Task]:
@@ -163,9 +161,9 @@ def _gains(model: str) -> bool:
 
 def _task(settings: Mapping[str, Any], seed: int, folder: Path) -> Task:
     """The task of a run with a seed, after a check of every setting."""
-    asked = {"noise": "none", **settings, "data": canonical("data", settings["data"])}
-    several = {"loss": [asked.pop("loss")], "noise": [asked.pop("noise")], "seed": [seed]}
-    (task,) = plan_tasks(asked.pop("model"), asked.pop("data"), **several, folder=folder / "runs" / _name(settings), **asked)
+    others = {"noise": "none", **settings, "data": canonical("data", settings["data"])}
+    lists = {"loss": [others.pop("loss")], "noise": [others.pop("noise")], "seed": [seed]}
+    (task,) = plan_tasks(others.pop("model"), others.pop("data"), **lists, folder=folder / "runs" / _name(settings), **others)
     return task
 
 
@@ -177,32 +175,25 @@ def _name(settings: Mapping[str, Any]) -> str:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a folder holds a finished run."""
+    """Whether a folder contains a finished run."""
     return (folder / "settings.json").exists() and train.Run(folder).state == "finished"
 
 
 def _choices(recipe: Recipe, only: str | None) -> dict[str, str]:
     """Parse ``"loss=imae,noise=symmetric(0.4)"``; commas inside parentheses belong to a value."""
     choices: dict[str, str] = {}
-    if only is not None and not isinstance(only, str):
-        raise invalid_parameter("only", recipe.id, "a text, such as loss=imae,noise=symmetric(0.4)", only)
     for part in re.split(r",(?![^()]*\))", only) if only is not None else ():
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not value:
-            raise invalid_parameter("only", recipe.id, "settings and values, such as loss=imae,noise=symmetric(0.4)", only)
-        if name not in defaults():
-            raise unknown("setting", name, decisive({}))
+        if not equals or not value or name in choices:
+            raise invalid_parameter("only", recipe.id, "settings with one value each, such as loss=imae,noise=symmetric(0.4)", only)
         if name not in decisive({}):
-            requirement = "without seeds, which have their own option" if name == "seed" else "settings that change the outcome of a run"
-            raise invalid_parameter("only", recipe.id, requirement, only)
-        if name in choices:
-            raise invalid_parameter("only", recipe.id, f"one value for {name}", only)
+            raise unknown("setting to choose runs by", name, decisive({}))
         choices[name] = value
     return choices
 
 
 def _chosen(runs: Sequence[Mapping[str, Any]], choices: Mapping[str, str]) -> list[Mapping[str, Any]]:
-    """The runs with the chosen settings. A full loss spec selects exactly that loss if a run has it, else the loss at any scale."""
+    """The runs with the chosen settings. A full loss spec selects that loss if a run has it, otherwise the loss at any scale."""
     for same_size in (True, False):
         chosen = [run for run in runs if all(_is(name, value, _setting(run, name), same_size) for name, value in choices.items())]
         if chosen:
@@ -214,17 +205,12 @@ def _setting(run: Mapping[str, Any], name: str) -> Any:
     return run.get(name, defaults()[name])
 
 
-def _as_number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def _is(name: str, wanted: str, value: Any, same_size: bool) -> bool:
-    held, asked = canonical(name, value), canonical(name, wanted)
-    if not isinstance(held, str):
-        return wanted.lower() == str(held).lower() or (held is not None and _as_number(wanted) == held)
+    actual, choice = canonical(name, value), canonical(name, wanted)
+    if not isinstance(actual, str):
+        with suppress(ValueError):
+            return bool(float(wanted) == actual)
+        return wanted.lower() == str(actual).lower()
     if name == "loss" and not (same_size and {"(", "*"} & {*wanted}):
-        held, asked = core(held), core(asked)
-    return bool(held == asked or name_of(held) == wanted)
+        actual, choice = core(actual), core(choice)
+    return bool(actual == choice or name_of(actual) == wanted)

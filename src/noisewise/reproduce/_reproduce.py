@@ -1,8 +1,7 @@
 """Train a recipe and compare the results with the paper, cell by cell.
 
 The outputs are a file of results, a picture for a figure, and the report. The file of results is rewritten whenever a run finishes, so
-nothing is lost when training is interrupted, and the same call again trains only what is missing. This module must not know the command
-line.
+nothing is lost when training is interrupted, and the same call again trains only what is missing.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ class Reproduction:
         recipe: the table or figure.
         cells: our numbers next to the paper's.
         runs: the finished runs in the folder.
-        found: the results that our numbers are read from, in the folder and elsewhere.
+        results: the results behind our numbers, in the folder and elsewhere.
         files: the files that were written, by kind: "results", "report", "picture".
     """
 
     recipe: Recipe
     cells: tuple[Compared, ...]
     runs: tuple[train.Run, ...]
-    found: Results
+    results: Results
     files: Mapping[str, Path]
 
 
@@ -73,8 +72,8 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
 
     Args:
         plan: the runs.
-        jobs: the number of runs at a time; by default as many as `compare` takes, and one for a quick plan. A single one is trained in
-            this process.
+        jobs: the number of runs at a time; by default as in `compare`, and one for a quick plan. With one, runs are trained in this
+            process.
         watch: called whenever a run makes progress.
 
     Returns:
@@ -92,29 +91,29 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
     log.add_missing()
     failures = _train(plan, sets, jobs or (1 if plan.quick else None), watch, log)
     # Another call may have trained a run that failed here. Check that before the results are read, so that they contain it.
-    failures = {place: why for place, why in failures.items() if not _is_finished(plan.tasks[place])}
+    failures = {index: why for index, why in failures.items() if not _is_finished(plan.tasks[index])}
     runs = log.add_missing()
-    found = Results((*plan.held.portions, *Portion.all_in(plan.folder)))
-    done = Reproduction(plan.recipe, tuple(compared(plan.recipe, found)), tuple(runs), found, _write(plan, runs, log, found))
+    results = Results((*plan.held.portions, *Portion.all_in(plan.folder)))
+    done = Reproduction(plan.recipe, tuple(compared(plan.recipe, results)), tuple(runs), results, _write(plan, runs, log, results))
     if failures:
         raise RecipeFailedError(*summarise_failures(plan.tasks, failures), done)
     return done
 
 
-def show(recipe: Recipe, found: Results, output: str | Path = "shown") -> Reproduction:
+def show(recipe: Recipe, results: Results, output: str | Path = "shown") -> Reproduction:
     """Compare existing results with the paper, without training, and draw the picture of a figure.
 
     Args:
         recipe: the table or figure.
-        found: the results.
+        results: the results.
         output: the folder for the picture.
     """
     check_recipe(recipe, "show")
     files = {}
-    if recipe.picture is not None and can_draw(recipe, found):
+    if recipe.picture is not None and can_draw(recipe, results):
         make_folder(Path(output))
-        files["picture"] = picture(recipe, found, _picture_file(recipe, Path(output)))
-    return Reproduction(recipe, tuple(compared(recipe, found)), (), found, files)
+        files["picture"] = picture(recipe, results, _picture_file(recipe, Path(output)))
+    return Reproduction(recipe, tuple(compared(recipe, results)), (), results, files)
 
 
 def _check_files(plan: Plan) -> None:
@@ -132,7 +131,7 @@ def _check_files(plan: Plan) -> None:
 
 
 def _check_tasks(plan: Plan, sets: Mapping[str, Sets]) -> None:
-    """Check that no folder holds another run, and that every data set has what its noises need, such as human labels."""
+    """Check that no folder contains another run, and that every data set has what its noises need, such as human labels."""
     for task in plan.tasks:
         task.check()
     for name, noise in dict.fromkeys((task.settings.data, task.settings.noise) for task in plan.tasks):
@@ -166,66 +165,51 @@ class _Log:
             replace(self._portion, runs=tuple(self._runs.values())).write(self._plan.folder)
 
     def add_missing(self) -> list[train.Run]:
-        """Add the finished runs of the folder that are in none of its portions; return all finished runs."""
+        """Add the finished runs of the folder that are in none of its portions; return all finished runs of the recipe."""
         runs, known = self._plan.finished(), Results(Portion.all_in(self._plan.folder))
         self.add(*(run for run in runs if not known.holds(run.settings.as_json(), run.settings.seed, retrained=is_done(run.path))))
         return runs
 
 
 def _train(plan: Plan, sets: Mapping[str, Sets], jobs: int | None, watch: Watch, log: _Log) -> dict[int, str]:
-    """Train all tasks of a data set together, so that a GPU stays busy; second trainings come after the first.
-
-    Returns:
-        Why tasks failed, by their places.
-    """
+    """Train all tasks of a data set together, first trainings before second ones; return why tasks failed, by index."""
     failures: dict[int, str] = {}
-    place = 0
+    start = 0
     for (data_set, _), stage in itertools.groupby(plan.tasks, key=lambda task: (task.settings.data, type(task))):
         tasks, (data, test) = list(stage), sets[data_set]
         train_some = _one_at_a_time if jobs == 1 else train_each
-        failed = train_some(tasks, data, test=test, jobs=jobs, watch=_logged(tasks, place, watch, log))
-        failures |= {place + other: why for other, why in failed.items()}
-        place += len(tasks)
+        failed = train_some(tasks, data, test=test, jobs=jobs, watch=_logged(tasks, start, watch, log))
+        failures |= {start + index: why for index, why in failed.items()}
+        start += len(tasks)
     return failures
 
 
-def _logged(tasks: Sequence[Task], first: int, watch: Watch, log: _Log) -> Watch:
-    """A watch that logs finished runs and passes progress on; `first` is the place of the first task among all tasks."""
+def _logged(tasks: Sequence[Task], start: int, watch: Watch, log: _Log) -> Watch:
+    """A watch that logs finished runs and passes progress on; `start` is the index of the first task among all tasks."""
 
     def step(progress: Progress) -> None:
         task = tasks[progress.place]
         if progress.state == "finished":
             log.add(train.Run(task.first if isinstance(task, Again) else task.folder))
-        watch(replace(progress, place=first + progress.place))
+        watch(replace(progress, place=start + progress.place))
 
     return step
 
 
 def _one_at_a_time(tasks: Sequence[Task], data: Dataset, *, test: Dataset | None, jobs: int | None, watch: Watch) -> dict[int, str]:
-    """As `train_each`, in this process."""
+    """Like `train_each`, but in this process."""
     failures: dict[int, str] = {}
-    watch_errors: list[Exception] = []
-    for place, task in enumerate(tasks):
-
-        def step(done: int, steps: int, place: int = place) -> None:
-            try:
-                watch(Progress(place, "running", done, steps))
-            except Exception as error:
-                watch_errors.append(error)
-                raise
-
+    for index, task in enumerate(tasks):
         try:
-            task.train(data, test, step)
-        except Exception as error:  # the other runs are trained all the same
-            if error in watch_errors:
-                raise
-            failures[place] = failure_reason(error)
-        watch(Progress(place, failures.get(place, "finished")))
+            task.train(data, test, lambda step, steps, index=index: watch(Progress(index, "running", step, steps)))  # type: ignore[misc]
+        except Exception as error:  # the other runs are trained nevertheless
+            failures[index] = failure_reason(error)
+        watch(Progress(index, failures.get(index, "finished")))
     return failures
 
 
 def _data(spec: str, plan: Plan) -> Sets:
-    """The training and the test set; of a quick plan, a few examples of each."""
+    """The training and the test set; a few examples of each in a quick plan."""
     options = dict(plan.recipe.reading or {})
     data, test = read(spec, **options), read(spec, split="test", **options) if plan.recipe.tested else None
     return (_few(data), None if test is None else _few(test)) if plan.quick else (data, test)
@@ -243,15 +227,15 @@ def _report_file(plan: Plan) -> Path:
     return plan.folder / f"{plan.recipe.id.replace('/', '-')}.html"
 
 
-def _write(plan: Plan, runs: Sequence[train.Run], log: _Log, found: Results) -> dict[str, Path]:
+def _write(plan: Plan, runs: Sequence[train.Run], log: _Log, results: Results) -> dict[str, Path]:
     """Write the picture and the report; return all files by kind."""
     written: dict[str, Path] = {}
     if log.file is not None:
         written["results"] = log.file
-    if can_draw(plan.recipe, found) or (plan.recipe.picture is not None and runs):
-        written["picture"] = picture(plan.recipe, found, _picture_file(plan.recipe, plan.folder), runs)
+    if can_draw(plan.recipe, results) or (plan.recipe.picture is not None and runs):
+        written["picture"] = picture(plan.recipe, results, _picture_file(plan.recipe, plan.folder), runs)
     if runs:
-        title = f"{plan.recipe.words}: {plan.recipe.caption}" + (" (a quick try, not the paper's size)" if plan.quick else "")
+        title = f"{plan.recipe.words}: {plan.recipe.caption}" + (" (a quick test, not the paper's size)" if plan.quick else "")
         again = [second(run.path) for run in runs if is_done(run.path)]
         written["report"] = report([*(run.path for run in runs), *again], _report_file(plan), title=title)
     return written

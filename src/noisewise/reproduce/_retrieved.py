@@ -1,7 +1,4 @@
-"""Test the network of a finished run by retrieval, as the tables on MARS do; the result is kept in the run's folder.
-
-This module must not know recipes, nor how retrieval is measured.
-"""
+"""Test the network of a finished run by retrieval, as the tables on MARS do; the result is kept in the run's folder."""
 
 from __future__ import annotations
 
@@ -17,22 +14,22 @@ from noisewise.runs import RunFolder, exists, read_shares
 from noisewise.train import Run
 
 _FILE = "retrieval.json"
-_FEW = 2  # people that a quick run looks for
+_FEW = 2  # people among the queries of a quick run
 
 
 def check_queries(data: str) -> None:
-    """Check, before any work, that the test tracklets name their queries."""
+    """Check that the test tracklets have queries."""
     if "query" not in files(data, "test").groups:
         raise InputError(f"The test tracklets of {data!r} have no queries. Put the info folder of the data set beside its images.")
 
 
 def measure(run: Run, size: int | None, quick: bool) -> None:
-    """Rank all test tracklets for every query and write the result, unless it exists already.
+    """Rank all test tracklets for every query and write the result, unless it exists.
 
     Args:
         run: a finished run.
         size: the size images are resized to, as in training.
-        quick: take only one frame of a few tracklets.
+        quick: use only one frame of a few tracklets.
     """
     if exists(run.path, _FILE):
         return
@@ -44,7 +41,7 @@ def measure(run: Run, size: int | None, quick: bool) -> None:
 
 
 def numbers(run: Path) -> dict[str, float | None]:
-    """The measured shares of a run; empty where nothing was measured."""
+    """The measured shares of a run; empty if nothing was measured."""
     return read_shares(run, _FILE) if exists(run, _FILE) else {}
 
 
@@ -52,5 +49,5 @@ def _few(test: ImageFiles) -> ImageFiles:
     """The first frame of every tracklet of the first people among the queries."""
     identities, queries, tracklets = (test.groups[name].numpy() for name in ("identity", "query", "tracklet"))
     first = np.unique(tracklets, return_index=True)[1]
-    asked = np.unique(identities[queries == 1])[:_FEW]
-    return test.take(torch.from_numpy(first[np.isin(identities[first], asked)]))
+    people = np.unique(identities[queries == 1])[:_FEW]
+    return test.take(torch.from_numpy(first[np.isin(identities[first], people)]))
