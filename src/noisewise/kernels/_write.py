@@ -54,9 +54,7 @@ def covered(loss: Loss) -> bool:
         return own_rule and not loss.depends_on_batch
     if type(loss) is Combination:
         return all(covered(term) for _, term in loss.parts)
-    # A subclass that overrides another method must override `of_costs` too.
-    latest = next(kind for kind in type(loss).__mro__ if {"of_costs", "of_label", "of_scores", "per_example"} & set(vars(kind)))
-    return "of_costs" in vars(latest) and loss.is_of_costs
+    return loss.costs_are_current and loss.is_of_costs
 
 
 def write(loss: Loss, classes: int) -> Written:

@@ -66,6 +66,14 @@ class Loss(Named, nn.Module, registry=registry):
     reduction: str = setting(default="mean", choices=("mean", "sum", "none"), kw_only=True)
     label_smoothing: float = setting(default=0.0, bounds="[0, 1]", kw_only=True)
 
+    costs_are_current: ClassVar[bool] = False
+    """Whether no subclass has overridden another rule after `of_costs`; set here because torch.compile cannot look it up."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        rules = {"of_costs", "of_label", "of_scores", "per_example"} & vars(cls).keys()
+        cls.costs_are_current = "of_costs" in rules if rules else cls.costs_are_current
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.register_buffer("weight", self.__dict__.pop("weight"))
@@ -85,7 +93,7 @@ class Loss(Named, nn.Module, registry=registry):
     @property
     def is_of_costs(self) -> bool:
         """Whether `of_costs` can be used with the current hyper-parameters."""
-        return type(self).of_costs is not Loss.of_costs
+        return self.costs_are_current
 
     @property
     def of_classes(self) -> bool:
