@@ -104,7 +104,7 @@ def test_bad_calls_get_one_sentence():
         Binary("ce")(target, target)
     with pytest.raises(InputError, match="one number, or one for each of the 4 labels"):
         Binary("ce", pos_weight=(1.0, 2.0))(scores, target)
-    with pytest.raises(InputError, match="to have a mean"):
+    with pytest.raises(InputError, match="at least one example"):
         Binary("ce")(scores[:0], target[:0])
     with pytest.raises(InputError, match="0, 1"):
         Binary("ce")(scores, target + 1)
@@ -122,7 +122,7 @@ def test_binary_ce_of_one_column_is_ce_of_two_classes():
     "spec", ["0.5*binary(ce)", "binary(ce) + binary(mae)", "binary(binary(ce))", "logit_clip(binary(ce))", "peer(binary(ce))"]
 )
 def test_binary_stands_outermost_and_sums_stand_inside_it(spec):
-    with pytest.raises(InputError, match=r"Got binary\(ce, pos_weight=None\); put the sum or the other loss inside it"):
+    with pytest.raises(InputError, match=r"Got binary\(ce, pos_weight=None\)"):
         noisewise.get(spec)
     scores, target = labels(6, 4)
     inside, outside = noisewise.get("binary(0.5*ce + mae)"), 0.5 * Binary("ce")(scores, target) + Binary("mae")(scores, target)

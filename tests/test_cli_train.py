@@ -301,7 +301,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
             ["train", *OWN, "--label", "kind", "--size", "8"],
             "The 'size' parameter of from_table must be left out",
         ),
-        (["train", *OWN, "--label", "kind", "--test", "digits"], "The test set has a class '0' that the training set has not."),
+        (["train", *OWN, "--label", "kind", "--test", "digits"], "The test set has a class '0' that is not in the training set"),
         (
             ["train", *OWN],
             "There is no column of animals.csv named 'label'. Known: height, kind, length, noise. Set 'label' to the right one.",

@@ -66,8 +66,8 @@ def _table(folder: Path) -> Path:
             lambda _: from_arrays(torch.zeros(2, 1), MANY[:2], classes=[*MANY, MANY[1]]),
         ),
         ("has no column 'xSKU000013', ", lambda _: read_both(_wide(of="x"), _wide(of="y"))),
-        ("'new' that the training set has not. Its classes are SKU000013,", lambda _: _tested_on_a_new_class()),
-        ("share, change and a row for every example. Got ('SKU000013', ", lambda f: Correction.read(_table(f), ["a", "b"])),
+        ("'new' that is not in the training set, which has SKU000013,", lambda _: _tested_on_a_new_class()),
+        ("Got ('SKU000013', ", lambda f: Correction.read(_table(f), ["a", "b"])),
     ],
 )
 def test_a_sentence_about_many_names_lists_a_few(sentence: str, call: Callable[[Path], Any], tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_corrected_labels_are_trained_on_without_the_noise_they_no_longer_have(t
 
 @pytest.mark.parametrize("wrong", ["forward(ce)", "forward(gce(q=0.7), 'symmetric(0.4)')", "forward('gce(q=0.7)', loss=ce)"])
 def test_a_loss_where_the_noise_should_stand_says_which_comes_first(wrong):
-    with pytest.raises(InputError, match=r"must be the noise, which stands before the loss, as in forward\('symmetric\(0.4\)', loss=ce\)"):
+    with pytest.raises(InputError, match=r"must be the noise; it comes before the loss, as in forward\('symmetric\(0.4\)', loss=ce\)"):
         noisewise.get(wrong)
 
 

@@ -275,7 +275,7 @@ def test_a_tenth_of_the_rows_calibrates_and_at_least_some(rows: int, held_out: i
         ({"model": "mpl"}, "There is no model named 'mpl'. Did you mean 'mlp'"),
         ({"epochs": 0}, "The 'epochs' parameter of a run must be"),
         ({"epochs": None}, "A run needs either epochs or steps. Got epochs=None, steps=None."),
-        ({"folder": ""}, "is not empty and holds no run"),
+        ({"folder": ""}, "is not empty"),
         ({"random_state": -1}, "The 'seed' parameter of a run must be"),
     ],
 )

@@ -514,7 +514,7 @@ def test_what_probabilities_say_is_told_in_one_line():
     ("labels", "options", "sentence"),
     [
         (["cat", "dog", "bird"], {}, r"'classes' parameter of find_label_issues must be given if labels are names"),
-        (["cat", "dog", "cow"], {"classes": NAMES}, r"Row 2, the labels, is 'cow', which is none of the 3 classes 'cat', 'dog', 'bird'"),
+        (["cat", "dog", "cow"], {"classes": NAMES}, r"Row 2, the labels, is 'cow', which is not one of the 3 classes 'cat', 'dog', 'bird'"),
         (["cat", None, "dog"], {"classes": NAMES}, r"Row 1, the labels, is empty"),
         ([0, 1, 3], {"classes": NAMES}, r"Row 2, the labels, is 3, which is not one of the 3 classes"),
         (

@@ -228,8 +228,8 @@ def test_a_suggestion_that_is_none_cannot_be_accepted(tmp_path, policy):
         ("1,1,cat,dog,nan,soften", r"must be from 0 to 1.* Got nan for example 1 instead"),
         ("1,1,cat,dog,7,soften", r"must be from 0 to 1.* Got 7\.0 for example 1 instead"),
         ("1,1,cat,dog,-0.5,soften", r"must be from 0 to 1.* Got -0\.5 for example 1 instead"),
-        ("1,1,cat,cat,0.5,", r"and 1 where it has its given label or none\. Got 0\.5 for example 1 instead"),
-        ("1,1,cat,,0.5,prune", r"and 1 where it has its given label or none\. Got 0\.5 for example 1 instead"),
+        ("1,1,cat,cat,0.5,", r"Got 0\.5 for example 1 instead"),
+        ("1,1,cat,,0.5,prune", r"Got 0\.5 for example 1 instead"),
         ("0,0,cat,dog,0.5,soften", "lists example 0 more than once"),
     ],
 )

@@ -32,7 +32,7 @@ def test_a_gpu_of_another_maker_or_too_old_takes_the_torch_path(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 4))
     assert found(torch.device("cuda")) == ""
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    assert found(torch.device("cuda")) == "kernels are written for NVIDIA's GPUs"
+    assert found(torch.device("cuda")) == "kernels need an NVIDIA GPU"
 
 
 def test_kernels_switched_off_say_so_once(said, monkeypatch):

@@ -330,8 +330,8 @@ def test_a_table_without_results_says_so_and_writes_nothing(tmp_path: Path) -> N
 
 
 def test_a_table_that_follows_from_the_losses_agrees_to_the_papers_decimals_and_writes_nothing(tmp_path: Path) -> None:
-    printed = _run("imae/supplement-table4").stdout
-    for ours in ("354.113 | 354.113 +0.000", "4.546 | 4.546 +0.000", "0.007 | 0.007 +0.000"):
+    printed = " ".join(_run("imae/supplement-table4").stdout.split())
+    for ours in ("354.113 354.113 +0.000", "4.546 4.546 +0.000", "0.007 0.007 +0.000"):
         assert ours in printed
     assert not list(tmp_path.iterdir())
 
@@ -376,7 +376,7 @@ def test_what_comes_with_the_package_is_shown_without_training(tmp_path: Path, m
         and not shown["runs"]
         and not list(tmp_path.iterdir())
     )
-    assert re.search(r"\d of the paper's \d+ numbers were run\.", _run("gr/table5", "--show").stdout)
+    assert re.search(r"\d of the paper's \d+ numbers were run\.", _run("gr/table3", "--show").stdout)
 
 
 @pytest.mark.parametrize("options", [("--quick",), ("--seeds", "3"), ("--show",), ("--only", "loss=ce", "--jobs", "2")], ids=" ".join)
@@ -417,7 +417,7 @@ def test_data_that_are_missing_are_missed_before_any_work(tmp_path: Path, monkey
     (tmp_path / "some/cifar-10-batches-bin").symlink_to(next(with_all.glob("cifar-10-*")))
     monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path / "some"))
     assert "The data set 'cifar100' is not in" in _run("gr/table2", "--quick", "-o", "out", code=2).stderr
-    assert "The noise human(worst) needs labels that people gave" in _run("curriculum/table5", "--quick", "-o", "out", code=2).stderr
+    assert "The noise human(worst) needs" in _run("curriculum/table5", "--quick", "-o", "out", code=2).stderr
     assert not list(Path("out").iterdir())
 
 
@@ -434,7 +434,7 @@ def test_a_run_that_fails_holds_up_no_other(tmp_path: Path, jobs: int) -> None:
     assert [run.path for run in failed.value.finished] == [task.folder for task in others] == [run.path for run in done.runs]
     assert {one.cell.words for one in done.cells if one.ours is not None} == {"MAE", "IMAE"} and done.files.keys() == {"results", "report"}
     with RunFolder(first.folder).lock():
-        told = _run("imae/table1", "--quick", "-o", tmp_path, code=2)
+        told = _run("imae/table1", "--quick", "-o", tmp_path, code=1)
     assert " 66.9 " in told.stdout and "1 of 1 runs failed" in told.stderr, "what is there is shown all the same"
     assert " 66.9 " in _run("imae/table1", "--quick", "-o", tmp_path).stdout
 

@@ -364,7 +364,7 @@ def test_a_damaged_record_costs_only_what_is_read_off_it(copied: Path) -> None:
     ("content", "reason"),
     [
         ('{"format": 99, "data": "digits"}', "format 99"),
-        ('{"format": 1}', "name no data"),
+        ('{"format": 1}', "have no data"),
     ],
 )
 def test_a_run_that_cannot_be_read_is_named_with_the_reason(copied: Path, content: str, reason: str) -> None:

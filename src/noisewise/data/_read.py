@@ -63,8 +63,6 @@ def _reader(source: Any) -> tuple[Any, ...]:
         if len(source.tensors) != 2:
             raise invalid_parameter("source", "read", "a TensorDataset of inputs and labels", f"{len(source.tensors)} tensors")
         return "A TensorDataset", from_arrays, *source.tensors
-    if is_frame(source):
-        return "A DataFrame", from_table, source
     if isinstance(source, tuple | list) and len(source) == 2:
         return "A pair of arrays", from_arrays, *source
     if isinstance(source, Official) or (isinstance(source, str) and is_official(source)):
@@ -78,6 +76,8 @@ def _reader(source: Any) -> tuple[Any, ...]:
             return f"The table {str(path)!r}", from_table, path
         hint = unknown("data set", str(source), official.available())
         raise InputError(f"{hint} It is not a folder either, nor a file that ends in {', '.join(sorted(TABLE_SUFFIXES))}.")
+    if is_frame(source):
+        return "A DataFrame", from_table, source
     if type(source).__module__.partition(".")[0] == "datasets":
         return "A Hugging Face data set", from_hf, source
     kinds = "a path, a pair (inputs, labels), a data set or the name of one, a DataFrame, a TensorDataset or a DataLoader"

@@ -35,6 +35,7 @@ from noisewise.errors import InputError, invalid_parameter, listed
 from noisewise.losses import Loss
 from noisewise.output import check_output, check_replacing, is_page
 from noisewise.runs import find_runs
+from noisewise.spec import as_int
 
 __all__ = [
     "CURVES",
@@ -82,6 +83,7 @@ def curves(specs: Iterable[str | Loss], output: str | PathLike[str], *, classes:
     """
     if isinstance(specs, str):
         raise invalid_parameter("specs", "curves", "a list", specs)
+    as_int("classes", "curves", classes, 2)
     file = check_figure(output, (".html", *_FIGURES))
     picture = sample([spec if isinstance(spec, str) else repr(spec) for spec in specs], classes)
     if file.suffix.lower() == ".html":
