@@ -38,7 +38,7 @@ class Compiled(nn.Module):
 def compiled(loss: str | Loss) -> Compiled:
     """Compile a loss with torch.compile, for any shape of batch; without a C++ compiler the loss itself is called.
 
-    The first call takes seconds. This pays off for large batches with few classes and thousands of calls; see docs/kernels.md.
+    The first call takes seconds. This pays off for large batches with few classes and thousands of calls; see docs/speed.md.
 
     Args:
         loss: any loss, or its spec.
