@@ -62,7 +62,7 @@ MISTAKES = {
     "2*3": "The loss spec '2*3' cannot be read.",
     "'ce'*3 + mae": "cannot be read at \"'ce'\"",
     " + ".join(["ce"] * 990): "cannot be read.",
-    "gce(q=" + "-" * 500 + "1)": "cannot be read.",
+    "gce(q=" + "-" * 500 + "1)": "cannot be read",
     "gce(q=1" + "0" * 400 + ")": "The 'q' parameter of GCE must be in (0, 1]. Got 1000",
     "1" + "0" * 400 + "*ce": "cannot be read at '1000",
     "1e300*1" + "0" * 300 + "*ce": "a finite number. Got inf",

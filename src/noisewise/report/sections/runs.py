@@ -134,7 +134,8 @@ def repeat(
         corrected: whether the run was trained on corrected labels, which are not in the source.
 
     Example:
-        >>> print(repeat({"data": "digits", "model": "mlp", "loss": "imae(T=8)", "epochs": 5, "normalise": False}, Path("runs/a")))
+        >>> settings = {"data": "digits", "model": "mlp", "loss": "imae(T=8)", "epochs": 5, "normalise": False}
+        >>> print(repeat(settings, Path("runs/a"), {"sources": {"train": {"source": "digits"}}}))
         noisewise train --data digits --model mlp --loss 'imae(T=8)' --epochs 5 --no-normalise --output runs/a
         >>> print(repeat({"data": "arrays", "model": "mlp", "epochs": 5}, Path("runs/a")))
         noisewise.fit('mlp', data, epochs=5, folder='runs/a')
