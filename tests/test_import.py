@@ -72,3 +72,19 @@ import noisewise, noisewise.margin
 print(json.dumps({"callable": callable(noisewise.margin)}))
 """)
     assert found["callable"]
+
+
+def test_every_loss_is_known_whichever_module_is_imported_first() -> None:
+    for start in (
+        "import noisewise.curriculum",
+        "from noisewise.losses import get",
+        "from noisewise import get",
+        "import noisewise.kernels",
+    ):
+        found = _fresh(f"""
+import json
+{start}
+from noisewise.losses import get
+print(json.dumps(repr(get("scaled(mae, tau=2)"))))
+""")
+        assert found == "scaled(mae, 2.0)"

@@ -101,6 +101,7 @@ __all__ = [
 provide(
     {
         "audit": "noisewise.audit:audit",
+        "curricula": "noisewise.curriculum:__name__",
         "fit": "noisewise.train:fit",
         "fused loss": "noisewise.kernels:fused",
         "fused residual network": "noisewise.kernels:residual",

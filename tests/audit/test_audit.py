@@ -70,7 +70,7 @@ def drawn_digits(number: int) -> Dataset:
 
 @pytest.mark.slow
 def test_one_run_on_sixty_thousand_examples_ranks_labels_better_than_cleanlab_on_five_folds(tmp_path):
-    # Not under every noise: with so narrow a network and so few epochs cleanlab is ahead under pair noise, as docs/how-well-does-it-work.md says.
+    # Under pair noise, cleanlab is ahead of a network this small; see docs/how-well-does-it-work.md.
     settings = {"epochs": 8, "batch_size": 512, "optimiser": "sgd(lr=0.2, momentum=0.9)", "device": "cpu", **QUICK}
     ours, theirs = compare_with_cleanlab(drawn_digits(60_000), "instance(0.4)", tmp_path, "mlp(hidden=(128, 128))", **settings)
     assert ours > theirs

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from noisewise.errors import InputError
+from noisewise.extensions import extension
 from noisewise.losses._base import CONTRACT, Combination, Loss, MarginLoss, inner_margin_loss, registry
 from noisewise.losses._normalising import (
     NORMALISATIONS,
@@ -68,3 +69,6 @@ def get(spec: str | Loss, **settings: Any) -> Loss:
     for key, value in contract.items():
         setattr(loss, key, value)
     return loss
+
+
+extension("curricula")  # imports `noisewise.curriculum`, which registers `scaled`, `shifted`, `normalised` and `scheduled`
