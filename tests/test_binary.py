@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import noisewise
-from noisewise import InputError
 from noisewise.losses import CE, Binary
+from refused import refused
 from registry import SEPARATE
 
 INNER = [spec for spec in SEPARATE if spec not in ("scaled(mae, 2.0)", "shifted(mae, 2.0)")]
@@ -48,9 +48,9 @@ def test_binary_is_two_classes_with_scores_zero_and_s(spec):
         torch.testing.assert_close(ours.reshape(expected.shape), expected, rtol=1e-9, atol=1e-11)
 
 
-def test_a_curriculum_has_nothing_to_move_with_two_classes():
+def test_a_curriculum_with_two_classes_needs_the_expected_margin():
     scores, target = labels(3, 4)
-    with pytest.raises(InputError, match=r"two classes.*expected"):
+    with refused("two classes", "expected"):
         Binary("scaled(mae, 2)")(scores, target)
 
 
@@ -83,32 +83,32 @@ def test_half_precision_stays_finite_and_keeps_its_type(dtype):
 
 def test_targets_of_a_wider_type_widen_the_result_as_torch_does():
     scores, target = torch.full((600, 1), 300.0, dtype=torch.float16), torch.zeros(600, 1)
-    found = Binary("ce", reduction="sum")(scores, target)
+    value = Binary("ce", reduction="sum")(scores, target)
     expected = F.binary_cross_entropy_with_logits(scores, target, reduction="sum")
-    assert (found.dtype, found.item()) == (expected.dtype, expected.item()) == (torch.float32, 180_000.0)
+    assert (value.dtype, value.item()) == (expected.dtype, expected.item()) == (torch.float32, 180_000.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_under_autocast_it_has_the_type_torch_gives(dtype):
+def test_under_autocast_the_loss_has_the_same_type_as_in_torch(dtype):
     scores, target = labels(6, 4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         expected = F.binary_cross_entropy_with_logits(scores.to(dtype), target.to(dtype))
         assert Binary("ce")(scores.to(dtype), target).dtype == expected.dtype
 
 
-def test_bad_calls_get_one_sentence():
+def test_bad_calls_are_refused():
     scores, target = labels(3, 4)
-    with pytest.raises(InputError, match="shaped like the scores"):
+    with refused("target", "(2, 4)"):
         Binary("ce")(scores, target[:2])
-    with pytest.raises(InputError, match="floating-point"):
+    with refused("scores", "torch.int64"):
         Binary("ce")(target, target)
-    with pytest.raises(InputError, match="one number, or one for each of the 4 labels"):
+    with refused("pos_weight", 4, (1.0, 2.0)):
         Binary("ce", pos_weight=(1.0, 2.0))(scores, target)
-    with pytest.raises(InputError, match="at least one example"):
+    with refused("batch", "(0, 4)"):
         Binary("ce")(scores[:0], target[:0])
-    with pytest.raises(InputError, match="0, 1"):
+    with refused("target", "0", "1"):
         Binary("ce")(scores, target + 1)
-    with pytest.raises(InputError, match="depends on the whole batch"):
+    with refused("batch", "peer(ce"):
         Binary("peer(ce)")
 
 
@@ -121,9 +121,12 @@ def test_binary_ce_of_one_column_is_ce_of_two_classes():
 @pytest.mark.parametrize(
     "spec", ["0.5*binary(ce)", "binary(ce) + binary(mae)", "binary(binary(ce))", "logit_clip(binary(ce))", "peer(binary(ce))"]
 )
-def test_binary_stands_outermost_and_sums_stand_inside_it(spec):
-    with pytest.raises(InputError, match=r"Got binary\(ce, pos_weight=None\)"):
+def test_binary_cannot_be_inside_another_loss(spec):
+    with refused("binary(ce, pos_weight=None)"):
         noisewise.get(spec)
+
+
+def test_a_sum_can_be_inside_binary():
     scores, target = labels(6, 4)
     inside, outside = noisewise.get("binary(0.5*ce + mae)"), 0.5 * Binary("ce")(scores, target) + Binary("mae")(scores, target)
     torch.testing.assert_close(inside(scores, target), outside)

@@ -9,7 +9,7 @@ from mpmath import mp
 
 import noisewise
 import reference
-from noisewise import InputError, curriculum, papers
+from noisewise import curriculum, papers
 from noisewise.curriculum import (
     Normalised,
     Scaled,
@@ -24,6 +24,7 @@ from noisewise.curriculum import (
 )
 from noisewise.losses import CE, GCE, GR, IMAE, MAE, NCE, TCE, Accumulation, Focal, before_batch_normalisation
 from noisewise.train._processes import join
+from refused import refused
 from registry import batch
 from two_processes import in_two_processes
 
@@ -34,10 +35,10 @@ def spec_of(name: str, hyper: dict[str, object]) -> str:
 
 @pytest.mark.parametrize(("name", "hyper", "printed"), reference.UNIFORM_VARIANCES)
 def test_the_spreads_printed_in_the_imae_paper(name, hyper, printed):
-    found = spread(spec_of(name, hyper), norm="l1")
-    assert round(found, 3) == round(printed, 3)
-    assert math.isclose(found, float(reference.uniform_variance(name, **hyper)), rel_tol=1e-9, abs_tol=1e-12)
-    assert math.isclose(4 * spread(spec_of(name, hyper)), found)
+    variance = spread(spec_of(name, hyper), norm="l1")
+    assert round(variance, 3) == round(printed, 3)
+    assert math.isclose(variance, float(reference.uniform_variance(name, **hyper)), rel_tol=1e-9, abs_tol=1e-12)
+    assert math.isclose(4 * spread(spec_of(name, hyper)), variance)
 
 
 @pytest.mark.parametrize(("name", "hyper", "printed"), reference.FOCI)
@@ -54,7 +55,7 @@ def test_the_margins_training_starts_from(classes, printed, simulated, used):
     assert abs(printed + used) < 0.12  # what the curriculum paper measured and used
 
 
-def test_simulated_margins_are_as_wide_as_said_and_follow_their_seed():
+def test_simulated_margins_have_the_given_deviation_and_follow_their_seed():
     first, again, other = (simulated_margins(10, std=2.0, samples=20_000, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(first, again) and not torch.equal(first, other)
     scores = np.random.default_rng(0).normal(0, 2, (20_000, 10))
@@ -67,11 +68,11 @@ def test_with_two_classes_margins_start_at_zero():
     assert expected_margin(2) == 0.0 and abs(float(drawn.mean())) < 5 * float(drawn.std()) / 200
 
 
-def test_nce_stays_below_its_bound_and_the_printed_one_does_not_hold():
+def test_nce_stays_below_the_corrected_bound_but_not_below_the_printed_bound():
     scores, target = batch(4000, 10, std=3)
-    found = noisewise.emphasis(NCE(), scores, target, norm="l1").numpy()
-    assert (found <= reference.nce_bound(scores.numpy(), target.numpy()) * (1 + 1e-12)).all()
-    assert (found > reference.printed_nce_bound(scores.numpy(), target.numpy()) * (1 + 1e-9)).any()
+    norms = noisewise.emphasis(NCE(), scores, target, norm="l1").numpy()
+    assert (norms <= reference.nce_bound(scores.numpy(), target.numpy()) * (1 + 1e-12)).all()
+    assert (norms > reference.printed_nce_bound(scores.numpy(), target.numpy()) * (1 + 1e-9)).any()
 
 
 IDENTITIES = [
@@ -92,16 +93,16 @@ IDENTITIES = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "factor"), IDENTITIES, ids=[repr(one) for one, _, _ in IDENTITIES])
-def test_identities_between_losses(one, other, factor):
+@pytest.mark.parametrize(("first", "second", "factor"), IDENTITIES, ids=[repr(first) for first, _, _ in IDENTITIES])
+def test_identities_between_losses(first, second, factor):
     scores, target = batch(40, 6, std=4)
-    grads = [torch.func.grad(lambda s, loss=loss: loss(s, target))(scores) for loss in (one, other)]
+    grads = [torch.func.grad(lambda s, loss=loss: loss(s, target))(scores) for loss in (first, second)]
     torch.testing.assert_close(grads[0], factor * grads[1], rtol=1e-10, atol=1e-13)
-    one.reduction = other.reduction = "none"
-    rows = [loss(scores, target) for loss in (one, other)]
+    first.reduction = second.reduction = "none"
+    rows = [loss(scores, target) for loss in (first, second)]
     difference = rows[0] - factor * rows[1]
-    torch.testing.assert_close(difference, difference[0].expand_as(difference), rtol=1e-9, atol=1e-11)  # equal but for a constant
-    one.reduction = other.reduction = "mean"
+    torch.testing.assert_close(difference, difference[0].expand_as(difference), rtol=1e-9, atol=1e-11)  # equal up to a constant
+    first.reduction = second.reduction = "mean"
 
 
 def test_limits_of_families():
@@ -132,10 +133,10 @@ def test_curricula_know_the_number_of_classes_from_the_scores():
     for classes in (10, 100):
         scores, target = batch(20, classes)
         torch.testing.assert_close(Scaled(MAE(), 2.0)(scores, target), Scaled(MAE(), 2.0, classes=classes)(scores, target))
-    for curriculum_of in (Scaled, Shifted):  # a number that is given counts before that of the scores
+    for curriculum_of in (Scaled, Shifted):  # the parameter takes precedence over the scores
         moved = curriculum_of(MAE(), 2.0, classes=100)
         torch.testing.assert_close(moved(*batch(20, 10)), moved.value(noisewise.margin(*batch(20, 10))).mean())
-    with pytest.raises(InputError, match="needs the number of classes"):
+    with refused("classes"):
         Scaled(MAE(), 2.0).emphasis(torch.zeros(3))
 
 
@@ -157,9 +158,9 @@ def test_a_measured_start_replaces_the_formula():
     assert Scaled(MAE(), 2.0, expected=expected).factor() == 2.0 / abs(expected)
     uneven = [(torch.zeros(1, 2), torch.tensor([0])), (torch.tensor([[3.0, 0.0]]).expand(3, 2), torch.tensor([0, 0, 0]))]
     assert measured_margin(torch.nn.Identity(), uneven) == pytest.approx((0 + 3 * 3) / 4)
-    with pytest.raises(InputError, match="at least one example"):
+    with refused("example"):
         measured_margin(model, [])
-    with pytest.raises(InputError, match="from 0 to 99"):
+    with refused("0 to 99"):
         measured_margin(model, [(inputs, labels + 100) for inputs, labels in batches])
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
@@ -205,7 +206,7 @@ def test_batch_normalisation_is_the_authors_step():
 
 
 @pytest.mark.parametrize(("saturation", "factor"), [(5e-9, "1.001"), (1e-3, "1.09")])
-def test_with_saturation_batch_normalisation_is_the_authors_step_times_the_factor_the_recipe_says(saturation, factor):
+def test_with_saturation_batch_normalisation_is_the_authors_step_times_the_factor_in_the_recipe(saturation, factor):
     scores, _ = batch(20_000, 10, std=8)
     target = scores.argmax(1)
     loss = IMAE(T=8, saturation=saturation, normalise="batch")
@@ -226,20 +227,20 @@ def test_batch_normalisation_ignores_ignored_examples():
     torch.testing.assert_close(loss(scores, ignored), loss(scores[kept], target[kept]))
 
 
-def test_smoothing_is_not_passed_over_where_the_emphasis_is_taken_before_it_is_brought_to_size():
+def test_a_loss_with_label_smoothing_has_no_form_before_batch_normalisation():
     spec = "0.5*imae(T=8, normalise='batch')"
     factor, bare = before_batch_normalisation(noisewise.get(spec))
     assert factor == 0.5 and repr(bare) == repr(IMAE(T=8)) and before_batch_normalisation(noisewise.get(spec, label_smoothing=0.1)) is None
 
 
-def test_a_batch_of_nothing_but_ignored_examples_pulls_nothing():
+def test_batch_normalisation_of_ignored_examples_gives_zero_loss_and_gradient():
     scores = batch(4, 5)[0].requires_grad_()
     value = IMAE(normalise="batch")(scores, torch.full((4,), -100))
     (gradient,) = torch.autograd.grad(value, scores)
     assert value == 0 and (gradient == 0).all()
 
 
-def test_batch_normalisation_is_a_term_of_a_sum_like_any_other():
+def test_a_loss_normalised_over_the_batch_can_be_a_term_of_a_sum():
     scores, target = batch(12, 5)
     both = noisewise.get("0.5*imae(normalise='batch') + ce")
     expected = 0.5 * IMAE(normalise="batch")(scores, target) + CE()(scores, target)
@@ -264,12 +265,12 @@ def test_accumulated_parts_give_the_gradient_of_the_whole_batch(factor):
     torch.testing.assert_close(torch.autograd.grad(loss(layer(inputs), labels), list(layer.parameters()))[0], whole[0])
 
 
-def test_accumulation_refuses_losses_that_need_none():
-    with pytest.raises(InputError, match="normalised over the batch"):
+def test_accumulation_refuses_losses_that_cannot_be_accumulated():
+    with refused("batch", "ce"):
         Accumulation(CE())
-    with pytest.raises(InputError, match=r"need the whole batch at once \(accumulate=1\). Got 0.5\*imae"):
+    with refused("accumulate=1", "0.5*imae"):
         Accumulation("0.5*imae(normalise='batch') + ce")
-    with pytest.raises(InputError, match="at least one loss"):
+    with refused("loss"):
         Accumulation(IMAE(normalise="batch")).divide([])
 
 
@@ -305,27 +306,27 @@ def test_a_schedule_moves_a_hyper_parameter(shape, middle):
         torch.testing.assert_close(loss(scores, target), IMAE(T=value)(scores, target))
 
 
-def test_a_schedule_of_a_whole_number_goes_through_whole_numbers():
+def test_a_schedule_of_an_integer_parameter_uses_integers_only():
     loss = Scheduled("tce", "q", 1, 8)
     spec = repr(loss)
     for progress, value in ((0.0, 1), (0.3, 3), (0.5, 4), (0.6, 5), (1.0, 8)):
         advance(loss, progress)
         assert loss.loss.q == value
-        assert repr(loss) == spec, "how far training is does not make it another loss"
+        assert repr(loss) == spec, "progress must not change the spec"
 
 
 def test_schedules_inside_a_normalisation_renew_it():
     loss = noisewise.get("normalised(scheduled(imae(saturation=0), 'T', 0, 8))")
     advance(loss, 1.0)
     torch.testing.assert_close(loss.emphasis(torch.zeros((), dtype=torch.float64)), torch.ones((), dtype=torch.float64))
-    with pytest.raises(InputError, match=r"in \[0, 1\]"):
+    with refused("[0, 1]", 1.5):
         advance(loss, 1.5)
 
 
-def test_the_spread_of_half_a_batch_is_refused():
+def test_the_spread_of_scores_without_a_target_is_refused_and_vice_versa():
     scores, target = batch()
     for half in ({"scores": scores}, {"target": target}):
-        with pytest.raises(InputError, match="needs both its scores and its target"):
+        with refused("scores", "target"):
             spread("ce", **half)
 
 
@@ -335,7 +336,7 @@ def test_the_spread_of_a_batch_is_the_variance_of_its_emphasis():
     assert math.isclose(spread("ce", scores, target, norm="l1"), np.var(2 * (1 - p)))
     assert spread("nce") is None and focus("nce") is None
     assert spread("nce", scores, target) > 0
-    with pytest.raises(InputError, match="'norm'"):
+    with refused("norm", "l2"):
         curriculum.spread("ce", norm="l2")
 
 
@@ -346,9 +347,9 @@ def test_the_maximum_is_found_wherever_a_shift_puts_it(expected):
     assert loss.emphasis(near).max().item() == pytest.approx(1, abs=1e-6)
 
 
-def test_where_margins_start_above_zero_a_shift_starts_there_and_a_scale_is_refused():
-    """As those of a network that was trained before do."""
+def test_margins_that_start_above_zero_can_be_shifted_but_not_scaled():
+    """The margins of a pretrained network start above zero."""
     shifted = noisewise.get("shifted(mae, 2.0, expected=3.0)")
     torch.testing.assert_close(shifted.emphasis(torch.tensor(3.0)), MAE().emphasis(torch.tensor(-2.0)))
-    with pytest.raises(InputError, match=r"'expected' parameter of Scaled must be below 0"):
+    with refused("expected", "Scaled", 3.0):
         noisewise.get("scaled(mae, 2.0, expected=3.0)")(torch.zeros(1, 3), torch.tensor([0]))

@@ -1,4 +1,4 @@
-"""Pictures: what they show is what the losses are, and they are refused before any work."""
+"""Figures of losses: the curves are those of the losses, and wrong arguments are refused before any work."""
 
 import math
 from pathlib import Path
@@ -12,8 +12,8 @@ from noisewise import draw
 from noisewise.curriculum import expected_margin
 from noisewise.draw._figure import _emphasis
 from noisewise.draw._sample import sample
-from noisewise.errors import InputError
 from noisewise.report import check_page
+from refused import refused
 
 
 def test_curves_follow_their_closed_forms() -> None:
@@ -35,7 +35,7 @@ def test_a_scaled_loss_is_drawn_for_the_given_number_of_classes() -> None:
 
 
 @pytest.mark.parametrize(("classes", "expected"), [(2, 0.0), (10, -2.617), (100, -5.084)])  # simulated by others
-def test_the_shape_behind_is_where_margins_start(classes: int, expected: float) -> None:
+def test_the_background_histogram_shows_where_margins_start(classes: int, expected: float) -> None:
     picture = sample(["ce"], classes)
     middles = (picture.start_d.edges[1:] + picture.start_d.edges[:-1]) / 2
     mean = float((middles * picture.start_d.heights).sum() / picture.start_d.heights.sum())
@@ -72,43 +72,45 @@ def test_every_kind_of_file_is_written(tmp_path: Path, name: str) -> None:
         assert 'src="http' not in page, "the page must open offline"
 
 
-def test_more_losses_than_colours_stay_apart() -> None:
+def test_more_losses_than_colours_have_different_styles() -> None:
     lines = sample([f"gce(q={q / 10})" for q in range(1, 11)], 10).lines
     assert len({(line.colour, line.dash) for line in lines}) == 10
     assert len({line.dash for line in lines[:8]}) == 8, "eight styles differ without colours"
 
 
-def test_loss_values_without_an_end_do_not_flatten_the_panel() -> None:
+def test_an_unbounded_loss_does_not_flatten_the_panel() -> None:
     low, high = sample(["ce"], 10).value_range(over_p=True)
     assert low <= 0 and high == pytest.approx(-math.log(0.01), rel=0.08)
 
 
 @pytest.mark.parametrize(
-    ("specs", "output", "sentence"),
+    ("specs", "output", "mention"),
     [
-        (["ce", "nce"], "a.html", "p alone .* 'nce'"),
-        (["imae(normalise='batch')"], "a.html", "p alone"),
-        ([], "a.html", "nothing to draw"),
-        (["ce"], "a.jpg", "ends in .html, .svg, .pdf, .png"),
-        (["ce"], "nowhere/a.html", "nowhere' does not exist"),
-        (["ce"], "folder.html", "cannot be written"),
+        (["ce", "nce"], "a.html", "'nce'"),
+        (["imae(normalise='batch')"], "a.html", "imae"),
+        ([], "a.html", "draw"),
+        (["ce"], "a.jpg", ".html, .svg, .pdf, .png"),
+        (["ce"], "nowhere/a.html", "nowhere'"),
+        (["ce"], "folder.html", "folder.html"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_before_work(tmp_path: Path, specs: list[str], output: str, sentence: str) -> None:
+def test_losses_and_files_that_cannot_be_drawn_are_refused_before_any_work(
+    tmp_path: Path, specs: list[str], output: str, mention: str
+) -> None:
     (tmp_path / "folder.html").mkdir()
-    with pytest.raises(InputError, match=sentence):
+    with refused(mention):
         draw.curves(specs, tmp_path / output)
     assert not list(tmp_path.glob("a.*"))
 
 
-def test_a_page_of_somebody_elses_is_not_replaced_but_one_of_ours_and_a_picture_are(tmp_path: Path) -> None:
+def test_a_page_is_replaced_only_if_noisewise_wrote_it_and_an_image_always(tmp_path: Path) -> None:
     theirs, ours, picture = tmp_path / "theirs.html", tmp_path / "ours.html", tmp_path / "a.svg"
     theirs.write_text("<h1>My page</h1>")
-    with pytest.raises(InputError, match=r"theirs\.html' already exists"):
+    with refused("theirs.html"):
         draw.curves(["ce"], theirs)
     assert theirs.read_text() == "<h1>My page</h1>"
     draw.curves(["ce"], ours)
-    assert check_page(ours) == ours, "a report may take its place"
+    assert check_page(ours) == ours, "a report may replace it"
     assert "imae(T=8)" in draw.curves(["imae(T=8)"], ours).read_text(encoding="utf-8")
     picture.write_text("<svg/>")
     assert "imae(T=8)" in draw.curves(["imae(T=8)"], picture).read_text(encoding="utf-8")
@@ -116,12 +118,12 @@ def test_a_page_of_somebody_elses_is_not_replaced_but_one_of_ours_and_a_picture_
 
 def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"needs matplotlib. Run pip install 'noisewise\[figures\]'"):
+    with refused("matplotlib", "pip install 'noisewise[figures]'"):
         draw.curves(["ce"], tmp_path / "a.png")
     assert draw.curves(["ce"], tmp_path / "a.html").exists(), "a page needs no library"
 
 
-def test_on_a_phone_the_page_is_scrolled_instead_of_pressed_together(browser, tmp_path):
+def test_on_a_phone_the_figure_keeps_its_width_and_scrolls(browser, tmp_path):
     page = browser.new_page(viewport={"width": 400, "height": 800})
     page.goto(draw.curves(["ce", "mae"], tmp_path / "curves.html").as_uri())
     assert page.evaluate("document.getElementById('figure')._fullLayout.width") >= 800

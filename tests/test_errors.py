@@ -1,9 +1,8 @@
-"""Sentences about data with thousands of classes or columns are still sentences: they name a few, and say how many there are."""
+"""Error messages: one line that is safe to print, short even for thousands of names, and one exit code for each kind."""
 
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from noisewise.errors import (
 )
 from noisewise.noise import corrupt
 from noisewise.train._request import read_both
+from refused import refused
 
 MANY = tuple(f"SKU{7 * number + 13:06d}" for number in range(5000))
 FIRST = ", ".join(MANY[:20])
@@ -38,8 +38,9 @@ NUMBERS = tuple(str(7 * number + 13) for number in range(5000))
 LABELS = torch.arange(5000)
 
 
-def _wide(*, of: str) -> Dataset:
-    return Dataset(torch.zeros(2, 5000), torch.tensor([0, 1]), ("a", "b"), features=tuple(f"{of}{name}" for name in MANY), name="wide")
+def _wide(*, prefix: str) -> Dataset:
+    features = tuple(f"{prefix}{name}" for name in MANY)
+    return Dataset(torch.zeros(2, 5000), torch.tensor([0, 1]), ("a", "b"), features=features, name="wide")
 
 
 def _table(folder: Path) -> Path:
@@ -48,36 +49,27 @@ def _table(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("sentence", "call"),
+    ("call", "mentions"),
     [
-        (
-            f"no column of wide.csv named 'diagnosis'. Known: {FIRST}, … (5,000 in all).",
-            lambda f: from_table(_table(f), label="diagnosis"),
-        ),
-        (f"named 'apple'. Known: {FIRST}, … (5,000 in all).", lambda _: corrupt(LABELS, "class_map(1, {'apple': 'pear'})", classes=MANY)),
-        ("other numbers (13, 20, 27,", lambda _: corrupt(LABELS, "class_map(1, {13: 20})", classes=NUMBERS)),
-        ("(a list of 1,999 entries) instead.", lambda _: find_label_issues([0], np.full((1, 2000), 1 / 2000), classes=MANY[:1999])),
-        (
-            "(a list of 2,000 entries) instead.",
-            lambda _: find_label_issues([0], np.full((1, 2000), 1 / 2000), classes=[*MANY[:1999], MANY[0]]),
-        ),
-        (
-            "(a tuple of 5,001 entries) instead.",
-            lambda _: from_arrays(torch.zeros(2, 1), MANY[:2], classes=[*MANY, MANY[1]]),
-        ),
-        ("has no column 'xSKU000013', ", lambda _: read_both(_wide(of="x"), _wide(of="y"))),
-        ("'new' that is not in the training set, which has SKU000013,", lambda _: _tested_on_a_new_class()),
-        ("Got ('SKU000013', ", lambda f: Correction.read(_table(f), ["a", "b"])),
+        (lambda f: from_table(_table(f), label="diagnosis"), ("wide.csv", "'diagnosis'", f"{FIRST}, … (5,000 in all)")),
+        (lambda _: corrupt(LABELS, "class_map(1, {'apple': 'pear'})", classes=MANY), ("'apple'", f"{FIRST}, … (5,000 in all)")),
+        (lambda _: corrupt(LABELS, "class_map(1, {13: 20})", classes=NUMBERS), ("13, 20, 27,",)),
+        (lambda _: find_label_issues([0], np.full((1, 2000), 1 / 2000), classes=MANY[:1999]), ("1,999 entries",)),
+        (lambda _: find_label_issues([0], np.full((1, 2000), 1 / 2000), classes=[*MANY[:1999], MANY[0]]), ("2,000 entries",)),
+        (lambda _: from_arrays(torch.zeros(2, 1), MANY[:2], classes=[*MANY, MANY[1]]), ("5,001 entries",)),
+        (lambda _: read_both(_wide(prefix="x"), _wide(prefix="y")), ("'xSKU000013'",)),
+        (lambda _: _test_on_a_new_class(), ("'new'", "SKU000013,")),
+        (lambda f: Correction.read(_table(f), ["a", "b"]), ("'SKU000013', ",)),
     ],
 )
-def test_a_sentence_about_many_names_lists_a_few(sentence: str, call: Callable[[Path], Any], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=re.escape(sentence)) as caught:
+def test_an_error_about_many_names_lists_a_few(call: Callable[[Path], Any], mentions: tuple[str, ...], tmp_path: Path) -> None:
+    with refused(*mentions) as caught:
         call(tmp_path)
     assert len(str(caught.value)) < 1000
     assert "in all)" in str(caught.value) or "entries" in str(caught.value)
 
 
-def _tested_on_a_new_class() -> None:
+def _test_on_a_new_class() -> None:
     inputs, labels = torch.zeros(2, 1), torch.tensor([0, 1])
     read_both(Dataset(inputs, labels, MANY), Dataset(inputs, labels, ("new", MANY[0])))
 
@@ -97,23 +89,22 @@ _LONG = [0.5] * 100_000
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "value"),
     [
-        (lambda: noisewise.get("gce", q=_LONG), "0.5,… (a list of 100,000 entries) instead."),
-        (lambda: noisewise.get("ce", weight=str(_LONG)), "… (a str, 500,002 characters) instead."),
-        (lambda: noisewise.get("x" * 100_000), "… (a str, 100,002 characters). Known: "),
-        (lambda: noisewise.fit("mlp", "digits", epochs=_LONG), "… (a list of 100,000 entries) instead."),
-        (lambda: noisewise.fit("mlp", "digits", epochs=1, device="x" * 5000), "… (a str, 5,002 characters) instead."),
+        (lambda: noisewise.get("gce", q=_LONG), "0.5,… (a list of 100,000 entries)"),
+        (lambda: noisewise.get("ce", weight=str(_LONG)), "… (a str, 500,002 characters)"),
+        (lambda: noisewise.get("x" * 100_000), "… (a str, 100,002 characters)"),
+        (lambda: noisewise.fit("mlp", "digits", epochs=_LONG), "… (a list of 100,000 entries)"),
+        (lambda: noisewise.fit("mlp", "digits", epochs=1, device="x" * 5000), "… (a str, 5,002 characters)"),
     ],
 )
-def test_what_was_given_is_shown_in_short(call: Callable[[], Any], said: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_a_long_value_is_shortened(call: Callable[[], Any], value: str) -> None:
+    with refused(value) as caught:
         call()
-    assert said in str(error.value) and len(str(error.value)) < 1000
+    assert len(str(caught.value)) < 1000
 
 
-def test_a_matrix_that_was_given_is_shown_whole() -> None:
-    """As torch and numpy print it, which shorten large ones themselves, but in one line."""
+def test_a_matrix_is_shown_as_torch_and_numpy_print_it_but_in_one_line() -> None:
     for given in (torch.zeros(3, 3), np.zeros((2, 2))):
         assert f"Got {' '.join(repr(given).split())} instead." in str(invalid_parameter("T", "Forward", "a matrix", given))
 
@@ -131,7 +122,7 @@ def test_every_kind_of_error_has_its_own_exit_code() -> None:
     assert all(issubclass(kind, NoisewiseError) for kind in kinds)
 
 
-def test_diverged_training_has_its_own_exit_code(tmp_path: Path) -> None:
-    asked = ["train", "--data", "digits", "--model", "linear", "--epochs", "1", "--loss", "1e38*ce", "-o", str(tmp_path / "run")]
-    failed = CliRunner().invoke(app, asked)
-    assert failed.exit_code == DivergedError.exit_code and "not finite" in failed.stderr and "Traceback" not in failed.stderr
+def test_the_command_exits_with_the_code_of_the_error(tmp_path: Path) -> None:
+    options = ["--data", "digits", "--model", "linear", "--epochs", "1", "--loss", "1e38*ce", "-o", str(tmp_path / "run")]
+    failed = CliRunner().invoke(app, ["train", *options])
+    assert failed.exit_code == DivergedError.exit_code and "finite" in failed.stderr and "Traceback" not in failed.stderr

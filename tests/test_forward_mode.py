@@ -1,4 +1,4 @@
-"""Forward-mode derivatives (`torch.func.jvp`, forward AD): as exact as those taken backwards, and they leave nothing behind."""
+"""Forward-mode derivatives (`torch.func.jvp`, forward AD) are as exact as reverse-mode ones, and leave no state in the loss."""
 
 import copy
 import pickle
@@ -15,7 +15,7 @@ from registry import batch
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")  # by torch's own jvp
 
-# By torch's own rule for the derivative of a sigmoid, these came out as 0 where p, or 1 − p, rounds to one.
+# With torch's rule for the derivative of a sigmoid, these were 0 where p, or 1 − p, rounds to one.
 SATURATING = [
     ("mae", {}),
     ("rce", {"A": -4.0}),
@@ -27,7 +27,7 @@ SATURATING = [
 
 
 def along_margin(function, d):
-    """The derivative of a function of scores at (d, 0), taken forwards along the first score: that by the margin."""
+    """The forward-mode derivative of a function of scores at (d, 0) by the first score, which is the derivative by the margin."""
     zero = torch.zeros_like(d)
     return jvp(lambda s: function(torch.stack([s, zero]), torch.tensor(0)), (d,), (torch.ones_like(d),))[1]
 
@@ -56,15 +56,15 @@ def test_four_derivatives_are_exact_however_modes_are_nested(name, hyper):
     def value(d):
         return loss(torch.stack([d, torch.zeros_like(d)]), torch.tensor(0))
 
-    d, once = torch.tensor(0.7, dtype=torch.float64), forwards(value)
+    d, first = torch.tensor(0.7, dtype=torch.float64), forwards(value)
     with mp.workdps(reference.DIGITS):
         step = mpf("1e-8")
         exact = [-float(mp.diff(lambda x: reference.exact_emphasis_at(name, x, **hyper), float(d), order, h=step)) for order in range(4)]
-    assert float(once(d)) == pytest.approx(exact[0], rel=1e-12)
-    for second in (forwards(once), forwards(grad(value)), grad(once)):
+    assert float(first(d)) == pytest.approx(exact[0], rel=1e-12)
+    for second in (forwards(first), forwards(grad(value)), grad(first)):
         assert float(second(d)) == pytest.approx(exact[1], rel=1e-11)
-    assert float(forwards(forwards(once))(d)) == pytest.approx(exact[2], rel=1e-10)
-    assert float(forwards(forwards(forwards(once)))(d)) == pytest.approx(exact[3], rel=1e-9)
+    assert float(forwards(forwards(first))(d)) == pytest.approx(exact[2], rel=1e-10)
+    assert float(forwards(forwards(forwards(first)))(d)) == pytest.approx(exact[3], rel=1e-9)
 
 
 @pytest.mark.parametrize("label", [0, 1])

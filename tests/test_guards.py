@@ -1,4 +1,4 @@
-"""What every loss keeps, whoever adds it: run over the registry and each loss's own examples."""
+"""What every loss must satisfy: run over the registry and the examples of each loss."""
 
 import copy
 import io
@@ -18,6 +18,7 @@ from torch.autograd import gradcheck, gradgradcheck
 import noisewise
 from noisewise.losses import registry
 from noisewise.potential import Potential
+from refused import refused
 from registry import EVERY, MARGIN, SEPARATE, SHIFTABLE, SPECS, SUMS, batch, build, slow_unless_first
 from waiting import LIMIT
 
@@ -25,13 +26,13 @@ DRAWN = st.integers(0, 2**31 - 1)
 
 
 def seeded(loss, scores, target):
-    """Peer loss draws from torch's random state: the same draw every time makes it a function."""
+    """Call a loss with a fixed seed: peer loss draws from torch's random state."""
     torch.manual_seed(1)
     return loss(scores, target)
 
 
 @pytest.mark.parametrize("spec", EVERY)
-def test_gradient_is_the_derivative_of_the_value_twice(spec):
+def test_first_and_second_derivatives_agree_with_finite_differences(spec):
     loss = build(spec, reduction="sum")
     scores, target = batch(2, 4)
     scores.requires_grad_()
@@ -40,7 +41,7 @@ def test_gradient_is_the_derivative_of_the_value_twice(spec):
 
 
 @pytest.mark.parametrize("spec", SEPARATE)
-def test_gradient_under_class_probabilities_is_the_derivative_of_the_value(spec):
+def test_the_gradient_for_class_probabilities_agrees_with_finite_differences(spec):
     loss = build(spec, reduction="sum")
     scores, _ = batch(3, 4)
     target = torch.rand(3, 4, dtype=torch.float64).softmax(1)
@@ -65,7 +66,7 @@ def test_value_is_minus_the_integral_of_the_emphasis(spec):
     torch.testing.assert_close(potential(d), loss.value(d) - zero, rtol=1e-9, atol=1e-8)
 
 
-def test_beyond_its_table_a_potential_goes_on_as_steeply_as_it_ends():
+def test_beyond_its_table_a_potential_continues_with_the_slope_at_its_end():
     d = torch.tensor([-1e6, 1e6], dtype=torch.float64)
     expected = torch.tensor([5e6, -3e6], dtype=torch.float64) - 2 * math.log(2)
     torch.testing.assert_close(Potential(lambda d: 3 + 2 * (-d).sigmoid())(d), expected)
@@ -78,17 +79,17 @@ def test_beyond_its_table_a_potential_is_as_exact_as_its_type():
 
 
 @pytest.mark.parametrize(
-    ("emphasis", "message"),
+    ("emphasis", "mentions"),
     [
-        (lambda d: d.float().sigmoid(), r"must be a tensor of that type and shape\. Got torch\.float32 shaped \(2, 3\)"),
-        (lambda d: d.sigmoid().sum(), r"Got torch\.float64 shaped \(\)"),
-        (lambda d: 1.0, "Got a float"),
-        (lambda d: d.float().sigmoid().double(), r"must be a smooth function of the margin\. Got one that is not around Δ = "),
+        (lambda d: d.float().sigmoid(), ("torch.float32", "(2, 3)")),
+        (lambda d: d.sigmoid().sum(), ("torch.float64", "()")),
+        (lambda d: 1.0, ("float",)),
+        (lambda d: d.float().sigmoid().double(), ("smooth", "Δ = ")),
     ],
-    ids=["single precision", "one number", "no tensor", "rounded"],
+    ids=["single precision", "scalar", "no tensor", "rounded"],
 )
-def test_what_cannot_be_integrated_is_one_sentence(emphasis, message):
-    with pytest.raises(noisewise.InputError, match=message):
+def test_an_emphasis_that_cannot_be_integrated_is_refused(emphasis, mentions):
+    with refused(*mentions):
         Potential(emphasis)
 
 
@@ -113,7 +114,7 @@ def test_a_shift_of_all_scores_changes_nothing(spec, seed, shift):
 @pytest.mark.parametrize("spec", EVERY)
 @settings(max_examples=4)
 @given(seed=DRAWN)
-def test_renaming_the_classes_renames_the_gradient(spec, seed):
+def test_permuting_the_classes_permutes_the_gradient(spec, seed):
     loss = build(spec)
     scores, target = batch(seed=seed)
     order = torch.randperm(scores.shape[1], generator=torch.Generator().manual_seed(seed))
@@ -160,7 +161,7 @@ def test_a_batch_is_the_mean_of_its_singles(spec, seed):
 
 
 @pytest.mark.parametrize("spec", SPECS + SUMS)
-def test_its_repr_is_its_spec(spec):
+def test_the_repr_of_a_loss_is_its_spec(spec):
     for settings_ in ({}, {"reduction": "sum", "ignore_index": 3}, {"weight": (0.5, 1.0, 2.0), "label_smoothing": 0.1}):
         loss = noisewise.get(spec, **settings_)
         again = noisewise.get(repr(loss))
@@ -169,7 +170,7 @@ def test_its_repr_is_its_spec(spec):
 
 
 @pytest.mark.parametrize("spec", EVERY)
-def test_it_survives_pickle_deepcopy_and_state_dict(spec):
+def test_pickle_deepcopy_and_state_dict_restore_the_loss(spec):
     loss = build(spec, weight=torch.tensor([1.0, 2, 3, 1, 1, 1, 1]))
     scores, target = batch()
     expected = seeded(loss, scores, target)
@@ -184,7 +185,7 @@ def test_it_survives_pickle_deepcopy_and_state_dict(spec):
 
 
 @pytest.mark.parametrize("spec", slow_unless_first(EVERY))
-def test_it_compiles_as_one_graph(spec):
+def test_a_loss_compiles_to_one_graph(spec):
     torch._dynamo.reset()
     loss = build(spec)
     scores, target = batch(dtype=torch.float32)
@@ -199,7 +200,7 @@ def test_it_compiles_as_one_graph(spec):
         torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-6)
 
 
-def test_the_classes_of_a_compiled_correction_may_change():
+def test_the_number_of_classes_of_a_compiled_correction_may_change():
     torch._dynamo.reset()
     loss = noisewise.get("forward('symmetric(0.4)', loss=gce(q=0.7))")
     compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend="aot_eager")
@@ -209,12 +210,12 @@ def test_the_classes_of_a_compiled_correction_may_change():
 
 
 @pytest.mark.slow
-def test_it_compiles_to_machine_code():
-    """In a process of its own: the compiler warns of its own imports, and minds who imported what before."""
+def test_a_loss_compiles_to_machine_code():
+    """In a separate process: the compiler warns about its own imports, and depends on what was imported before."""
     script = """
         import torch
         from registry import batch, build
-        for spec in ("imae(T=8)",):  # each takes ten seconds; how all others trace is tested above
+        for spec in ("imae(T=8)",):  # each takes ten seconds; the test above traces all others
             loss, (scores, target) = build(spec), batch(dtype=torch.float32)
             results = []
             for call in (loss, torch.compile(loss, fullgraph=True)):
@@ -234,7 +235,7 @@ def test_it_compiles_to_machine_code():
     "spec",  # what they look up is made when first needed
     ["imae(T=8)", "gr(beta=8, lam=0.5)", "forward('symmetric(0.4)')", "forward('pair(0.3)', loss=gce(q=0.7))"],
 )
-def test_a_loss_can_be_compiled_before_it_is_ever_called(spec):
+def test_a_loss_can_be_compiled_before_its_first_call(spec):
     loss, (scores, target) = build(spec), batch()
     compiled = torch.compile(loss, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(scores, target), loss(scores, target))
@@ -242,7 +243,7 @@ def test_a_loss_can_be_compiled_before_it_is_ever_called(spec):
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")  # by torch's own jvp
 @pytest.mark.parametrize("spec", SEPARATE)
-def test_derivatives_taken_forwards_are_those_taken_backwards(spec):
+def test_forward_mode_derivatives_equal_reverse_mode_derivatives(spec):
     loss = build(spec)
     scores, target = batch(3, 4)
     backwards = torch.autograd.functional.hessian(lambda s: loss(s, target), scores)
@@ -255,7 +256,7 @@ def test_derivatives_taken_forwards_are_those_taken_backwards(spec):
 
 
 @pytest.mark.parametrize("spec", SEPARATE)
-def test_vmap_of_grad_gives_every_example_its_gradient(spec):
+def test_vmap_of_grad_gives_the_gradient_of_each_example(spec):
     loss = build(spec, reduction="sum")
     scores, target = batch()
     each = torch.func.vmap(torch.func.grad(lambda s, y: loss(s, y)))(scores, target)
