@@ -128,7 +128,7 @@ document.addEventListener("keydown", (event) => {
   const action = keys[event.key] || keys[event.key.toLowerCase()];
   if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
-  if (event.repeat && action !== "back" && action !== "next") return; // holding a key decides on entry card only
+  if (event.repeat && action !== "back" && action !== "next") return; // holding a key decides on one card only
   actions[action]();
 });
 show();

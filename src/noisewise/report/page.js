@@ -1,22 +1,22 @@
 /*
- * What moves on the page: the theme, the task picker, sorting and filtering, the charts and the film of margins.
+ * The interactive parts of the page: the theme, the task picker, sorting and filtering, the charts and the film of margins.
  *
- * All words and numbers stand in the document already; this only shows, hides, orders and draws them. A chart is drawn when it
- * first comes into view, so that a page of a hundred runs opens at once. It must not know how facts are gathered, and must not
- * make markup of any word it finds.
+ * The document already contains all text and numbers; this script shows, hides, sorts and draws them. A chart is drawn when it
+ * first comes into view, so that a page of a hundred runs opens fast. The script must not know how facts are gathered, and must
+ * not insert text as markup.
  */
 
 const page = document.documentElement;
 const one = (selector, within = document) => within.querySelector(selector);
 const every = (selector, within = document) => [...within.querySelectorAll(selector)];
 
-/* Theme: the system's until the button is pressed. */
+/* The theme is that of the system until the button is pressed. */
 
 const systemIsDark = matchMedia("(prefers-color-scheme: dark)");
 
 function theme() {
-  const asked = page.dataset.theme;
-  return asked === "light" || asked === "dark" ? asked : systemIsDark.matches ? "dark" : "light";
+  const chosen = page.dataset.theme;
+  return chosen === "light" || chosen === "dark" ? chosen : systemIsDark.matches ? "dark" : "light";
 }
 
 function followTheme() {
@@ -28,11 +28,11 @@ function toggleTheme() {
   page.dataset.theme = theme() === "dark" ? "light" : "dark";
   try {
     localStorage.setItem("noisewise-theme", page.dataset.theme);
-  } catch { /* where nothing may be stored, the choice lasts as long as the page */ }
+  } catch { /* no storage: the choice is lost when the page closes */ }
   followTheme();
 }
 
-/* Colours: plotly wants them resolved, and the lines of a figure are chosen for white paper. */
+/* Colours: plotly needs resolved colours, and those of the lines are chosen for a white background. */
 
 const probe = document.createElement("span");
 probe.hidden = true;
@@ -54,7 +54,7 @@ function luminance([red, green, blue]) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
-/* On a dark ground a dark line is mixed with white until it stands out as a light one does on white. */
+/* Mix a dark colour with white until it is visible on a dark background. */
 function onDark(colour) {
   const parts = channels(colour);
   if (!parts) return colour;
@@ -66,8 +66,8 @@ function onDark(colour) {
 function recoloured(value) {
   if (Array.isArray(value)) return value.map(recoloured);
   if (value === null || typeof value !== "object") return value;
-  const isColour = (key, held) => /color$/.test(key) && typeof held === "string";
-  return Object.fromEntries(Object.entries(value).map(([key, held]) => [key, isColour(key, held) ? onDark(held) : recoloured(held)]));
+  const isColour = (key, entry) => /color$/.test(key) && typeof entry === "string";
+  return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, isColour(key, entry) ? onDark(entry) : recoloured(entry)]));
 }
 
 /* Charts. */
@@ -88,8 +88,8 @@ function dressed(layout, width, height) {
   const narrow = width < NARROW;
   const clear = "rgba(0, 0, 0, 0)";
   const font = { color: named("ink"), family: getComputedStyle(document.body).fontFamily };
-  // Above the panels if they are side by side, else below them.
-  const place = narrow ? { yref: "container", y: 0, yanchor: "bottom" } : { y: 1 + TITLE / (height - 100), yanchor: "bottom" };
+  // The legend is above the panels if they are side by side, else below them.
+  const position = narrow ? { yref: "container", y: 0, yanchor: "bottom" } : { y: 1 + TITLE / (height - 100), yanchor: "bottom" };
   return {
     ...layout,
     ...dressedAxes(layout),
@@ -101,19 +101,19 @@ function dressed(layout, width, height) {
     plot_bgcolor: clear,
     font: { ...font, size: narrow ? 12 : 13 },
     margin: narrow ? { l: 44, r: 12, t: TITLE, b: 44 } : { l: 60, r: 24, t: TITLE, b: 44 },
-    legend: { orientation: "h", x: 0, xanchor: "left", bgcolor: clear, ...place },
+    legend: { orientation: "h", x: 0, xanchor: "left", bgcolor: clear, ...position },
     hoverlabel: { bgcolor: named("raised"), bordercolor: named("firm"), font, namelength: -1 },
     modebar: { bgcolor: clear, color: named("soft"), activecolor: named("accent") },
   };
 }
 
-/* Panels that stand in two columns are put one below the other where there is no room for two. */
+/* Put the panels of two columns into one column, for narrow screens. */
 function stacked(layout, panels) {
-  const [room, gap] = [1 / panels.length, 0.34 / panels.length];
-  panels.forEach(([across, up], place) => {
-    const top = 1 - place * room;
-    layout[across] = { ...layout[across], domain: [0, 1] };
-    layout[up] = { ...layout[up], domain: [place === panels.length - 1 ? 0 : top - room + gap, top] };
+  const [height, gap] = [1 / panels.length, 0.34 / panels.length];
+  panels.forEach(([xAxis, yAxis], index) => {
+    const top = 1 - index * height;
+    layout[xAxis] = { ...layout[xAxis], domain: [0, 1] };
+    layout[yAxis] = { ...layout[yAxis], domain: [index === panels.length - 1 ? 0 : top - height + gap, top] };
   });
 }
 
@@ -155,7 +155,7 @@ function drawWhenSeen(plot, figure) {
   seen.observe(plot);
 }
 
-/* Paper is white, narrower than a screen, and has no scrolling to draw charts by. */
+/* For printing, use the light theme and a narrow width, and draw charts that were never scrolled into view. */
 const PAPER = 640;
 let onScreen;
 
@@ -174,20 +174,20 @@ function printed() {
   for (const plot of drawn.keys()) redraw(plot);
 }
 
-const held = (within) => JSON.parse(one("script", within).textContent);
+const embeddedJson = (within) => JSON.parse(one("script", within).textContent);
 
 function chart(element) {
   let figure;
-  drawWhenSeen(one(".plot", element), () => (figure ??= held(element)));
+  drawWhenSeen(one(".plot", element), () => (figure ??= embeddedJson(element)));
 }
 
-/* The film: one run's margins, frame by frame, on axes that stay where they are. */
+/* The film: the margins of one run, epoch by epoch, on fixed axes. */
 
 const GROUPS = { clean: ["clean: label right", "clean"], noisy: ["noisy: label wrong", "noisy"], all: ["all examples", "accent"] };
 const PACE = 120; // milliseconds per frame
 const shorter = (number) => number.toFixed(1).replace("-", "−");
 
-/* The median of binned margins, as if they were spread evenly inside a bin. */
+/* The median of binned margins, which are assumed to be uniform inside a bin. */
 function median(edges, counts) {
   const half = total(counts) / 2;
   if (!half) return null;
@@ -231,7 +231,7 @@ const total = (counts) => counts.reduce((sum, count) => sum + count, 0);
 const groupsOf = (film) => Object.keys(GROUPS).filter((group) => film.counts[group]?.some(total));
 const peak = (film, frame) => Math.max(0, ...groupsOf(film).flatMap((group) => film.counts[group][frame]));
 
-/* Training starts from one high peak and ends in low hills: the axis is made for the hills, and a peak may run off it. */
+/* The top of the axis. Margins start in one high peak, which may be cut off, so that the lower histograms of later epochs are visible. */
 function ceiling(film) {
   const peaks = film.epochs.map((_, frame) => peak(film, frame)).sort((a, b) => a - b);
   return Math.min(1.04 * peaks.at(-1), 2.5 * peaks[Math.floor(peaks.length / 2)]);
@@ -270,16 +270,16 @@ function projector(element) {
   const film = () => films[Number(select.value)];
   const frame = () => Number(slider.value);
 
-  function tell() {
+  function showEpoch() {
     const { epochs } = film();
     now.value = `epoch ${epochs[frame()]} of ${epochs.at(-1)}`;
     slider.setAttribute("aria-valuetext", now.value);
     words.textContent = reading(film(), frame());
   }
 
-  function show(place) {
-    slider.value = place;
-    tell();
+  function show(frameIndex) {
+    slider.value = frameIndex;
+    showEpoch();
     draw(plot);
   }
 
@@ -302,7 +302,7 @@ function projector(element) {
     timer = setInterval(advance, PACE);
   }
 
-  /* Another run is shown at the epoch nearest to this one, so that losses can be compared by switching between them. */
+  /* Show another run at the nearest epoch, so that losses can be compared by switching between them. */
   function change() {
     const epoch = Number(slider.dataset.epoch ?? Infinity);
     const { epochs } = film();
@@ -316,9 +316,9 @@ function projector(element) {
     return filmFigure(film(), frame());
   };
   figure.ready = () => {
-    films = held(element);
+    films = embeddedJson(element);
     slider.max = film().epochs.length - 1;
-    tell();
+    showEpoch();
   };
   select.addEventListener("change", change);
   slider.addEventListener("input", () => { stop(); show(frame()); });
@@ -326,7 +326,7 @@ function projector(element) {
   drawWhenSeen(plot, figure);
 }
 
-/* Tables: sorted by a press on a heading, filtered by words, and by the task. */
+/* Tables are sorted by clicking a heading, and filtered by words and by task. */
 
 const compareWords = new Intl.Collator(undefined, { numeric: true }).compare;
 
@@ -372,7 +372,7 @@ function pick(task) {
   filterRows();
 }
 
-/* Doubtful examples: by the class they have or should have, the first few until all are asked for. */
+/* Doubtful examples are filtered by given or suggested class; only the first few are shown until the button is clicked. */
 
 const FEW = 12;
 
@@ -381,13 +381,13 @@ function doubtful(block) {
   const examples = every("[data-classes]", block);
   let shown = FEW;
   const show = () => {
-    const isWanted = ({ dataset }) => select.value === "" || JSON.parse(dataset.classes).includes(select.value.slice(1));
-    const wanted = examples.filter(isWanted);
-    const visible = new Set(wanted.slice(0, shown));
+    const hasClass = ({ dataset }) => select.value === "" || JSON.parse(dataset.classes).includes(select.value.slice(1));
+    const matching = examples.filter(hasClass);
+    const visible = new Set(matching.slice(0, shown));
     for (const example of examples) example.hidden = !visible.has(example);
     count.value = `${visible.size} of ${examples.length} shown`;
-    button.hidden = visible.size === wanted.length;
-    button.textContent = `Show all ${wanted.length}`;
+    button.hidden = visible.size === matching.length;
+    button.textContent = `Show all ${matching.length}`;
   };
   select.addEventListener("change", show);
   button.addEventListener("click", () => { shown = Infinity; show(); });
