@@ -3,11 +3,11 @@
     python examples/language_model.py [--steps 300] [--words 2000] [--noise "symmetric(0.4)"] [--device cpu]
 
 Text, vocabulary and model are made on the spot: the text is the documentation of Python's standard library. The model first learns
-one half of it from clean targets. It is then fine-tuned on the other half, where the next word to predict is a wrong one in
-part of the positions, once with each loss, and tested on clean text it has not seen. About a minute on a CPU.
+one half of it from clean targets. Then it is fine-tuned on the other half, once with each loss; there a share of the target words is
+wrong. It is tested on clean text that it has not seen. About a minute on a CPU.
 
-The loss goes through `noisewise.kernels.linear_loss`, which never holds the scores of all words at all positions: with the
-vocabulary of a real language model they would be the largest tensor of the training.
+The loss is computed by `noisewise.kernels.linear_loss`, which never stores the scores of all words at all positions: with the
+vocabulary of a real language model, they would be the largest tensor.
 """
 
 from __future__ import annotations
@@ -37,23 +37,22 @@ LENGTH = 32
 
 
 def text_of(modules: list[str]) -> list[str]:
-    """The words of everything documented in some modules, each documentation once."""
-    found: dict[str, None] = {}
+    """The words of all docstrings in some modules, each docstring once."""
+    docstrings: dict[str, None] = {}
     for name in modules:
         module = importlib.import_module(name)
-        things = [module, *(getattr(module, attribute, None) for attribute in sorted(dir(module)))]
-        for thing in things:
-            members = vars(thing).values() if isinstance(thing, type) else ()
-            found |= dict.fromkeys(text for each in (thing, *members) if isinstance(text := getattr(each, "__doc__", None), str))
-    return re.findall(r"\w+|[^\w\s]", "\n".join(found).lower())
+        for item in (module, *(getattr(module, attribute, None) for attribute in sorted(dir(module)))):
+            members = vars(item).values() if isinstance(item, type) else ()
+            docstrings |= dict.fromkeys(text for each in (item, *members) if isinstance(text := getattr(each, "__doc__", None), str))
+    return re.findall(r"\w+|[^\w\s]", "\n".join(docstrings).lower())
 
 
 class LanguageModel(nn.Module):
-    """A causal transformer; `forward` gives what its last layer takes, and `head` is the weight of that layer."""
+    """A causal transformer; `forward` returns the input of its last layer, and `head` is the weight of that layer."""
 
     def __init__(self, words: int, width: int = 64, layers: int = 2) -> None:
         super().__init__()
-        self.words, self.places = nn.Embedding(words, width), nn.Embedding(LENGTH, width)
+        self.words, self.positions = nn.Embedding(words, width), nn.Embedding(LENGTH, width)
         layer = nn.TransformerEncoderLayer(width, nhead=4, dim_feedforward=4 * width, dropout=0.0, batch_first=True, norm_first=True)
         self.body = nn.TransformerEncoder(layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False)
         self.head = nn.Parameter(torch.randn(words, width) / width**0.5)
@@ -61,13 +60,13 @@ class LanguageModel(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         length = tokens.shape[1]
         mask = nn.Transformer.generate_square_subsequent_mask(length, device=tokens.device)
-        hidden = self.words(tokens) + self.places.weight[:length]
+        hidden = self.words(tokens) + self.positions.weight[:length]
         return self.body(hidden, mask=mask, is_causal=True)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class Text:
-    """Sequences of words, what is to be predicted at each position, and which of these targets are wrong."""
+    """Sequences of words, the target word at each position, and which targets are wrong."""
 
     tokens: Tensor
     target: Tensor
@@ -103,14 +102,14 @@ def train(model: LanguageModel, text: Text, loss: str, steps: int, rate: float, 
 
 @torch.no_grad()
 def accuracy(model: LanguageModel, text: Text) -> float:
-    """How often the next word is the likeliest one."""
+    """How often the most probable word is the next word."""
     right = [((model(part) @ model.head.T).argmax(-1) == target).float() for part, target in _parts(text)]
     return float(torch.cat(right).mean())
 
 
 @torch.no_grad()
 def believed(model: LanguageModel, text: Text) -> tuple[float, float]:
-    """How often the model gives the target it was shown more than half of its belief: for right targets, and for wrong ones."""
+    """How often the given target has a probability above one half: for right targets, and for wrong ones."""
     margins = torch.cat([margin((model(part) @ model.head.T).flatten(0, 1), target.flatten()) for part, target in _parts(text)])
     wrong = text.wrong.flatten()
     return float((margins[~wrong] > 0).float().mean()), float((margins[wrong] > 0).float().mean())
@@ -121,15 +120,15 @@ def _parts(text: Text) -> list[tuple[Tensor, Tensor]]:
 
 
 def run(steps: int = 300, words: int = 2000, noise: str = "symmetric(0.4)", device: str = "cpu") -> dict[str, dict[str, float]]:
-    """Fine-tune with each loss; what came out, by loss."""
+    """Fine-tune with each loss; return the results by loss."""
     torch.manual_seed(0)
     halves = [text_of(MODULES[::2]), text_of(MODULES[1::2])]
     common = [word for word, _ in Counter(halves[0] + halves[1]).most_common(words - 1)]
-    index = {word: place for place, word in enumerate(common, start=1)}  # 0 is every rarer word
+    index = {word: number for number, word in enumerate(common, start=1)}  # 0 stands for all rarer words
     first, second = (torch.tensor([index.get(word, 0) for word in half]) for half in halves)
     cut = len(second) * 9 // 10
     clean, noisy, unseen = (
-        Text.of(stream, kind, words).to(device) for stream, kind in ((first, None), (second[:cut], noise), (second[cut:], None))
+        Text.of(stream, spec, words).to(device) for stream, spec in ((first, None), (second[:cut], noise), (second[cut:], None))
     )
     model = LanguageModel(words).to(device)
     train(model, clean, "ce", steps, rate=3e-3)
@@ -144,15 +143,15 @@ def run(steps: int = 300, words: int = 2000, noise: str = "symmetric(0.4)", devi
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300, help="of learning, and again of fine-tuning with each loss")
+    parser.add_argument("--steps", type=int, default=300, help="steps of the first training, and of each fine-tuning")
     parser.add_argument("--words", type=int, default=2000)
     parser.add_argument("--noise", default="symmetric(0.4)")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     results = run(options.steps, options.words, options.noise, options.device)
     print(f"{'':14}{'next word right, %':>20}{'believed if right, %':>22}{'believed if wrong, %':>22}")
-    for loss, found in results.items():
-        print(f"{loss:14}{100 * found['unseen']:20.1f}" + "".join(f"{100 * value:22.1f}" for value in list(found.values())[1:]))
+    for loss, shares in results.items():
+        print(f"{loss:14}{100 * shares['unseen']:20.1f}" + "".join(f"{100 * value:22.1f}" for value in list(shares.values())[1:]))
 
 
 if __name__ == "__main__":
