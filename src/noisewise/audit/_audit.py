@@ -46,14 +46,14 @@ class Audit:
         is_issue: the labels that are probably wrong.
         score: the score that examples are ranked by. The lower, the more doubtful.
         order: the positions of all examples, the most doubtful first and those never seen last; ties are ranked by the combined score.
-        mean_margin: over the epochs that saw the example.
-        final_margin: at the end of training, without augmentation if the run has such passes.
+        mean_margin: the mean margin over the epochs that saw the example.
+        final_margin: the margin at the end of training, without augmentation if the run has such passes.
         first_fit: the first epoch that predicted the given label; −1 if none.
         forgetting: how often the example was learned and then forgotten.
         mean_emphasis: the mean emphasis of the run's loss; NaN if the loss is not a function of the margin.
         seen: whether any epoch saw the example.
-        interval: of the number of wrong labels, the range of several estimates.
-        dynamics: of the run.
+        interval: the range of several estimates of the number of wrong labels.
+        dynamics: the dynamics of the run.
     """
 
     given: Ints
@@ -102,8 +102,8 @@ class Audit:
     def caution(self) -> str | None:
         """A warning that the run cannot judge its labels, or None.
 
-        A model that learned little contradicts most labels, but few epochs outvote none of them, so that few are doubtful. A model that
-        did not learn a class contradicts all its labels. The mistakes of a weak model look like wrong labels.
+        A model that learned little contradicts most labels, but after few epochs it has too few votes to make them doubtful. A model
+        that did not learn a class contradicts all its labels. The mistakes of a weak model look like wrong labels.
         """
         contradicted = int(np.count_nonzero(self.seen & (self.predicted != self.given)))
         if contradicted > _FAR_MORE * max(1.0, self.interval[1]):

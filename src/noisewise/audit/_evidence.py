@@ -51,7 +51,7 @@ class Evidence(NamedTuple):
         given_share: the share of weighted votes for the given label.
         other: the other class with the most votes.
         other_share: the share of weighted votes for that class.
-        lead: its votes beyond the trust, divided by those of the given label; infinite if that has none.
+        lead: its votes, less the trust, divided by the votes for the given label; infinite if that has none.
         belief: the weighted mean probability of the given label.
         probability: the unweighted mean probability of the given label.
         emphasis: the unweighted mean emphasis; NaN if the loss is not a function of the margin.
@@ -78,7 +78,9 @@ def gather(dynamics: Dynamics) -> Evidence:
     agreed = agreement(record)
     pulls = partial(emphasis_of_margins, dynamics)
     learned = (
-        _learned(record) if _ignores_hopeless(pulls(max(agreed))) else dict.fromkeys(agreed, np.ones(len(record.classes), dtype=np.float32))
+        _learned(record)
+        if _ignores_low_margins(pulls(max(agreed)))
+        else dict.fromkeys(agreed, np.ones(len(record.classes), dtype=np.float32))
     )
     first = _votes(record, _by_class(first_weights(agreed), learned), lambda epoch: None)
     outvoted, seen = (int(np.count_nonzero(flags)) for flags in (first.other_share > first.given_share, ~np.isnan(first.belief)))
@@ -125,7 +127,7 @@ def epoch_weights(agreed: Mapping[int, float], wrong: float) -> dict[int, float]
     return {epoch: weight(share) for epoch, share in agreed.items()}
 
 
-def _ignores_hopeless(pull: Singles | None) -> bool:
+def _ignores_low_margins(pull: Singles | None) -> bool:
     """Whether a loss has almost no emphasis at the lowest margins, and so memorises few wrong labels."""
     return pull is not None and bool(pull[_LOWEST] < 0.01 * pull.max())
 
@@ -169,29 +171,29 @@ def emphasis_of_margins(dynamics: Dynamics, epoch: int) -> Singles | None:
 
 def _block(record: Record, rows: slice, weights: Mapping[int, Singles], pulls: Pulls, clean: Sequence[int]) -> Evidence:
     given = record.given[rows]
-    here = np.arange(len(given))
+    examples = np.arange(len(given))
     votes = np.zeros((len(given), len(record.classes)), dtype=np.float32)
     weight, times, belief, probability, emphasis = np.zeros((5, len(given)))
     final, last = np.full(len(given), np.nan, dtype=np.float32), np.full(len(given), -1, dtype=np.int32)
     for epoch in weights:  # a run in progress may have written more since
-        where, predicted, pull = codes(record.margins(epoch)[rows]), record.predictions(epoch)[rows], pulls(epoch)
+        code, predicted, pull = codes(record.margins(epoch)[rows]), record.predictions(epoch)[rows], pulls(epoch)
         seen = predicted >= 0
         vote = weights[epoch][given] * seen
-        votes[here, predicted] += vote  # unseen examples (−1) add 0 to the last class
+        votes[examples, predicted] += vote  # unseen examples (−1) add 0 to the last class
         weight += vote
         times += seen
-        belief += vote * _PROBABILITIES[where]
-        probability += seen * _PROBABILITIES[where]
-        emphasis += np.nan if pull is None else seen * pull[where]
-        final[seen], last[seen] = _NUMBERS[where[seen]], predicted[seen]
+        belief += vote * _PROBABILITIES[code]
+        probability += seen * _PROBABILITIES[code]
+        emphasis += np.nan if pull is None else seen * pull[code]
+        final[seen], last[seen] = _NUMBERS[code[seen]], predicted[seen]
     for epoch in clean:
         final, last = record.margins(epoch, "clean")[rows].astype(np.float32), record.predictions(epoch, "clean")[rows].astype(np.int32)
-    own = votes[here, given].astype(np.float64)
-    votes[here, given] = -1
+    own = votes[examples, given].astype(np.float64)
+    votes[examples, given] = -1
     other = votes.argmax(1).astype(np.int32)
     times[times == 0] = np.nan
     total = np.where(times > 0, weight + _TRUST, np.nan)
-    against = votes[here, other].astype(np.float64)
+    against = votes[examples, other].astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         lead = np.where(against > _TRUST, (against - _TRUST) / own, 0.0)
     shares = (own + _TRUST) / total, other, against / total, lead, (belief + _TRUST) / total
@@ -210,7 +212,7 @@ SCORES: dict[str, Score] = {
     "combined": lambda dynamics, evidence: (evidence.belief + evidence.given_share) / 2,
     "area_under_margin": lambda dynamics, evidence: dynamics.area_under_margin,
     "final_margin": lambda dynamics, evidence: evidence.final.astype(np.float64),
-    # That of cross-entropy, 1 − p, because a robust loss has little emphasis on wrong labels.
+    # The emphasis of cross-entropy, 1 − p, because a robust loss has little emphasis on wrong labels.
     "emphasis": lambda dynamics, evidence: evidence.probability - 1,
     "forgetting": _forgetting,
     "mixture": lambda dynamics, evidence: np.zeros(len(evidence.belief)) if dynamics.estimate is None else -dynamics.estimate.noisy,
@@ -231,7 +233,7 @@ class Judgement(NamedTuple):
     Args:
         quality: one minus the probability that the label is wrong; NaN without a belief.
         is_issue: the labels that are probably wrong.
-        interval: of the number of wrong labels.
+        interval: the range of several estimates of the number of wrong labels.
     """
 
     quality: Floats
@@ -247,13 +249,13 @@ def judge_labels(belief: Floats, against: Flags, mistakes: float = 0.0) -> Judge
         chance = low · (1 − belief),  quality = 1 − chance
         doubtful if chance > ½ and another class is more probable
 
-    Either factor alone finds too many: there are always two groups, and an unsure model believes few labels. The interval spans several
-    estimates of the number of wrong labels, plus two standard deviations of a binomial count: the doubtful labels, those with a more
-    probable class, Σ chance, Σ low (if that group is believed less than ½), and those with a more probable class less the mistakes of the
-    model.
+    Either factor alone flags too many labels: the mixture always finds two groups, and an unsure model believes few labels. The interval
+    spans several estimates of the number of wrong labels, plus two standard deviations of a binomial count: the doubtful labels, those
+    with a more probable class, Σ chance, Σ low (if the mean belief in that group is below ½), and those with a more probable class less
+    the mistakes of the model.
 
     Args:
-        belief: in the given label, from 0 to 1; NaN if nothing is known about the example.
+        belief: the belief in the given label, from 0 to 1; NaN if nothing is known about the example.
         against: whether another class is more probable than the given one.
         mistakes: the share of right labels that the model does not predict, if measured.
 

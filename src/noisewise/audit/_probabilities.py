@@ -34,7 +34,7 @@ class LabelIssues:
         predicted_label: the most probable class.
         classes: the names of the classes.
         ids: the id of each example; its index if it has none.
-        interval: of the number of wrong labels, the range of several estimates; None for confident learning.
+        interval: the range of several estimates of the number of wrong labels; None for confident learning.
     """
 
     is_label_issue: Flags
@@ -136,9 +136,9 @@ def find_label_issues(
     if method == "confident_learning":
         flags, quality = _confident_learning(given, probabilities)
         return LabelIssues(flags, quality, given, predicted, names, example_ids)
-    here = np.arange(len(given))
-    own = probabilities[here, given]
-    probabilities[here, given] = -1  # a copy
+    examples = np.arange(len(given))
+    own = probabilities[examples, given]
+    probabilities[examples, given] = -1  # a copy
     rival = probabilities.max(1)
     belief = own if method == "self_confidence" else (own - rival + 1) / 2
     judgement = judge_labels(belief, rival > own)

@@ -132,7 +132,7 @@ class Correction:
         """Read what `write` wrote.
 
         Args:
-            path: of the file.
+            path: the path of the file.
             classes: the names of the classes, in order.
         """
         rows = _read_rows(Path(path))

@@ -22,8 +22,8 @@ class Decision:
 
     Args:
         accepted: whether the suggestion was accepted.
-        id: of the example, if known.
-        given: its label, if known.
+        id: the id of the example, if known.
+        given: the given label, if known.
         suggested: the suggested label, if known.
     """
 
@@ -40,9 +40,9 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[int, Decision]:
     """Read decisions from the JSON or CSV file that a review page exports.
 
     Args:
-        path: of the file. Each entry has an "index", the index of the example in its source, and a "decision", "accept" or "reject". It
-            may have an "id" and a "given_label", which must be those of the example, and a "suggested_label", which is used instead of
-            the suggestion of the audit.
+        path: the path of the file. Each entry has an "index", the index of the example in its source, and a "decision", "accept" or
+            "reject". It may have an "id" and a "given_label", which must be those of the example, and a "suggested_label", which is used
+            instead of the suggestion of the audit.
 
     Returns:
         The decisions by the index of the example.

@@ -23,8 +23,8 @@ class Policy(Named, registry=Registry("policy")):
 
     Args:
         below: only labels with a lower quality are changed.
-        lead: only labels are changed for which the suggested label has more than this many votes for each vote for the given one, not
-            counting the two that every given label starts with.
+        lead: only labels with a larger `Audit.lead` are changed: the votes for the suggested label, less two, divided by those for the
+            given label.
     """
 
     below: float = setting(default=0.5, bounds="(0, 1]", kw_only=True)
@@ -64,7 +64,7 @@ class Prune(Policy, name="prune"):
 
 
 class Soften(Policy, name="soften"):
-    """Split each label between the suggested one, by the probability that the given one is wrong, and the given one."""
+    """Split each label: the suggested label gets the probability that the given label is wrong, and the given label the rest."""
 
     def decide(self, given: Ints, suggested: Ints, quality: Floats) -> Outcome:
         return Outcome(suggested, 1 - quality, np.ones(len(given), dtype=bool))

@@ -61,8 +61,8 @@ def retrain(
         correction: the corrected labels.
         data: the training data; by default the source that the run names.
         test: the test set; by default that of the run, if the run has it or names its source. Official data sets have one.
-        folder: of the new run; by default the old folder with the suffix "-corrected". It also stores the corrections, so that a report
-            can compare the two runs.
+        folder: the folder of the new run; by default the old folder with the suffix "-corrected". It also stores the corrections, so that
+            a report can compare the two runs.
         watch: called after each step, as by `fit`.
         **settings: settings to change.
 
