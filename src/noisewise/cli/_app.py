@@ -24,7 +24,7 @@ import noisewise
 from noisewise import _startup, signals
 from noisewise.errors import UNPRINTABLE, InputError, NoisewiseError, NoisewiseWarning, StorageError, is_storage, printable, unknown
 
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has carried it under several names
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # its name differs between versions of typer
 
 COMMANDS = {
     "audit": ("_audit", "Find labels that look wrong, in a run or in your data."),
@@ -75,7 +75,7 @@ class Group(TyperGroup):
             sentence = f"{name} cannot be used ({error.strerror})."
         except (typer.Abort, KeyboardInterrupt) as error:
             sys.exit(signals.exit_code(error))
-        if sentence:  # it is empty where a group without a command printed its help
+        if sentence:  # it is empty if a group without a command printed its help
             inform(sentence)
         sys.exit(code)
 
@@ -125,7 +125,7 @@ def _check_once(parent: Any, command: Any, args: list[str]) -> None:
 
 
 def flag(name: str) -> str:
-    """The option of a parameter."""
+    """The command-line option for a parameter."""
     return "--feature" if name == "features" else f"--{name.replace('_', '-')}"  # one option per column
 
 

@@ -105,11 +105,11 @@ class Request:
     @classmethod
     def of(cls, options: Mapping[str, Any], config: Path | None) -> Request:
         """Combine the options with the file; options override it."""
-        given = without_none(options)
-        written = {} if config is None else _read(config, options)
-        if given.keys() & {"epochs", "steps"}:  # each of them replaces the other
-            written = {name: value for name, value in written.items() if name not in ("epochs", "steps")}
-        settings = {**written, **given}
+        from_command = without_none(options)
+        from_file = {} if config is None else _read(config, options)
+        if from_command.keys() & {"epochs", "steps"}:  # each of them replaces the other
+            from_file = {name: value for name, value in from_file.items() if name not in ("epochs", "steps")}
+        settings = {**from_file, **from_command}
         reading = {name: settings.pop(name) for name in _READING if name in settings}
         return cls(settings, reading, reading.pop("test", None))
 

@@ -39,7 +39,7 @@ def reproduce(
         Path | None, typer.Option("-o", "--output", help="The output folder; by default reproduced, or reproduced-quick.")
     ] = None,
     jobs: Jobs = None,
-    held: Annotated[
+    existing: Annotated[
         list[Path] | None, typer.Option("--with", help="A file or folder of existing results; their runs are not trained again.")
     ] = None,
     show: Annotated[
@@ -56,13 +56,13 @@ def reproduce(
 
     training = {"only": only, "seeds": seeds, "quick": quick, "jobs": jobs}
     if recipe is None:
-        _check_unused("recipe", "given with", output=output, show=show, held=held, **training)
+        _check_unused("recipe", "given with", output=output, show=show, existing=existing, **training)
         _list(as_json)
         return
     table = papers.get(recipe)
     if show:
         _check_unused("show", "given without", **training, output=output if table.picture is None else None)
-        done = again.show(table, papers.results(*held or ()), output or "shown")
+        done = again.show(table, papers.results(*existing or ()), output or "shown")
         if not done.cells and not done.files:
             raise InputError(f"There are no results of {table.id} to show. {table.nothing or 'Train it without --show.'}")
         _print(done, quick, as_json)
@@ -73,7 +73,7 @@ def reproduce(
         seeds=None if seeds is None else integers(seeds, "seeds", "reproduce"),
         quick=quick,
         output=output or Path("reproduced-quick" if quick else "reproduced"),
-        held=papers.results(*held) if held else None,
+        held=papers.results(*existing) if existing else None,
         compile=compile,
     )
     for sentence in filter(None, (table.nothing, table.not_run)):
@@ -83,7 +83,7 @@ def reproduce(
             _print(again.Reproduction(table, (), (), papers.Results(), {}), quick, as_json)
         return
     if table.runs and not plan.tasks:
-        inform(f"nothing to train: all results are in {plan.folder}" + (" or in --with." if held else "."))
+        inform(f"nothing to train: all results are in {plan.folder}" + (" or in --with." if existing else "."))
     try:
         with resumable(), progress_of_runs(plan.rows) as watch:
             done = again.reproduce(plan, jobs=jobs, watch=watch)
@@ -95,9 +95,9 @@ def reproduce(
 
 def _check_unused(parameter: str, requirement: str, **options: object) -> None:
     """Refuse options that would be ignored."""
-    given = ["--with" if name == "held" else flag(name) for name, value in options.items() if value]
-    if given:
-        raise invalid_parameter(parameter, "reproduce", f"{requirement} {', '.join(given)}", None)
+    unused = ["--with" if name == "existing" else flag(name) for name, value in options.items() if value]
+    if unused:
+        raise invalid_parameter(parameter, "reproduce", f"{requirement} {', '.join(unused)}", None)
 
 
 def _list(as_json: bool) -> None:

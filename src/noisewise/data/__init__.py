@@ -1,7 +1,7 @@
 """Data: official data sets, your own data, batches, and augmentation on the device.
 
 `read` turns any source into a `Dataset`; `batches` iterates over it. A new file in this folder that defines an official data set is
-imported and registered by itself.
+imported and registered automatically.
 """
 
 from noisewise.data._arrays import as_inputs, as_tensor, from_arrays, match_dtype

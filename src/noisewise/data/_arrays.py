@@ -103,7 +103,7 @@ def match_dtype(inputs: Tensor, dtype: str, name: str, *, scaled: bool = True) -
     """Convert integers from 0 to 255 to uint8 if the model was trained on uint8.
 
     Args:
-        inputs: of any type.
+        inputs: a tensor of any type.
         dtype: the type the model was trained on, as text.
         name: what errors call the inputs.
         scaled: whether uint8 is scaled to 0 … 1, so that numbers from 0 to 1 are accepted too.

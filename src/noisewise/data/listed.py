@@ -84,7 +84,7 @@ class WebVision(OfficialFiles, name="webvision"):
 
     classes: int = setting(default=50, bounds="[2, 1000]", integer=True)
 
-    summary = "pictures Google found for the classes of ImageNet; 50 (mini), 200, 400 or all 1,000 classes"
+    summary = "images that Google found for the classes of ImageNet; 50 (mini), 200, 400 or all 1,000 classes"
     size = "65,944 + 2,500 images with 50 classes"
     licence = "for research"
     home = "https://data.vision.ee.ethz.ch/cvl/webvision/"
