@@ -1,4 +1,4 @@
-"""Checks of the scores and labels that are given to a loss."""
+"""Checks of the scores and labels that are passed to a loss."""
 
 from __future__ import annotations
 

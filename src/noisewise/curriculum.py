@@ -86,7 +86,7 @@ def _below_zero(value: Any) -> float:
 
 
 class _Moved(MarginLoss):
-    """A margin loss at another margin. The margin before training is given or follows from the number of classes."""
+    """A margin loss at a scaled or shifted margin. The mean margin before training is `expected`, or follows from the number of classes."""
 
     loss: MarginLoss = setting(check=inner_margin_loss)
     tau: float = setting(bounds="(-inf, inf)")
@@ -113,7 +113,7 @@ class Scaled(_Moved, name="scaled"):
         w(Δ) = w_l(c Δ)
 
     Args:
-        loss: a loss of the margin alone.
+        loss: a margin loss: a function of the margin alone.
         tau: where the starting margin is moved to.
         expected: E[Δ] before training, measured; by default `expected_margin` of the number of classes.
         classes: the number of classes; by default that of the scores.
@@ -154,7 +154,7 @@ class Shifted(_Moved, name="shifted"):
         w(Δ) = w_l(Δ − E[Δ] − tau)
 
     Args:
-        loss: a loss of the margin alone.
+        loss: a margin loss: a function of the margin alone.
         tau: where the starting margin is moved to.
         expected: E[Δ] before training, measured; by default `expected_margin` of the number of classes.
         classes: the number of classes; by default that of the scores.
@@ -191,7 +191,7 @@ class Normalised(Normalising, name="normalised"):
         L = l divided by the same
 
     Args:
-        loss: a loss of the margin alone.
+        loss: a margin loss: a function of the margin alone.
         by: "maximum" (all experiments of the curriculum paper), "integral" or "batch" (as in the code of the IMAE
             and GR authors, who take the mean before `saturation` reduces the emphasis).
 
@@ -218,7 +218,7 @@ class Normalised(Normalising, name="normalised"):
         return self.loss.value(d) / self._scale
 
 
-def _word(value: Any) -> str:
+def _identifier(value: Any) -> str:
     if not isinstance(value, str) or not value.isidentifier():
         raise invalid_parameter("parameter", "Scheduled", "the name of a hyper-parameter", value)
     return value
@@ -232,7 +232,7 @@ class Scheduled(MarginLoss, name="scheduled"):
         w = w_l with that parameter
 
     Args:
-        loss: a loss of the margin alone.
+        loss: a margin loss: a function of the margin alone.
         parameter: the name of the hyper-parameter that changes; an integer parameter is rounded.
         start: its value before training.
         end: its value at the end.
@@ -252,7 +252,7 @@ class Scheduled(MarginLoss, name="scheduled"):
     examples = ("scheduled(imae, 'T', 0.5, 8.0)", "scheduled(gce, 'q', 0.3, 0.9, shape='cosine')")
 
     loss: MarginLoss = setting(check=inner_margin_loss)
-    parameter: str = setting(check=_word)
+    parameter: str = setting(check=_identifier)
     start: float = setting(bounds="(-inf, inf)")
     end: float = setting(bounds="(-inf, inf)")
     shape: str = setting(default="linear", choices=("linear", "cosine", "step"))
@@ -330,8 +330,8 @@ def spread(loss: Loss | str, scores: Tensor | None = None, target: Tensor | None
 
     Args:
         loss: any loss; without a batch, one that is a function of p alone (else None is returned).
-        scores: of a batch.
-        target: of the same batch.
+        scores: the scores of a batch.
+        target: the class indices of the same batch.
         norm: "margin" for the emphasis, "l1" for ‖∂L/∂s‖₁, the IMAE paper's number, four times as large.
 
     Example:

@@ -30,7 +30,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Description:
-    """A registered loss in words."""
+    """The documentation of a registered loss."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ class Description:
     def constraints(self) -> str:
         """The bounds of its hyper-parameters in one line."""
         bounded = [each for each in self.parameters if " in " in f" {each.requirement}" and "(-inf, inf)" not in each.requirement]
-        return ", ".join(f"{each.name} {each.requirement.replace('an integer in', 'whole, in')}" for each in bounded)
+        return ", ".join(f"{each.name} {each.requirement.replace('an integer in', 'integer, in')}" for each in bounded)
 
 
 def describe(name: str) -> Description:
@@ -79,22 +79,22 @@ def describe(name: str) -> Description:
         >>> gce.parameters
         (Parameter(name='q', default='0.7', requirement='in (0, 1]', meaning='from cross-entropy (near 0) to MAE (1).'),)
     """
-    kind = registry[name]
-    assert isinstance(kind, type) and issubclass(kind, Loss)
-    sections = _sections(vars(kind).get("__doc__") or "")
+    loss = registry[name]
+    assert isinstance(loss, type) and issubclass(loss, Loss)
+    sections = _sections(vars(loss).get("__doc__") or "")
     summary, *details = [" ".join(paragraph.split()) for paragraph in sections[""].split("\n\n")]
     meanings = _entries(sections["Args"])
-    own = {key: declared for key, declared in kind.settings.items() if key not in CONTRACT}
+    own = {key: declared for key, declared in loss.settings.items() if key not in CONTRACT}
     return Description(
         name=name,
-        title=kind.__name__,
+        title=loss.__name__,
         summary=summary,
         details=tuple(details),
         formula=tuple(sections["Formula"].splitlines()),
         parameters=tuple(_parameter(key, declared, meanings.get(key, "")) for key, declared in own.items()),
         example=sections["Example"],
         reference=" ".join(sections["Reference"].split()),
-        specs=kind.examples or (name,),
+        specs=loss.examples or (name,),
     )
 
 

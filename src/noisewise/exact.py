@@ -48,7 +48,7 @@ def _from_softmax(scores: Tensor, label: Tensor) -> Parts:
 
 
 class _Margin(torch.autograd.Function):
-    """Margin of one label per example, with what its backward needs.
+    """The margin of one label per example, and the tensors that its backward needs.
 
     The pulls have an arbitrary factor, which is treated as a constant here. Only their ratios are used, which do not depend on it, so
     double backward is exact.
@@ -74,17 +74,17 @@ class _Margin(torch.autograd.Function):
         by_margin, by_pull, by_total = grads
         # The total is 0 if every other score is −inf.
         parts = [None if by_margin is None else -by_margin / torch.where(total == 0, 1.0, total), by_pull, by_total]
-        given = [part for part in parts if part is not None]
-        if not given:
+        present = [part for part in parts if part is not None]
+        if not present:
             return None, None, None
-        grad = pull * functools.reduce(operator.add, given)
+        grad = pull * functools.reduce(operator.add, present)
         if by_margin is not None:
             grad = put(grad, label, by_margin, ctx.dim)
         return grad, None, None
 
 
 def other_classes(scores: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Margins of labels that keep their class dimension, 1, and the softmax over the other classes, which is 0 at the label.
+    """The margins of labels, with the class dimension (1) kept, and the softmax over the other classes, which is 0 at the label.
 
     The logarithm of the softmax is the third tensor less the fourth, which has one entry in dimension 1.
     """
@@ -98,7 +98,7 @@ def other_classes(scores: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 class _OtherCosts(torch.autograd.Function):
-    """The margin, what every class but the label costs (−log p, 0 at the label), and the softmax over these classes.
+    """The margin, the cost −log p of every class except the label (0 at the label), and the softmax over these classes.
 
     All values and derivatives are sums of terms with one sign: with `e`, the gradient by the costs, they are p_y Σ e for the label, and its
     part r of that and r Σ e − e for another class. The softmax has no gradient.
@@ -140,7 +140,7 @@ def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
 
 
 def margin_of(scores: Tensor, label: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Margins of unchecked labels that keep their class dimension, and the softmax over the other classes times some factor."""
+    """The margins of unchecked labels, with the class dimension kept, and the softmax over the other classes times some factor."""
     scores = at_least_float(scores)
     if going_forward():
         others = scores.scatter(dim, label, -torch.inf)
@@ -150,14 +150,14 @@ def margin_of(scores: Tensor, label: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def margin_and_softmax(scores: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    """Margins of labels that keep their class dimension, 1, and the softmax over the other classes; both can be differentiated."""
+    """The margins of labels, with the class dimension (1) kept, and the softmax over the other classes; both can be differentiated."""
     d, pull = margin_of(scores, label, 1)
     total = pull.sum(1, keepdim=True)
     return d, pull / torch.where(total == 0, 1.0, total)
 
 
 def other_costs(scores: Tensor, label: Tensor) -> Parts:
-    """Margins of labels that keep their class dimension, 1; −log p of the other classes, 0 at the label; and the softmax over them."""
+    """The margins of labels, with the class dimension (1) kept; −log p of the other classes, 0 at the label; the softmax over them."""
     d, costs, softmax = applied(_OtherCosts, scores, label)
     return d, costs, softmax.detach()
 

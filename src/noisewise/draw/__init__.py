@@ -112,8 +112,8 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
     from noisewise.draw._figure import write_dynamics
 
     file = check_figure(output)
-    given = _read(runs)
-    tasks = histories(given)
+    dynamics_of_runs = _read(runs)
+    tasks = histories(dynamics_of_runs)
     drawn = [(name, task) for name, task in tasks.items() if task.lines]
     if not drawn:
         raise InputError("There is nothing to draw: no run has finished an epoch that all its seeds have. Wait, or give other runs.")
@@ -121,8 +121,9 @@ def dynamics(runs: Runs | Iterable[Runs], output: str | PathLike[str]) -> Path:
     if left_out:
         are = "is not finished and is left out" if len(left_out) == 1 else "are not finished and are left out"
         names = listed(map(repr, left_out))
-        warnings.warn(f"{len(left_out)} of {len(given)} runs {are}, because other seeds are finished: {names}.", stacklevel=2)
-    write_dynamics(task_of([run.record.settings for run in given]), drawn, file)
+        number = len(dynamics_of_runs)
+        warnings.warn(f"{len(left_out)} of {number} runs {are}, because other seeds are finished: {names}.", stacklevel=2)
+    write_dynamics(task_of([run.record.settings for run in dynamics_of_runs]), drawn, file)
     return file
 
 
@@ -164,16 +165,16 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
     file = check_figure(output)
     if epochs is not None and not 1 <= len(epochs) <= _MOST_COLUMNS:
         raise invalid_parameter("epochs", "margins", f"1 to {_MOST_COLUMNS} epochs", epochs)
-    given = _read(runs)
+    dynamics_of_runs = _read(runs)
     rows = []
-    for label, seeds in group_by_label(given).items():
+    for label, seeds in group_by_label(dynamics_of_runs).items():
         run = Dynamics(finished_runs(seeds)[0].folder)  # with its own settings, which include its loss
         if run.record.epochs():
             seed = f", seed {run.record.settings['seed']}" if len(seeds) > 1 and "seed" in run.record.settings else ""
             rows.append((f"{label}{seed}", film(run, frames=_default_epochs(run.record.epochs()) if epochs is None else epochs)))
     if not rows:
         raise InputError("There is nothing to draw: no run has a recorded epoch. Wait, or give other runs.")
-    write_margins(task_of([run.record.settings for run in given]), rows, file)
+    write_margins(task_of([run.record.settings for run in dynamics_of_runs]), rows, file)
     return file
 
 

@@ -265,11 +265,12 @@ class Film:
 
     Args:
         loss: the spec of the run's loss.
-        edges: of the bins: multiples of a round number, including 0. The end bins also count what lies beyond.
+        edges: the edges of the bins: multiples of a round number, including 0. The end bins also count what lies beyond.
         epochs: the epoch of each frame.
-        counts: by group, "clean" and "noisy" (or "all" if the true labels are not known): int64 (frames, bins).
-        margins: evenly spaced over the range of the bins.
-        emphasis: at `margins`: (1, margins), or (frames, margins) for a scheduled loss; None if it is not a function of the margin.
+        counts: the histograms by group, "clean" and "noisy" (or "all" if the true labels are not known): int64 (frames, bins).
+        margins: points that are evenly spaced over the range of the bins.
+        emphasis: the emphasis at `margins`: (1, margins), or (frames, margins) for a scheduled loss; None if it is not a function of the
+            margin.
     """
 
     loss: str

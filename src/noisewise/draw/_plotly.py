@@ -102,7 +102,7 @@ def curves_figure(specs: Sequence[str], classes: int, styles: Sequence[int] | No
     """The curves of losses as a plotly figure: emphasis and value, over p and over the margin.
 
     Args:
-        specs: of the losses.
+        specs: the specs of the losses.
         classes: the number of classes.
         styles: the index of the line style of each loss; by default 0, 1, …
     """

@@ -84,7 +84,7 @@ def sample(specs: Sequence[str], classes: int, styles: Sequence[int] | None = No
     """Compute the picture of some losses.
 
     Args:
-        specs: of the losses.
+        specs: the specs of the losses.
         classes: the number of classes.
         styles: the index of the line style of each loss; by default 0, 1, …
     """

@@ -38,9 +38,9 @@ class Histograms:
     """Histograms of margins, epoch by epoch.
 
     Args:
-        edges: of the bins, one more than there are bins.
+        edges: the edges of the bins, one more than there are bins.
         epochs: the epoch of each row of counts.
-        counts: by group, "clean" and "noisy" (or "all" if the true labels are not known): int64 (epochs, bins).
+        counts: the histograms by group, "clean" and "noisy" (or "all" if the true labels are not known): int64 (epochs, bins).
     """
 
     edges: Floats
@@ -66,7 +66,7 @@ class Dynamics:
     """What happened during a run.
 
     Args:
-        folder: of the run.
+        folder: the folder of the run.
 
     Files are read when they are needed, and once. Accuracies are shares of the examples seen, from 0 to 1.
     """
@@ -250,7 +250,7 @@ class Dynamics:
             bins: the number of bins of equal width, from the smallest to the largest margin of the record; or their edges, increasing.
                 The first and the last bin also count what lies beyond the edges.
             of: the record, "training" or "clean".
-            epochs: by default all.
+            epochs: the epochs to count; by default all.
         """
         edges = self._edges(bins, of)
         where = np.clip(np.searchsorted(edges, _MARGINS, side="right") - 1, 0, len(edges) - 2)
@@ -271,7 +271,7 @@ class Dynamics:
         """Quantiles of the margins of all examples in all epochs; NaN if nothing was seen.
 
         Args:
-            shares: from 0 to 1.
+            shares: the quantiles to compute, from 0 to 1.
             of: the record, "training" or "clean".
         """
         quantiles = np.asarray(shares, dtype=np.float64)

@@ -24,8 +24,8 @@ class Estimate:
     Args:
         noisy: the probability that each example belongs to the group of low margins; NaN if it has no margin.
         rate: the estimated share of wrong labels.
-        means: of the low and the high group.
-        deviations: standard deviations of the two groups.
+        means: the means of the low and the high group.
+        deviations: the standard deviations of the two groups.
     """
 
     noisy: Floats

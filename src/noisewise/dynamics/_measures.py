@@ -65,13 +65,13 @@ MEASURES: dict[str, Measure] = {
         "Test, balanced", "The mean of the test accuracies on every class, so that rare classes count as much as others.", "%"
     ),
     "kept": Measure("Test, kept", "Test accuracy of the model that the run keeps: the best on its held-out share.", "%"),
-    "best": Measure("Test, best", "The best test accuracy of any epoch: what an oracle would have stopped at.", "%"),
-    "held_out": Measure("Held out", "Accuracy on the examples kept out of training, by their given labels.", "%"),
+    "best": Measure("Test, best", "The best test accuracy of any epoch. It is chosen on the test set, so it is optimistic.", "%"),
+    "held_out": Measure("Held out", "Accuracy on held-out training examples, by their given labels.", "%"),
     "fitting": Measure("Labels learned", "Training accuracy by the given labels, right or wrong.", "%"),
     "clean_subset": Measure("Right labels learned", "Training accuracy on the examples whose labels are right.", "%"),
     "noisy_subset": Measure("Wrong labels learned", "Wrongly labelled training examples predicted as labelled: memorised.", "%"),
     "hybrid": Measure("Hybrid", "Accuracy on the test set and the training set together, against true labels.", "%"),
-    "snr": Measure("snr", "Mean emphasis of rightly over that of wrongly labelled examples, over all of training.", ""),
+    "snr": Measure("snr", "Mean emphasis of right labels divided by that of wrong labels, over all of training.", ""),
     "alpha": Measure("α", "Mean of ‖∂L/∂s‖₁ over all of training: how hard the loss pulled.", ""),
 }
 """The measures by the names of `Dynamics`."""
@@ -116,7 +116,7 @@ def informative_measures(measures: Iterable[str], rows: Sequence[Mapping[str, An
 
     Args:
         measures: their names.
-        rows: of runs (numbers), or of averages (mappings with a "mean").
+        rows: rows of runs (numbers), or of averages (mappings with a "mean").
 
     Example:
         >>> known, unknown = {"final": None, "fitting": 0.6, "clean_subset": 0.9}, {"final": None, "fitting": 0.8, "clean_subset": None}
@@ -159,7 +159,7 @@ def unlearned_sentence(loss: str, names: Sequence[str], classes: int) -> str:
 
     Args:
         loss: the spec of the loss.
-        names: of the classes that were not learned.
+        names: the names of the classes that were not learned.
         classes: the number of classes.
 
     Example:
@@ -219,7 +219,7 @@ def underfitting(loss: Loss | str, classes: int, *, std: float = 1.0, margins: A
     """Warn if a loss will hardly learn, and suggest a curriculum that helps.
 
     Formula:
-        alarm if  E[w(Δ)] / sup w < 0.1 · E[w_CE(Δ)]  and  E[w(Δ)] < 0.5 · E[w_CE(Δ)],  Δ as before training
+        warn if  E[w(Δ)] / sup w < 0.1 · E[w_CE(Δ)]  and  E[w(Δ)] < 0.5 · E[w_CE(Δ)],  Δ as before training
 
     Args:
         loss: the loss, or its spec.

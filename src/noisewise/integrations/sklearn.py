@@ -59,9 +59,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_: the classes, sorted.
         n_features_in_: the number of columns.
         feature_names_in_: their names, if the training data had names.
-        offset_: what is subtracted from every column first: 0, or the mean of a column that varies little far away from 0.
+        offset_: a number per column that is subtracted first: the mean if the column is far from 0 compared with its variation, else 0.
         loss_: the spec of the loss that the model was trained with.
-        temperature_: what scores are divided by before the softmax; 1 without calibration.
+        temperature_: the number that scores are divided by before the softmax; 1 without calibration.
         run_: the run, or None if no folder was given.
 
     Example:
@@ -121,8 +121,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data = Dataset(self._inputs(X), torch.tensor(numbers), tuple(map(str, classes.tolist())), name="table")
         self.run_ = None
         if self.folder is None:
-            with tempfile.TemporaryDirectory() as passing:
-                run = self._trained(data, Path(passing, "run"), **_NO_RECORD)
+            with tempfile.TemporaryDirectory() as temporary:
+                run = self._trained(data, Path(temporary, "run"), **_NO_RECORD)
                 self.predictor_, self.loss_ = self._predictor(run), run.settings.loss
         else:
             self.run_ = self._trained(data, self.folder)
@@ -196,6 +196,6 @@ def _held_out(rows: int) -> float:
 
 
 def _offset(X: NDArray[Any]) -> NDArray[Any]:
-    """The mean of columns that vary too little for float32 far away from 0, such as times in seconds; 0 for others."""
+    """The mean of columns whose variation would be lost in float32, such as times in seconds; 0 for others."""
     mean, std = X.mean(0), X.std(0)
     return np.where((std > 0) & (np.abs(mean) > 1e4 * std), mean, 0.0)

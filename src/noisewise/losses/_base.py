@@ -87,7 +87,7 @@ class Loss(Named, nn.Module, registry=registry):
         return self.per_class(scores).gather(1, target.unsqueeze(1)).squeeze(1)
 
     def of_costs(self, own: Tensor, total: Tensor, classes: float) -> Tensor:
-        """The loss from the label's cost −log p_y and `total` = Σ_i log p_i, if it depends on these alone. Kernels use it."""
+        """The loss as a function of the label's cost −log p_y and `total` = Σ_i log p_i, if it depends on nothing else. Kernels use it."""
         raise NotImplementedError
 
     @property
@@ -126,18 +126,18 @@ class Loss(Named, nn.Module, registry=registry):
         target: Tensor,
         sample_weight: Tensor | None,
         common: Tensor | None = None,
-        given: torch.dtype | None = None,
+        input_type: torch.dtype | None = None,
     ) -> Tensor:
         """Check, compute, reduce.
 
         Args:
             common: a term of every example's loss that does not depend on its label.
-            given: the type of the original scores if they were converted; it decides the type of the result.
+            input_type: the type of the original scores if they were converted; it decides the type of the result.
         """
         name = type(self).__name__
         check_scores(scores, name)
         soft = isinstance(target, Tensor) and target.is_floating_point()
-        result_type = given or scores.dtype
+        result_type = input_type or scores.dtype
         if soft:
             result_type = torch.promote_types(result_type, target.dtype)
         if autocasts(scores):
@@ -227,13 +227,13 @@ class Loss(Named, nn.Module, registry=registry):
         return rows * spread, spread.expand_as(rows) if counted is None else counted * spread
 
     def _spread(self, sample_weight: Tensor, rows: Tensor) -> Tensor:
-        given = torch.as_tensor(sample_weight, dtype=rows.dtype, device=rows.device)
-        if given.shape == rows.shape or (given.dim() == 0 and rows.shape == (1,)):
-            return given.view(rows.shape)
-        if given.dim() == 1 and given.shape[0] == rows.shape[0]:
-            return given.view(-1, *[1] * (rows.dim() - 1))
+        weight = torch.as_tensor(sample_weight, dtype=rows.dtype, device=rows.device)
+        if weight.shape == rows.shape or (weight.dim() == 0 and rows.shape == (1,)):
+            return weight.view(rows.shape)
+        if weight.dim() == 1 and weight.shape[0] == rows.shape[0]:
+            return weight.view(-1, *[1] * (rows.dim() - 1))
         raise invalid_parameter(
-            "sample_weight", type(self).__name__, f"shaped ({rows.shape[0]},) or {tuple(rows.shape)}", tuple(given.shape)
+            "sample_weight", type(self).__name__, f"shaped ({rows.shape[0]},) or {tuple(rows.shape)}", tuple(weight.shape)
         )
 
     def _reduce(self, rows: Tensor, counted: Tensor | None, single: bool) -> Tensor:
@@ -326,24 +326,24 @@ class MarginLoss(Loss):
 class Descent(torch.autograd.Function):
     """The loss value, with minus the emphasis as its derivative.
 
-    A second tensor, if given, is passed to both and gets no gradient. torch.compile cannot trace a variable number of arguments.
+    A second tensor, `extra`, is passed to both and gets no gradient. torch.compile cannot trace a variable number of arguments.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(d: Tensor, loss: Any, given: Tensor | None) -> Tensor:
-        return loss.value(d) if given is None else loss.value(d, given)  # type: ignore[no-any-return]
+    def forward(d: Tensor, loss: Any, extra: Tensor | None) -> Tensor:
+        return loss.value(d) if extra is None else loss.value(d, extra)  # type: ignore[no-any-return]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Any, Tensor | None], output: Tensor) -> None:
-        d, ctx.loss, given = inputs
-        ctx.save_for_backward(d, given)
+        d, ctx.loss, extra = inputs
+        ctx.save_for_backward(d, extra)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        d, given = ctx.saved_tensors
-        return -grad * (ctx.loss.emphasis(d) if given is None else ctx.loss.emphasis(d, given)), None, None
+        d, extra = ctx.saved_tensors
+        return -grad * (ctx.loss.emphasis(d) if extra is None else ctx.loss.emphasis(d, extra)), None, None
 
 
 _NODES = 0.5 - 0.5 / math.sqrt(3), 0.5 + 0.5 / math.sqrt(3)  # of Gauss–Legendre quadrature on [0, 1]
@@ -411,13 +411,13 @@ def _combine(parts: Sequence[tuple[float, Loss]]) -> Loss:
             terms.extend((factor * inner, term) for inner, term in loss.parts)
         else:
             terms.append((factor, loss))
-    combined = _kind(terms)(terms)
+    combined = _combination_class(terms)(terms)
     for key in contract:
         setattr(combined, key, getattr(parts[0][1], key))
     return combined
 
 
-def _kind(terms: Sequence[tuple[float, Loss]]) -> type[Combination]:
+def _combination_class(terms: Sequence[tuple[float, Loss]]) -> type[Combination]:
     if not all(isinstance(loss, MarginLoss) for _, loss in terms):
         return Combination
     if not any(loss.depends_on_batch for _, loss in terms):

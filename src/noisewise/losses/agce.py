@@ -15,7 +15,7 @@ class AGCE(MarginLoss, name="agce"):
         w = p (1 − p) (a + p)^(q−1)
 
     Args:
-        a: more than zero.
+        a: the shift of p; above zero.
         q: the exponent.
 
     Example:

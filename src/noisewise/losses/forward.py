@@ -14,7 +14,7 @@ from noisewise.noise import registry as noises
 from noisewise.spec import setting
 
 
-def _of_the_class(value: Any) -> Noise:
+def _class_noise(value: Any) -> Noise:
     if isinstance(value, Loss) or (isinstance(value, str) and value.partition("(")[0].strip() in registry.available()):
         raise invalid_parameter("noise", "Forward", "the noise; it comes before the loss, as in forward('symmetric(0.4)', loss=ce)", value)
     matrix: Any = value.detach().cpu() if isinstance(value, Tensor) else value
@@ -41,9 +41,9 @@ def _log_sum(values: Tensor, dim: int) -> Tensor:
 
 
 class Forward(Loss, name="forward"):
-    """Forward correction: any loss of the margin, at the probability of the given label after the noise.
+    """Forward correction: any margin loss, at the probability of the given label after the noise.
 
-    The model learns the true classes. The transition matrix is that of a named noise, counted, or estimated.
+    The model learns the true classes. The transition matrix can be that of a named noise, or be counted or estimated.
 
     Formula:
         L = l(p′),  p′ = Σ_i p_i T_iy,  T_iy = P(given y | true i)
@@ -65,13 +65,13 @@ class Forward(Loss, name="forward"):
 
     examples = ("forward('symmetric(0.4)', loss=ce)", "forward('symmetric(0.2)', loss=gce(q=0.7))")
 
-    noise: Noise = setting(check=_of_the_class)
+    noise: Noise = setting(check=_class_noise)
     loss: MarginLoss = setting(default="ce", check=inner_margin_loss)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._shares: dict[Any, Tensor] = {}
-        self._spelled = self.noise, repr(self.noise)
+        self._noise_repr = self.noise, repr(self.noise)
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
         log_share, log_rest = (part[target].movedim(-1, 1) for part in self._log_shares(scores))
@@ -91,8 +91,8 @@ class Forward(Loss, name="forward"):
         """log T and log(1 − T), with the given label in the first dimension."""
         where = operator.index(scores.shape[1]), scores.dtype, scores.device  # an int, also where a compiler has a symbol
         if torch.compiler.is_compiling():
-            known, text = self._spelled
-            return _logarithms_of(text if known is self.noise else repr(self.noise), *where)
+            noise, text = self._noise_repr
+            return _logarithms_of(text if noise is self.noise else repr(self.noise), *where)
         shares = self._shares.get((self.noise, *where))
         if shares is None:
             shares = _logarithms(self, *where)

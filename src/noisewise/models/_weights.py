@@ -51,12 +51,12 @@ def load_weights(model: Classifier, path: str | os.PathLike[str], *, classifier:
         raise invalid_parameter("classifier", "load_weights", "'keep' or 'replace'", classifier)
     path = Path(path)
     own = model.state_dict()
-    given = {TORCHVISION.get(name, name): tensor for name, tensor in _read(path).items()}
-    left_out = set(HEAD) if classifier == "replace" else _other_classes(path, own[HEAD[0]], given.get(HEAD[0]))
+    loaded = {TORCHVISION.get(name, name): tensor for name, tensor in _read(path).items()}
+    left_out = set(HEAD) if classifier == "replace" else _other_classes(path, own[HEAD[0]], loaded.get(HEAD[0]))
     for name in left_out:
-        given.pop(name, None)
-    _check(type(model).__name__, path, {name: tensor for name, tensor in own.items() if name not in left_out}, given)
-    model.load_state_dict({**own, **given})
+        loaded.pop(name, None)
+    _check(type(model).__name__, path, {name: tensor for name, tensor in own.items() if name not in left_out}, loaded)
+    model.load_state_dict({**own, **loaded})
     return model
 
 
@@ -90,28 +90,28 @@ def _not_tensors(path: Path, got: str) -> InputError:
     return InputError(f"The file {str(path)!r} must be one dictionary of named tensors. Got {got}; save the model's state_dict() only.")
 
 
-def _other_classes(path: Path, own: Tensor, given: Tensor | None) -> set[str]:
-    """The names of the last layer if the file has it for another number of classes."""
-    if given is None or given.dim() != 2 or given.shape[1] != own.shape[1] or len(given) == len(own):
+def _other_classes(path: Path, own: Tensor, loaded: Tensor | None) -> set[str]:
+    """The names of the tensors of the last layer, if it has another number of classes in the file; otherwise none."""
+    if loaded is None or loaded.dim() != 2 or loaded.shape[1] != own.shape[1] or len(loaded) == len(own):
         return set()
     warn(
-        f"The last layer in {str(path)!r} has {len(given)} classes and the model {len(own)}: the model keeps its own, untrained. "
+        f"The last layer in {str(path)!r} has {len(loaded)} classes and the model {len(own)}: the model keeps its own, untrained. "
         "Set classifier='replace' to hide this warning.",
         UserWarning,
     )
     return set(HEAD)
 
 
-def _check(owner: str, path: Path, own: dict[str, Tensor], given: dict[str, Tensor]) -> None:
-    if problem := next(_problems(own, given), None):
+def _check(owner: str, path: Path, own: dict[str, Tensor], loaded: dict[str, Tensor]) -> None:
+    if problem := next(_problems(own, loaded), None):
         raise InputError(f"The file {str(path)!r} does not fit {owner}: it {problem}. Give weights of the same network.")
 
 
-def _problems(own: dict[str, Tensor], given: dict[str, Tensor]) -> Iterator[str]:
-    for name, tensor in given.items():
+def _problems(own: dict[str, Tensor], loaded: dict[str, Tensor]) -> Iterator[str]:
+    for name, tensor in loaded.items():
         if name not in own:
             yield f"has a tensor {name!r}, which the model does not have"
         elif tensor.shape != own[name].shape or tensor.is_floating_point() != own[name].is_floating_point():
             expected = f"{own[name].dtype} shaped {tuple(own[name].shape)}"
             yield f"has a tensor {name!r} of {tensor.dtype} shaped {tuple(tensor.shape)}, and the model needs {expected}"
-    yield from (f"has no tensor {name!r}" for name in own if name not in given and not name.endswith(".num_batches_tracked"))
+    yield from (f"has no tensor {name!r}" for name in own if name not in loaded and not name.endswith(".num_batches_tracked"))
