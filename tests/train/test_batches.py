@@ -1,19 +1,21 @@
-"""What a batch is made up of."""
+"""Which examples make up a batch."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from PIL import Image
-from test_fit import clusters
+from small_runs import clusters
 from torch import nn
 
-from noisewise import InputError, fit
+from noisewise import fit
 from noisewise.data import cut, number_of_batches, read
+from refused import refused
 
 
-class Watching(nn.Module):
-    """A linear model that keeps the labels it is trained on, which are its first input."""
+class NotesLabels(nn.Module):
+    """A linear model that notes the labels of its batches, which are its first input."""
 
     def __init__(self, classes):
         super().__init__()
@@ -25,33 +27,34 @@ class Watching(nn.Module):
         return self.linear(inputs)
 
 
-def seen(folder, **settings):
+def batches_of_labels(folder, **settings):
+    """The labels of every batch of two epochs."""
     labels = torch.arange(240) % 6
     inputs = torch.stack([labels.float(), torch.randn(240, generator=torch.Generator().manual_seed(0))], 1)
-    model = Watching(6)
+    model = NotesLabels(6)
     fit(model, (inputs, labels), epochs=2, batch_size=24, normalise=False, device="cpu", folder=folder, **settings)
-    return model.seen[1:]  # the first is a rehearsal
+    return model.seen[1:]  # the first is the dry run
 
 
-def test_a_batch_has_as_many_classes_as_asked_for(tmp_path):
-    batches = seen(tmp_path / "few", classes_per_batch=3)
+def test_classes_per_batch_limits_the_classes_of_a_batch(tmp_path):
+    batches = batches_of_labels(tmp_path / "few", classes_per_batch=3)
     assert len(batches) == 20
     assert all(len(set(batch)) <= 3 and all(batch.count(label) % 8 == 0 for label in batch) for batch in batches)
     assert sum(len(set(batch)) == 3 for batch in batches) > 5
     for epoch in (batches[:10], batches[10:]):
         assert [sum(batch.count(label) for batch in epoch) for label in range(6)] == [40] * 6
     assert batches[:10] != batches[10:]
-    assert sum(len(set(batch)) == 6 for batch in seen(tmp_path / "any")) > 15
+    assert sum(len(set(batch)) == 6 for batch in batches_of_labels(tmp_path / "any")) > 15
 
 
-def test_classes_that_do_not_share_a_batch_evenly_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"'classes_per_batch' parameter of a run must be a divisor of the batch_size, 24\. Got 5"):
-        seen(tmp_path / "run", classes_per_batch=5)
+def test_classes_per_batch_must_divide_the_batch_size(tmp_path):
+    with refused("classes_per_batch", 24, 5):
+        batches_of_labels(tmp_path / "run", classes_per_batch=5)
     assert not (tmp_path / "run").exists()
 
 
-class Counting(nn.Module):
-    """A linear model on normalised batches that keeps their sizes."""
+class NotesSizes(nn.Module):
+    """A linear model with batch normalisation that notes the sizes of its batches."""
 
     def __init__(self, inputs, classes):
         super().__init__()
@@ -64,7 +67,7 @@ class Counting(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("asked", "sizes"),
+    ("settings", "sizes"),
     [
         ({"epochs": 2}, [32, 33] * 2),
         ({"steps": 3}, [32, 33, 32]),
@@ -72,24 +75,25 @@ class Counting(nn.Module):
         ({"epochs": 1, "batch_size": 63}, [63, 2]),
     ],
 )
-def test_a_last_batch_of_one_example_is_put_into_the_batch_before_it(tmp_path, asked, sizes):
-    model = Counting(8, 3)
-    run = fit(model, clusters(65), folder=tmp_path / "run", **{"batch_size": 32, "device": "cpu", **asked})
+def test_a_last_batch_of_one_example_is_added_to_the_batch_before_it(tmp_path, settings, sizes):
+    model = NotesSizes(8, 3)
+    run = fit(model, clusters(65), folder=tmp_path / "run", **{"batch_size": 32, "device": "cpu", **settings})
     assert model.sizes == [2, *sizes] and run.metrics[-1]["step"] == len(sizes)
     assert (run.dynamics.record.predictions(1) >= 0).all()
 
 
-def test_a_stream_has_no_last_batch_of_one_example_either(tmp_path):
+def test_a_last_batch_of_one_example_of_a_stream_is_added_to_the_batch_before_it(tmp_path):
     for number in range(9):
         path = tmp_path / f"images/{number % 2}/{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (2, 2), (20 * number, 0, 9)).save(path)
-    model = Counting(12, 2)
-    fit(model, read(tmp_path / "images", memory=0), folder=tmp_path / "run", epochs=2, batch_size=4, device="cpu")
+    model = NotesSizes(12, 2)
+    stream = replace(read(tmp_path / "images", memory=0), workers=0)
+    fit(model, stream, folder=tmp_path / "run", epochs=2, batch_size=4, device="cpu")
     assert model.sizes == [2, *[4, 5] * 2]
 
 
-def test_a_cut_loses_nothing_and_counts_as_many_batches_as_it_makes():
+def test_cut_returns_every_example_once_in_the_expected_number_of_batches():
     for examples in range(1, 40):
         for size in range(1, 12):
             batches = cut(torch.arange(examples), size)
@@ -100,7 +104,7 @@ def test_a_cut_loses_nothing_and_counts_as_many_batches_as_it_makes():
 
 
 @pytest.mark.parametrize("size", [128, 256])
-def test_epochs_of_fifty_thousand_examples_are_cut_as_they_ever_were(size):
+def test_fifty_thousand_examples_are_cut_as_torch_splits_them(size):
     positions = torch.arange(50_000)
     assert [batch.tolist() for batch in cut(positions, size)] == [part.tolist() for part in positions.split(size)]
     assert number_of_batches(50_000, size) == math.ceil(50_000 / size)

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from test_fit import clusters, same_bits
+from small_runs import clusters, same_bits
 
 import noisewise
 from noisewise import InputError, compare, fit

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from test_fit import QUICK, clusters, trains_alike
+from small_runs import QUICK, clusters, same_up_to_rounding
 from torch import nn
 from typer.testing import CliRunner
 
@@ -50,14 +50,14 @@ def test_torchrun_trains_from_the_command_line(tmp_path):
 
 def test_two_processes_train_like_one(tmp_path):
     in_two_processes(worker, tmp_path / "two")
-    trains_alike(plain_run(tmp_path / "one", "ce"), Run(tmp_path / "two"))
+    same_up_to_rounding(plain_run(tmp_path / "one", "ce"), Run(tmp_path / "two"))
 
 
 BATCH = "imae(T=8, normalise='batch')"
 
 
 def test_two_processes_train_like_one_on_a_loss_of_the_whole_batch(tmp_path, two):
-    trains_alike(plain_run(tmp_path / "one", BATCH), Run(two / "batch"))
+    same_up_to_rounding(plain_run(tmp_path / "one", BATCH), Run(two / "batch"))
 
 
 def last_batch_of_one(folder: Path) -> None:
@@ -149,11 +149,11 @@ def two(tmp_path_factory, images):
 
 @pytest.mark.parametrize("name", UNEVEN)
 def test_batches_that_do_not_divide_evenly_train_two_processes_like_one(tmp_path, two, name):
-    trains_alike(uneven(tmp_path, name), Run(two / name))
+    same_up_to_rounding(uneven(tmp_path, name), Run(two / name))
 
 
 def test_a_stream_that_leaves_a_process_without_an_example_trains_two_processes_like_one(tmp_path, two, images):
-    trains_alike(streamed(tmp_path, images), Run(two / "stream"))
+    same_up_to_rounding(streamed(tmp_path, images), Run(two / "stream"))
 
 
 def stopping_worker(folder: Path, stopped: str) -> None:

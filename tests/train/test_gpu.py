@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_fit import same_bits
+from small_runs import same_bits
 from torch import nn
 
 from noisewise import compare, fit, models

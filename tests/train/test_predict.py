@@ -6,10 +6,10 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from test_fit import QUICK, clusters
-from test_surroundings import default_dtype
+from small_runs import QUICK, clusters
 from torch import nn
 
+from default_dtype import default_dtype
 from noisewise import InputError, Recorder, fit
 from noisewise.data import augmentations, load, read
 from noisewise.models import MLP

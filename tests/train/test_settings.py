@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from test_fit import QUICK, clusters, same_bits
+from small_runs import QUICK, clusters, same_bits
 from torch import nn
 
 from noisewise import InputError, fit, losses

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from test_fit import QUICK, clusters, same_bits
-from test_resume import stopped_at, stopped_before_its_model
+from small_runs import QUICK, clusters, interrupt_after, interrupt_before_model_file, same_bits
 from torch import nn
 
 import noisewise
@@ -50,7 +49,7 @@ def test_the_best_model_is_kept(best, tmp_path):
 @pytest.mark.parametrize("epoch", [1, 6, 23, *(pytest.param(epoch, marks=pytest.mark.slow) for epoch in (2, 5, 7, 11, 20))])
 def test_a_resumed_run_keeps_the_same_model(best, tmp_path, epoch):
     asked = {**LONG, "keep": "best", "folder": tmp_path / "run"}
-    stopped_at(best.metrics[epoch - 1]["step"] + 1, MODEL, DATA, **asked)
+    interrupt_after(best.metrics[epoch - 1]["step"] + 1, MODEL, DATA, **asked)
     run = fit(MODEL, DATA, **asked)
     same_bits(best.path, run.path)
     assert run.kept_epoch == best.kept_epoch
@@ -58,7 +57,7 @@ def test_a_resumed_run_keeps_the_same_model(best, tmp_path, epoch):
 
 def test_a_run_whose_last_checkpoint_is_damaged_keeps_the_same_model(best, tmp_path):
     asked = {**LONG, "keep": "best", "folder": tmp_path / "run"}
-    stopped_at(best.metrics[-2]["step"], MODEL, DATA, **asked)
+    interrupt_after(best.metrics[-2]["step"], MODEL, DATA, **asked)
     (tmp_path / "run/checkpoints/epoch-00020.safetensors").write_bytes(b"cut off")
     steps = []
     run = fit(MODEL, DATA, watch=lambda *place: steps.append(place), **asked)
@@ -69,7 +68,7 @@ def test_a_run_whose_last_checkpoint_is_damaged_keeps_the_same_model(best, tmp_p
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
 def test_a_best_model_that_was_lost_is_trained_again(best, tmp_path, damage):
     asked = {**LONG, "keep": "best", "folder": tmp_path / "run"}
-    stopped_at(best.metrics[-2]["step"], MODEL, DATA, **asked)
+    interrupt_after(best.metrics[-2]["step"], MODEL, DATA, **asked)
     for path in (tmp_path / "run/checkpoints").glob("best-*"):
         path.unlink() if damage == "missing" else path.write_bytes(b"cut off")
     run = fit(MODEL, DATA, **asked)
@@ -80,7 +79,7 @@ def test_a_best_model_that_was_lost_is_trained_again(best, tmp_path, damage):
 def test_of_best_models_only_the_right_one_will_do(tmp_path):
     asked = {**rising(12), "checkpoint_every": 5}
     straight = fit("linear", clusters(900, seed=3), folder=tmp_path / "straight", **asked)
-    stopped_at(11 * 10 + 1, "linear", clusters(900, seed=3), folder=tmp_path / "run", **asked)
+    interrupt_after(11 * 10 + 1, "linear", clusters(900, seed=3), folder=tmp_path / "run", **asked)
     newest = max((tmp_path / "run/checkpoints").glob("best-*"))
     assert newest.name > "best-00005", "else it is not one of two"
     newest.unlink()
@@ -132,7 +131,7 @@ def test_a_run_that_gets_better_and_better_keeps_the_same_model_when_resumed(tmp
     asked = {**rising(9), "checkpoint_every": 2}
     straight = fit("linear", clusters(900, seed=3), folder=tmp_path / "straight", **asked)
     assert straight.kept_epoch > 6
-    stopped_at(step, "linear", clusters(900, seed=3), folder=tmp_path / "run", **asked)
+    interrupt_after(step, "linear", clusters(900, seed=3), folder=tmp_path / "run", **asked)
     same_bits(straight.path, fit("linear", clusters(900, seed=3), folder=tmp_path / "run", **asked).path)
 
 
@@ -159,7 +158,7 @@ def test_two_processes_keep_what_one_does(tmp_path):
 
 def test_a_run_stopped_before_its_model_is_written_keeps_the_same(best, tmp_path, monkeypatch):
     asked = {**LONG, "keep": "best", "folder": tmp_path / "run"}
-    stopped_before_its_model(monkeypatch, MODEL, DATA, **asked)
+    interrupt_before_model_file(monkeypatch, MODEL, DATA, **asked)
     run = fit(MODEL, DATA, **asked)
     same_bits(best.path, run.path)
     assert run.kept_epoch == best.kept_epoch

@@ -1,4 +1,4 @@
-"""A training that another process stops at any moment."""
+"""A training that a signal can end at any moment."""
 
 from __future__ import annotations
 
@@ -10,38 +10,41 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from test_fit import clusters
+from small_runs import clusters
 
 TRAINED = {
     "model": "mlp(hidden=(64, 64), dropout=0.1)",
     "data": clusters(800, 5),
     "noise": "symmetric(0.3)",
     "loss": "imae(T=8)",
-    "epochs": 8,
+    "epochs": 6,
     "batch_size": 32,
     "seed": 7,
     "device": "cpu",
     "checkpoint_every": 2,
 }
+"""What is trained: 25 steps in each epoch."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a training ended, or was stopped: its process, its exit code (minus a signal) and the processor time it took."""
+    """How a training ended or was stopped: its process, its exit code (minus a signal) and the processor time it took."""
 
     process: int
     code: int
     seconds: float
 
 
-class Trainer:
-    """Trains in processes that can be killed. They are forked from one that has imported torch already, which saves seconds each."""
+class KillableTraining:
+    """Trains in processes that can be killed. They are forked from a process that has imported torch, which saves seconds each."""
 
     SCRIPT = textwrap.dedent("""
         import json, os, signal, sys, torch, noisewise
         torch.set_num_threads(1)
+        os.fsync = lambda descriptor: None  # nothing here cuts the power
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
         sys.path.insert(0, sys.argv[1])
-        from trainer import TRAINED
+        from killable_training import TRAINED
         for line in sys.stdin:
             folder, seconds, last_step, number = json.loads(line)
             child = os.fork()
@@ -49,7 +52,7 @@ class Trainer:
                 def watch(step, steps):
                     if step == last_step:
                         os.kill(os.getpid(), number)
-                signal.setitimer(signal.ITIMER_PROF, seconds)  # nothing handles its signal, so that it kills
+                signal.setitimer(signal.ITIMER_PROF, seconds)  # nothing handles its signal, so it kills
                 try:
                     noisewise.fit(folder=folder, watch=watch, **TRAINED)
                 except KeyboardInterrupt:
@@ -64,7 +67,7 @@ class Trainer:
                     break
     """)
 
-    def __enter__(self) -> Trainer:
+    def __enter__(self) -> KillableTraining:
         command = [sys.executable, "-c", self.SCRIPT, str(Path(__file__).parent)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         return self
@@ -77,8 +80,8 @@ class Trainer:
 
         Args:
             folder: of the run.
-            seconds: of processor time after which SIGPROF kills it. A busy machine does not change how far it has got by then.
-            step: after which it sends itself a signal.
+            seconds: the processor time after which SIGPROF kills it. The load of the machine does not change how far it gets by then.
+            step: the step after which it sends itself a signal.
             send: that signal.
         """
         assert self.process.stdin is not None

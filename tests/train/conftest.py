@@ -1,0 +1,41 @@
+"""Fixtures of the tests of training."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from killable_training import KillableTraining
+
+from quick_workers import fork_workers
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """No test cuts the power, and on a busy disk most of a small run is spent in fsync."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture
+def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of `compare` start without importing torch."""
+    fork_workers(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def killable() -> Iterator[KillableTraining]:
+    """A training that can be killed."""
+    with KillableTraining() as training:
+        yield training
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(killable: KillableTraining, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """A run that was not interrupted, and the processor time it took. The first run of the process takes longer, so it is not used."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in ("first", "second"):
+        ended = killable.train(folder / name)
+        assert ended.code == 0
+    return folder / "second", ended.seconds
