@@ -1,4 +1,4 @@
-"""The benchmark of the audit end to end, on digits: trained and packed in one step, judged in another, the same as without packing."""
+"""The benchmark of the audit on digits: training and packing in one step, judging in another, with the same numbers as without packing."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def judged(folder):
 
 
 @pytest.mark.slow
-def test_every_setting_is_judged_in_every_way_from_one_run_and_from_folds(judged):
+def test_every_setting_is_judged_with_every_method(judged):
     assert [row["noise"] for row in judged["rows"]] == NOISES
     for row in judged["rows"]:
         assert list(row["ways"]) == ["noisewise", "mean margin", "final loss", "cleanlab, self-confidence", "cleanlab, normalised margin"]
@@ -51,18 +51,18 @@ def test_every_setting_is_judged_in_every_way_from_one_run_and_from_folds(judged
 
 
 @pytest.mark.slow
-def test_packing_loses_nothing_that_the_audit_reads(judged, tmp_path):
+def test_packing_keeps_everything_the_audit_reads(judged, tmp_path):
     noisy = load("digits").corrupted("instance(0.4)", seed=1)
-    found = audit(fit("mlp", noisy, test=load("digits", "test"), folder=tmp_path / "run", device="cpu", **SETTINGS))
+    result = audit(fit("mlp", noisy, test=load("digits", "test"), folder=tmp_path / "run", device="cpu", **SETTINGS))
     row, wrong = judged["rows"][-1], noisy.wrong.numpy()
-    assert row["rate"] == pytest.approx(wrong.mean()) and row["test_accuracy"] == found.dynamics.final
-    for name, score in (("noisewise", found.score), ("mean margin", found.mean_margin), ("final loss", found.final_margin)):
+    assert row["rate"] == pytest.approx(wrong.mean()) and row["test_accuracy"] == result.dynamics.final
+    for name, score in (("noisewise", result.score), ("mean margin", result.mean_margin), ("final loss", result.final_margin)):
         assert row["ways"][name]["average_precision"] == pytest.approx(average_precision_score(wrong, -score), abs=1e-12)
-    assert row["doubtful"] == found.count / len(found)
+    assert row["doubtful"] == result.count / len(result)
 
 
 @pytest.mark.slow
-def test_the_pack_holds_the_probabilities_of_every_example_by_a_model_that_did_not_see_it(folder, judged):
+def test_the_pack_has_held_out_probabilities_for_every_example(folder, judged):
     with np.load(folder / "part.npz", allow_pickle=False) as packed:
         for place, row in enumerate(judged["rows"]):
             held_out, given, true = (packed[f"{place}/{name}"] for name in ("held_out", "given", "true"))
@@ -82,15 +82,15 @@ def test_runs_are_relabelled_from_their_own_record_and_trained_again(judged):
 
 
 @pytest.mark.slow
-def test_parts_of_different_comparisons_are_not_put_into_one_table(folder):
+def test_parts_with_different_settings_are_refused(folder):
     with np.load(folder / "part.npz", allow_pickle=False) as packed:
         about = json.loads(str(packed["about"]))
     about["settings"]["epochs"] = 9
     np.savez(folder / "other.npz", about=np.array(json.dumps(about)))
     done = benchmark("--judge", folder / "part.npz", folder / "other.npz")
-    assert done.returncode == 2 and "were trained with different settings" in done.stderr
+    assert done.returncode == 2 and "different settings" in done.stderr
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_trained(tmp_path):
     done = benchmark("--train", "--quick", "--pack", tmp_path / "part.zip")
-    assert done.returncode == 1 and "must be a file that ends in .npz" in done.stderr and not list(tmp_path.iterdir())
+    assert done.returncode == 1 and ".npz" in done.stderr and "part.zip" in done.stderr and not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""The survey of what audits say: its numbers are those of the run, and its table counts them."""
+"""The survey of audits: a row has the numbers of its run, and the table summarises the rows."""
 
 import importlib.util
 import sys
@@ -27,17 +27,17 @@ def survey():
             sys.modules.pop(name, None)
 
 
-def test_a_row_says_what_the_audit_of_that_run_says(survey, tmp_path):
+def test_a_row_has_the_numbers_of_the_audit(survey, tmp_path):
     row = survey.surveyed(("digits", 10, "symmetric(0.2)", "ce"))
     run = fit("mlp", "digits", loss="ce", noise="symmetric(0.2)", epochs=10, batch_size=64, device="cpu", seed=1, folder=tmp_path / "run")
-    found, wrong = audit(run), run.dynamics.record.wrong
-    flagged = np.flatnonzero(found.is_issue)
+    result, wrong = audit(run), run.dynamics.record.wrong
+    flagged = np.flatnonzero(result.is_issue)
     assert row["doubtful"] == len(flagged) and row["precision"] == pytest.approx(np.mean([wrong[place] for place in flagged]))
     assert row["recall"] == pytest.approx(len(set(flagged) & set(np.flatnonzero(wrong))) / wrong.sum())
     assert row["after"]["relabel"] < 0.3 * row["wrong"] and row["average_precision"] > 0.95
 
 
-def test_the_table_counts_what_got_worse_and_what_was_doubted_without_reason(survey):
+def test_the_table_counts_failed_corrections_and_false_doubts(survey):
     def row(noise, wrong, after, **more):
         kept = {"data": "digits", "epochs": 5, "loss": "ce", "expected_precision": 0.5, "doubtful": 0, "held": True}
         return {**kept, "noise": noise, "wrong": wrong, "after": dict.fromkeys(("relabel", "relabel(lead=1)"), after), **more}
