@@ -1,199 +1,60 @@
-"""Slow, independent transcriptions of every loss: what the library's answers are compared with.
+"""Slow, independent implementations of every loss, with which the library is compared.
 
-Two oracles. `value` and `gradient` are float64 NumPy in p-space, as the papers write the losses: p = softmax(scores), l(p), and the
-chain rule by hand; right for moderate scores and any number of classes, wrong where p-space itself fails. `exact_value` and
-`exact_gradient` are mpmath, one row at a time, right for any scores: 1 − p is the sum of the other probabilities, log p is a
-log1p, and differences that would cancel were removed on paper first; where a sum can still come out small by coincidence (a loss of
-more than the margin), the digits double until the answer stands still.
+There are two. `value` and `gradient` use float64 NumPy in p-space, as the papers write the losses: p = softmax(scores), l(p), and the
+chain rule by hand. They are right for moderate scores and any number of classes. `exact_value` and `exact_gradient` use mpmath, one
+row at a time, and are right for any scores: 1 − p is the sum of the other probabilities, log p is a log1p, and differences that
+would cancel were removed on paper. Where a sum can still be small by coincidence, the digits are doubled until the result no longer
+changes.
 
 This file must not know the library: it imports nothing from it and shares no formula with it.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from mpmath import mp, mpf
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
+from reference_arithmetic import (
+    Array,
+    At,
+    Exact,
+    Labels,
+    Paper,
+    Row,
+    exact_potential,
+    fading_centres,
+    label_probabilities,
+    of_all,
+    of_label,
+    of_margin,
+    potential,
+    softmax,
+    sums_of_others,
+)
+from reference_normalised import (
+    anl_slope,
+    anl_value,
+    exact_anl_gradient,
+    exact_anl_value,
+    exact_nfl_gradient,
+    exact_nfl_value,
+    focal,
+    focal_slope,
+    share,
+    share_slope,
+)
 
 DIGITS = 60  # working digits of the exact oracle; its results keep them, but arithmetic on a result needs `mp.workdps(DIGITS)`
 
 
-def softmax(scores: Array) -> Array:
-    raised = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return raised / raised.sum(axis=1, keepdims=True)
-
-
-def _own(probabilities: Array, labels: Labels) -> Array:
-    return probabilities[np.arange(len(labels)), labels]
-
-
-def _one_hot(probabilities: Array, labels: Labels) -> Array:
-    hot = np.zeros_like(probabilities)
-    hot[np.arange(len(labels)), labels] = 1.0
-    return hot
-
-
-@dataclass(frozen=True)
-class Paper:
-    """A loss in float64 p-space: functions of scores (N, C), labels (N,) and the hyper-parameters."""
-
-    hyper: tuple[str, ...]
-    value: Callable[..., Array]
-    gradient: Callable[..., Array]
-
-
-def _of_label(l: Callable[..., Array], dl: Callable[..., Array]) -> Paper:  # noqa: E741
-    """A loss of p_y alone: ∂L/∂s_i = l'(p_y)·p_y·(δ_iy − p_i)."""
-
-    def value(scores: Array, labels: Labels, **hyper: Any) -> Array:
-        return l(_own(softmax(scores), labels), **hyper)
-
-    def gradient(scores: Array, labels: Labels, **hyper: Any) -> Array:
-        p = softmax(scores)
-        own = _own(p, labels)
-        return (dl(own, **hyper) * own)[:, None] * (_one_hot(p, labels) - p)
-
-    return Paper(tuple(inspect.signature(l).parameters)[1:], value, gradient)
-
-
-def _of_all(l: Callable[..., Array], dl: Callable[..., Array]) -> Paper:  # noqa: E741
-    """A loss of all probabilities: ∂L/∂s_i = Σ_j ∂l/∂p_j·p_j·(δ_ij − p_i) = p_i·(∂l/∂p_i − Σ_j p_j ∂l/∂p_j)."""
-
-    def value(scores: Array, labels: Labels, **hyper: Any) -> Array:
-        p = softmax(scores)
-        return l(p, _one_hot(p, labels), **hyper)
-
-    def gradient(scores: Array, labels: Labels, **hyper: Any) -> Array:
-        p = softmax(scores)
-        slope = dl(p, _one_hot(p, labels), **hyper)
-        return p * (slope - (p * slope).sum(axis=1, keepdims=True))
-
-    return Paper(tuple(inspect.signature(l).parameters)[2:], value, gradient)
-
-
-def _potential(emphasis: Callable[[Array, Array], Array], p: Array) -> Array:
-    """−∫ of emphasis(p, 1 − p) over the margin, from 0 to the margin of p: 64 panels of 20 Gauss-Legendre nodes."""
-    margin = np.log(p / (1 - p))
-    nodes, weights = np.polynomial.legendre.leggauss(20)
-    places = ((np.arange(64)[:, None] + (nodes + 1) / 2) / 64).ravel()
-    t = margin[:, None] * places
-    return -margin * (emphasis(1 / (1 + np.exp(-t)), 1 / (1 + np.exp(t))) @ np.tile(weights / 128, 64))
-
-
-@dataclass(frozen=True)
-class At:
-    """A margin Δ and what follows from it, each to full relative precision."""
-
-    margin: mpf
-    ratio: mpf  # (1 − p)/p = exp(−Δ)
-
-    @classmethod
-    def of(cls, margin: mpf) -> At:
-        return cls(margin, mp.exp(-margin))
-
-    @cached_property
-    def p(self) -> mpf:
-        return 1 / (1 + self.ratio)
-
-    @cached_property
-    def v(self) -> mpf:
-        return self.ratio / (1 + self.ratio)
-
-    @cached_property
-    def log_p(self) -> mpf:
-        return -mp.log1p(self.ratio)
-
-
-def sums_of_others(terms: Sequence[mpf]) -> list[mpf]:
-    """Σ_{i≠j} terms_i for every j, by sums from the left and from the right: nothing is ever subtracted."""
-    left, right = [mpf(0)], [mpf(0)]
-    for ahead, behind in zip(terms, reversed(terms), strict=True):
-        left.append(left[-1] + ahead)
-        right.append(right[-1] + behind)
-    return [before + after for before, after in zip(left[:-1], right[-2::-1], strict=True)]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of scores and its probabilities, with 1 − p_i as the sum of the others."""
-
-    scores: list[mpf]
-
-    @cached_property
-    def p(self) -> list[mpf]:
-        top = max(self.scores)
-        raised = [mp.exp(score - top) for score in self.scores]
-        total = mp.fsum(raised)
-        return [each / total for each in raised]
-
-    @cached_property
-    def v(self) -> list[mpf]:
-        return sums_of_others(self.p)
-
-    @cached_property
-    def surprise(self) -> list[mpf]:
-        """−log p_i."""
-        return [mp.log1p(v / p) for p, v in zip(self.p, self.v, strict=True)]
-
-    def at(self, label: int) -> At:
-        ratio = self.v[label] / self.p[label]
-        return At(-mp.log(ratio), ratio)
-
-    def along_margin(self, emphasis: mpf, label: int) -> list[mpf]:
-        """−w·∂Δ/∂s: ∂Δ/∂s_y = 1 and ∂Δ/∂s_j = −p_j/(1 − p_y)."""
-        return [-emphasis if j == label else emphasis * p / self.v[label] for j, p in enumerate(self.p)]
-
-
-@dataclass(frozen=True)
-class Exact:
-    """A loss in mpmath: functions of a `Row` and a label, and, if it is a function of the margin alone, of an `At`."""
-
-    value: Callable[..., mpf]
-    gradient: Callable[..., list[mpf]]
-    value_at: Callable[..., mpf] | None = None
-    emphasis_at: Callable[..., mpf] | None = None
-
-
-def _of_margin(value: Callable[..., mpf], emphasis: Callable[..., mpf]) -> Exact:
-    return Exact(
-        lambda row, label, **hyper: value(row.at(label), **hyper),
-        lambda row, label, **hyper: row.along_margin(emphasis(row.at(label), **hyper), label),
-        value,
-        emphasis,
-    )
-
-
-def _exact_potential(emphasis: Callable[[At], mpf], margin: mpf, centres: Sequence[mpf]) -> mpf:
-    """−∫_0^Δ w by Gauss-Legendre panels that double in length away from the centres.
-
-    As functions of a complex margin the emphases here are singular only at distance π above and below a centre, so each panel is
-    no longer than its distance to the singularities; far out they are constant, which every panel integrates exactly.
-    """
-    low, high = sorted((mpf(0), margin))
-    marks = {centre + sign * step for centre in centres for sign in (-1, 1) for step in (0, *(mpf(2) ** k for k in range(1, 64)))}
-    points = [low, *sorted(mark for mark in marks if low < mark < high), high]
-    integral = mp.quad(lambda t: emphasis(At.of(t)), points, method="gauss-legendre")
-    return -integral if margin > 0 else integral
-
-
-def _fading_centres(saturation: mpf) -> list[mpf]:
-    """Where exp(h)·v/(v + saturation) has its singular margins: below and above 0, and where v + saturation is zero."""
-    return [mpf(0), mp.log(1 + 1 / saturation)] if saturation > 0 else [mpf(0)]
-
-
 def _gr_value(p: Array, beta: float, lam: float, g: str, saturation: float) -> Array:
     if g == "exp":
-        return _potential(lambda p, v: np.exp(beta * p**lam * v) * v / (v + saturation) / 2, p)
+        return potential(lambda p, v: np.exp(beta * p**lam * v) * v / (v + saturation) / 2, p)
     return -beta / 2 * np.log(p) if lam == 0 else beta / 2 * (1 - p**lam) / lam
 
 
@@ -209,7 +70,7 @@ def _exact_gr_emphasis(at: At, beta: mpf, lam: mpf, g: str, saturation: mpf) -> 
 
 def _exact_gr_value(at: At, beta: mpf, lam: mpf, g: str, saturation: mpf) -> mpf:
     if g == "exp":
-        return _exact_potential(lambda t: _exact_gr_emphasis(t, beta, lam, g, saturation), at.margin, _fading_centres(saturation))
+        return exact_potential(lambda t: _exact_gr_emphasis(t, beta, lam, g, saturation), at.margin, fading_centres(saturation))
     return beta / 2 * (-at.log_p if lam == 0 else -mp.expm1(lam * at.log_p) / lam)
 
 
@@ -229,102 +90,6 @@ def _exact_js_value(at: At, pi: mpf) -> mpf:
     rest = 1 - pi
     entropies = -(1 - rest * at.v) * mp.log1p(-rest * at.v) + rest * (at.p * at.log_p - at.v * mp.log1p(-pi))
     return entropies / (-rest * mp.log1p(-pi))
-
-
-def _focal(p: Array, q: float) -> Array:
-    return -((1 - p) ** q) * np.log(p)
-
-
-def _focal_slope(p: Array, q: float) -> Array:
-    return q * (1 - p) ** (q - 1) * np.log(p) - (1 - p) ** q / p
-
-
-def _share(part: Array, hot: Array) -> Array:
-    """part_y / Σ_i part_i."""
-    return (part * hot).sum(axis=1) / part.sum(axis=1)
-
-
-def _share_slope(part: Array, slope: Array, hot: Array) -> Array:
-    """The quotient rule, where ∂part_i/∂p_i = slope_i."""
-    total = part.sum(axis=1, keepdims=True)
-    own = (part * hot).sum(axis=1, keepdims=True)
-    return slope * (hot * total - own) / total**2
-
-
-def _room(p: Array, q: float, p_min: float) -> Array:
-    """A − ℓ_k of the active negative loss: how far below its ceiling each focal loss is."""
-    return _focal(np.float64(p_min), q) - _focal(np.maximum(p, p_min), q)
-
-
-def _anl_value(p: Array, hot: Array, alpha: float, beta: float, q: float, p_min: float) -> Array:
-    return alpha * _share(_focal(p, q), hot) + beta * (1 - _share(_room(p, q, p_min), hot))
-
-
-def _anl_slope(p: Array, hot: Array, alpha: float, beta: float, q: float, p_min: float) -> Array:
-    slope = _focal_slope(p, q)
-    negative = _share_slope(_room(p, q, p_min), np.where(p > p_min, -slope, 0.0), hot)
-    return alpha * _share_slope(_focal(p, q), slope, hot) - beta * negative
-
-
-def _exact_focal(row: Row, q: mpf) -> tuple[list[mpf], list[mpf]]:
-    """f_i = −v_i^q log p_i and its pull a_i: ∂f_i/∂s_j = a_i p_j for j ≠ i and −a_i v_i for j = i."""
-    sides = list(zip(row.p, row.v, row.surprise, strict=True))
-    return [v**q * surprise for _, v, surprise in sides], [v**q + q * p * surprise * v ** (q - 1) for p, v, surprise in sides]
-
-
-def _exact_share_gradient(row: Row, label: int, part: list[mpf], pull: list[mpf], crossed: list[mpf]) -> list[mpf]:
-    """The gradient of part_y/Σ part_i with every cancelling term gone; crossed_i = pull_y part_i − pull_i part_y.
-
-    The quotient rule gives ∂/∂s_j = Σ_{i≠j} F_i p_j − F_j v_j with F_y ∝ pull_y Σ_{i≠y} part_i and F_i ∝ −pull_i part_y; collected:
-    −(p_y part_y Σ_{i≠y} pull_i + v_y pull_y Σ_{i≠y} part_i) for the label, and for another class
-    p_j pull_y part_j + v_j pull_j part_y + p_j Σ_{i≠y,j} crossed_i.
-    """
-    square = mp.fsum(part) ** 2
-    rest = sums_of_others([mpf(0) if i == label else each for i, each in enumerate(crossed)])
-    gradient = [(row.p[j] * (pull[label] * part[j] + rest[j]) + row.v[j] * pull[j] * part[label]) / square for j in range(len(row.scores))]
-    others_pull, others_part = sums_of_others(pull)[label], sums_of_others(part)[label]
-    gradient[label] = -(row.p[label] * part[label] * others_pull + row.v[label] * pull[label] * others_part) / square
-    return gradient
-
-
-def _exact_nfl_value(row: Row, label: int, q: mpf) -> mpf:
-    part, _ = _exact_focal(row, q)
-    return part[label] / mp.fsum(part)
-
-
-def _exact_nfl_gradient(row: Row, label: int, q: mpf) -> list[mpf]:
-    """Crossed terms: log p_y − log p_i is exactly s_y − s_i, and p_y/v_y − p_i/v_i is (p_y − p_i)/(v_y v_i), of the same sign."""
-    part, pull = _exact_focal(row, q)
-    p, v, surprise, scores, y = row.p, row.v, row.surprise, row.scores, label
-    crossed = [
-        (v[y] * v[i]) ** q * (scores[y] - scores[i] + q * surprise[i] * surprise[y] * (p[y] - p[i]) / (v[y] * v[i]))
-        for i in range(len(scores))
-    ]
-    return _exact_share_gradient(row, label, part, pull, crossed)
-
-
-def _exact_room(row: Row, q: mpf, p_min: mpf) -> tuple[list[mpf], list[mpf]]:
-    """A − ℓ_i and its pull, both zero where the clamp at p_min holds."""
-    ceiling = -((1 - p_min) ** q) * mp.log(p_min)
-    part, pull = _exact_focal(row, q)
-    free = [p > p_min for p in row.p]
-    return (
-        [ceiling - each if active else mpf(0) for each, active in zip(part, free, strict=True)],
-        [each if active else mpf(0) for each, active in zip(pull, free, strict=True)],
-    )
-
-
-def _exact_anl_value(row: Row, label: int, alpha: mpf, beta: mpf, q: mpf, p_min: mpf) -> mpf:
-    room, _ = _exact_room(row, q, p_min)
-    return alpha * _exact_nfl_value(row, label, q) + beta * sums_of_others(room)[label] / mp.fsum(room)
-
-
-def _exact_anl_gradient(row: Row, label: int, alpha: mpf, beta: mpf, q: mpf, p_min: mpf) -> list[mpf]:
-    """1 − room_y/Σ room: the room's pull has the opposite sign, and so has the share, so the share's gradient serves as it is."""
-    room, pull = _exact_room(row, q, p_min)
-    crossed = [pull[label] * each - towards * room[label] for each, towards in zip(room, pull, strict=True)]
-    negative = _exact_share_gradient(row, label, room, pull, crossed)
-    return [alpha * n + beta * nn for n, nn in zip(_exact_nfl_gradient(row, label, q), negative, strict=True)]
 
 
 def _exact_mse_gradient(row: Row, label: int) -> list[mpf]:
@@ -388,7 +153,7 @@ def _exact_cr_gradient(row: Row, label: int, beta: mpf, prior: Sequence[mpf] | N
 
 def _top_bonus(p: Array, hot: Array, m: float) -> Array:
     """p_y, raised by m where the label is the (first) arg max."""
-    return (p * hot).sum(axis=1) + m * _own(hot, p.argmax(axis=1))
+    return (p * hot).sum(axis=1) + m * label_probabilities(hot, p.argmax(axis=1))
 
 
 def _is_top(row: Row, label: int) -> bool:
@@ -508,7 +273,7 @@ def _moved(move: Callable[..., tuple[Any, Any]]) -> Reference:
         _, moved = exact_at(at, tau, expected)
         return _margin_form(inner[0], "emphasis_at")(moved, **_exactly(inner[1]))
 
-    return Reference(_of_label(moved_value, moved_slope), _of_margin(exact_value, exact_emphasis))
+    return Reference(of_label(moved_value, moved_slope), of_margin(exact_value, exact_emphasis))
 
 
 @dataclass(frozen=True)
@@ -531,120 +296,120 @@ class Reference:
 
 LOSSES: dict[str, Reference] = {
     "ce": Reference(
-        _of_label(lambda p: -np.log(p), lambda p: -1 / p),
-        _of_margin(lambda at: -at.log_p, lambda at: at.v),
+        of_label(lambda p: -np.log(p), lambda p: -1 / p),
+        of_margin(lambda at: -at.log_p, lambda at: at.v),
     ),
     # Lin et al. 2017.
     "focal": Reference(
-        _of_label(_focal, _focal_slope),
-        _of_margin(lambda at, q: -(at.v**q) * at.log_p, lambda at, q: at.v**q * (at.v - q * at.p * at.log_p)),
+        of_label(focal, focal_slope),
+        of_margin(lambda at, q: -(at.v**q) * at.log_p, lambda at, q: at.v**q * (at.v - q * at.p * at.log_p)),
     ),
     # Lin et al. 2017 with the modulator held constant: the gradient is v^q times that of cross entropy.
     "focal_detached": Reference(
-        _of_label(lambda p, q: _potential(lambda _, v: v ** (1 + q), p), lambda p, q: -((1 - p) ** q) / p),
-        _of_margin(
-            lambda at, q: _exact_potential(lambda t: t.v ** (1 + q), at.margin, [mpf(0)]),
+        of_label(lambda p, q: potential(lambda _, v: v ** (1 + q), p), lambda p, q: -((1 - p) ** q) / p),
+        of_margin(
+            lambda at, q: exact_potential(lambda t: t.v ** (1 + q), at.margin, [mpf(0)]),
             lambda at, q: at.v ** (1 + q),
         ),
     ),
     # Ghosh et al. 2017, in the scale of the IMAE and GR papers: the sum of |p_i − [i = y]|.
     "mae": Reference(
-        _of_label(lambda p: 2 * (1 - p), lambda p: np.full_like(p, -2.0)),
-        _of_margin(lambda at: 2 * at.v, lambda at: 2 * at.p * at.v),
+        of_label(lambda p: 2 * (1 - p), lambda p: np.full_like(p, -2.0)),
+        of_margin(lambda at: 2 * at.v, lambda at: 2 * at.p * at.v),
     ),
     # Wang et al. 2019 (symmetric cross entropy).
     "rce": Reference(
-        _of_label(lambda p, A: -A * (1 - p), lambda p, A: np.full_like(p, A)),
-        _of_margin(lambda at, A: -A * at.v, lambda at, A: -A * at.p * at.v),
+        of_label(lambda p, A: -A * (1 - p), lambda p, A: np.full_like(p, A)),
+        of_margin(lambda at, A: -A * at.v, lambda at, A: -A * at.p * at.v),
     ),
     "sce": Reference(
-        _of_label(
+        of_label(
             lambda p, alpha, beta, A: -alpha * np.log(p) - beta * A * (1 - p),
             lambda p, alpha, beta, A: -alpha / p + beta * A,
         ),
-        _of_margin(
+        of_margin(
             lambda at, alpha, beta, A: -alpha * at.log_p - beta * A * at.v,
             lambda at, alpha, beta, A: (alpha - beta * A * at.p) * at.v,
         ),
     ),
     # Zhang & Sabuncu 2018.
     "gce": Reference(
-        _of_label(lambda p, q: (1 - p**q) / q, lambda p, q: -(p ** (q - 1))),
-        _of_margin(lambda at, q: -mp.expm1(q * at.log_p) / q, lambda at, q: at.p**q * at.v),
+        of_label(lambda p, q: (1 - p**q) / q, lambda p, q: -(p ** (q - 1))),
+        of_margin(lambda at, q: -mp.expm1(q * at.log_p) / q, lambda at, q: at.p**q * at.v),
     ),
     "truncated_gce": Reference(
-        _of_label(
+        of_label(
             lambda p, q, kappa: (1 - np.maximum(p, kappa) ** q) / q,
             lambda p, q, kappa: np.where(p > kappa, -(p ** (q - 1)), 0.0),
         ),
-        _of_margin(
+        of_margin(
             lambda at, q, kappa: -mp.expm1(q * (at.log_p if at.p > kappa else mp.log(kappa))) / q,
             lambda at, q, kappa: at.p**q * at.v if at.p > kappa else mpf(0),
         ),
     ),
     # Zhou et al. 2021 (asymmetric loss functions); a − p = (a − 1) + v and a + p = (a + 1) − v.
     "aul": Reference(
-        _of_label(lambda p, a, q: ((a - p) ** q - (a - 1) ** q) / q, lambda p, a, q: -((a - p) ** (q - 1))),
-        _of_margin(
+        of_label(lambda p, a, q: ((a - p) ** q - (a - 1) ** q) / q, lambda p, a, q: -((a - p) ** (q - 1))),
+        of_margin(
             lambda at, a, q: (a - 1) ** q * mp.expm1(q * mp.log1p(at.v / (a - 1))) / q,
             lambda at, a, q: at.p * at.v * (a - at.p) ** (q - 1),
         ),
     ),
     "agce": Reference(
-        _of_label(lambda p, a, q: ((a + 1) ** q - (a + p) ** q) / q, lambda p, a, q: -((a + p) ** (q - 1))),
-        _of_margin(
+        of_label(lambda p, a, q: ((a + 1) ** q - (a + p) ** q) / q, lambda p, a, q: -((a + p) ** (q - 1))),
+        of_margin(
             lambda at, a, q: -((a + 1) ** q) * mp.expm1(q * mp.log1p(-at.v / (a + 1))) / q,
             lambda at, a, q: at.p * at.v * (a + at.p) ** (q - 1),
         ),
     ),
     "ael": Reference(
-        _of_label(lambda p, q: np.exp(-p / q), lambda p, q: -np.exp(-p / q) / q),
-        _of_margin(lambda at, q: mp.exp(-at.p / q), lambda at, q: at.p * at.v * mp.exp(-at.p / q) / q),
+        of_label(lambda p, q: np.exp(-p / q), lambda p, q: -np.exp(-p / q) / q),
+        of_margin(lambda at, q: mp.exp(-at.p / q), lambda at, q: at.p * at.v * mp.exp(-at.p / q) / q),
     ),
     # Feng et al. 2020 (Taylor cross entropy).
     "tce": Reference(
-        _of_label(
+        of_label(
             lambda p, q: sum((1 - p) ** i / i for i in range(1, q + 1)),
             lambda p, q: -sum((1 - p) ** (i - 1) for i in range(1, q + 1)),
         ),
-        _of_margin(
+        of_margin(
             lambda at, q: mp.fsum(at.v**i / i for i in range(1, int(q) + 1)),
             lambda at, q: at.p * mp.fsum(at.v**i for i in range(1, int(q) + 1)),
         ),
     ),
     # Wang et al. 2019 (IMAE) and 2019 (gradient rescaling), with the saturation of the authors' code.
     "imae": Reference(
-        _of_label(
-            lambda p, T, saturation: _potential(lambda p, v: np.exp(T * p * v) * v / (v + saturation) / 2, p),
+        of_label(
+            lambda p, T, saturation: potential(lambda p, v: np.exp(T * p * v) * v / (v + saturation) / 2, p),
             lambda p, T, saturation: -np.exp(T * p * (1 - p)) / (2 * p * (1 - p + saturation)),
         ),
-        _of_margin(
-            lambda at, T, saturation: _exact_potential(
-                lambda t: mp.exp(T * t.p * t.v) * t.v / (t.v + saturation) / 2, at.margin, _fading_centres(saturation)
+        of_margin(
+            lambda at, T, saturation: exact_potential(
+                lambda t: mp.exp(T * t.p * t.v) * t.v / (t.v + saturation) / 2, at.margin, fading_centres(saturation)
             ),
             lambda at, T, saturation: mp.exp(T * at.p * at.v) * at.v / (at.v + saturation) / 2,
         ),
     ),
-    "gr": Reference(_of_label(_gr_value, _gr_slope), _of_margin(_exact_gr_value, _exact_gr_emphasis)),
+    "gr": Reference(of_label(_gr_value, _gr_slope), of_margin(_exact_gr_value, _exact_gr_emphasis)),
     # Englesson & Azizpour 2021.
     "js": Reference(
-        _of_all(_js_value, _js_slope),
-        _of_margin(_exact_js_value, lambda at, pi: at.p * at.v * mp.log1p(pi / ((1 - pi) * at.p)) / -mp.log1p(-pi)),
+        of_all(_js_value, _js_slope),
+        of_margin(_exact_js_value, lambda at, pi: at.p * at.v * mp.log1p(pi / ((1 - pi) * at.p)) / -mp.log1p(-pi)),
     ),
     # Menon et al. 2020 (partially Huberised cross entropy).
     "phuber_ce": Reference(
-        _of_label(
+        of_label(
             lambda p, tau: np.where(p > 1 / tau, -np.log(p), -tau * p + np.log(tau) + 1),
             lambda p, tau: np.where(p > 1 / tau, -1 / p, -tau),
         ),
-        _of_margin(
+        of_margin(
             lambda at, tau: -at.log_p if at.p > 1 / tau else mp.log(tau) + 1 - tau * at.p,
             lambda at, tau: at.v if at.p > 1 / tau else tau * at.p * at.v,
         ),
     ),
     # Wang et al. 2024 (ε-softmax).
     "eps_softmax": Reference(
-        _of_all(
+        of_all(
             lambda p, hot, m: -np.log(_top_bonus(p, hot, m) / (1 + m)),
             lambda p, hot, m: -hot / _top_bonus(p, hot, m)[:, None],
         ),
@@ -652,30 +417,30 @@ LOSSES: dict[str, Reference] = {
     ),
     # Ma et al. 2020 (normalised losses).
     "nce": Reference(
-        _of_all(lambda p, hot: _share(-np.log(p), hot), lambda p, hot: _share_slope(-np.log(p), -1 / p, hot)),
+        of_all(lambda p, hot: share(-np.log(p), hot), lambda p, hot: share_slope(-np.log(p), -1 / p, hot)),
         Exact(
-            lambda row, label: _exact_nfl_value(row, label, mpf(0)),
-            lambda row, label: _exact_nfl_gradient(row, label, mpf(0)),
+            lambda row, label: exact_nfl_value(row, label, mpf(0)),
+            lambda row, label: exact_nfl_gradient(row, label, mpf(0)),
         ),
     ),
     "nfl": Reference(
-        _of_all(lambda p, hot, q: _share(_focal(p, q), hot), lambda p, hot, q: _share_slope(_focal(p, q), _focal_slope(p, q), hot)),
-        Exact(_exact_nfl_value, _exact_nfl_gradient),
+        of_all(lambda p, hot, q: share(focal(p, q), hot), lambda p, hot, q: share_slope(focal(p, q), focal_slope(p, q), hot)),
+        Exact(exact_nfl_value, exact_nfl_gradient),
     ),
     # Ye et al. 2023 (active negative loss).
     "anl_ce": Reference(
-        _of_all(
-            lambda p, hot, alpha, beta, p_min: _anl_value(p, hot, alpha, beta, 0.0, p_min),
-            lambda p, hot, alpha, beta, p_min: _anl_slope(p, hot, alpha, beta, 0.0, p_min),
+        of_all(
+            lambda p, hot, alpha, beta, p_min: anl_value(p, hot, alpha, beta, 0.0, p_min),
+            lambda p, hot, alpha, beta, p_min: anl_slope(p, hot, alpha, beta, 0.0, p_min),
         ),
         Exact(
-            lambda row, label, alpha, beta, p_min: _exact_anl_value(row, label, alpha, beta, mpf(0), p_min),
-            lambda row, label, alpha, beta, p_min: _exact_anl_gradient(row, label, alpha, beta, mpf(0), p_min),
+            lambda row, label, alpha, beta, p_min: exact_anl_value(row, label, alpha, beta, mpf(0), p_min),
+            lambda row, label, alpha, beta, p_min: exact_anl_gradient(row, label, alpha, beta, mpf(0), p_min),
         ),
     ),
-    "anl_fl": Reference(_of_all(_anl_value, _anl_slope), Exact(_exact_anl_value, _exact_anl_gradient)),
+    "anl_fl": Reference(of_all(anl_value, anl_slope), Exact(exact_anl_value, exact_anl_gradient)),
     "mse": Reference(
-        _of_all(lambda p, hot: ((p - hot) ** 2).sum(axis=1), lambda p, hot: 2 * (p - hot)),
+        of_all(lambda p, hot: ((p - hot) ** 2).sum(axis=1), lambda p, hot: 2 * (p - hot)),
         Exact(
             lambda row, label: row.v[label] ** 2 + mp.fsum(p**2 for i, p in enumerate(row.p) if i != label),
             _exact_mse_gradient,
@@ -685,7 +450,7 @@ LOSSES: dict[str, Reference] = {
     **dict.fromkeys(
         ("ls", "gls"),
         Reference(
-            _of_all(
+            of_all(
                 lambda p, hot, alpha: -(_smooth(p, hot, alpha) * np.log(p)).sum(axis=1),
                 lambda p, hot, alpha: -_smooth(p, hot, alpha) / p,
             ),
@@ -694,7 +459,7 @@ LOSSES: dict[str, Reference] = {
     ),
     # Cheng et al. 2021 (confidence regulariser); `prior` is a list, or None for the uniform one.
     "cr": Reference(
-        _of_all(
+        of_all(
             lambda p, hot, beta, prior: ((beta * _prior(p, prior) - hot) * np.log(p)).sum(axis=1),
             lambda p, hot, beta, prior: (beta * _prior(p, prior) - hot) / p,
         ),
@@ -750,7 +515,7 @@ def gradient(name: str, scores: Array, labels: Labels, **hyper: Any) -> Array:
 
 
 def _settled(compute: Callable[[], list[mpf]], rows: Sequence[Sequence[float | mpf]]) -> list[mpf]:
-    """What `compute` gives once twice the digits change nothing in the first forty, or the scores' range can hide no more of them."""
+    """The result of `compute` with as many digits as it takes: doubled until the first forty no longer change."""
     reach = max(max(row) - min(row) for row in rows)
     digits, enough = DIGITS, DIGITS + 2 * reach / math.log(10)
     with mp.workdps(digits):
@@ -838,74 +603,3 @@ def exact_gjs_gradient(views: Sequence[Sequence[float | mpf]], label: int, pi: f
 
     slopes = _settled(compute, views)
     return [slopes[start : start + classes] for start in range(0, len(slopes), classes)]
-
-
-# Variance of ‖∂L/∂s‖₁ = 2w under uniform p, as printed: IMAE paper, table 4 of the supplement (IMAE), section 4.1 (MAE, as 0.09);
-# CE's 1/3 is that of 2(1 − p). The papers' IMAE has no saturation.
-UNIFORM_VARIANCES: tuple[tuple[str, dict[str, float], float], ...] = (
-    ("ce", {}, 1 / 3),
-    ("mae", {}, 4 / 45),
-    *(
-        ("imae", {"T": T, "saturation": 0.0}, variance)
-        for T, variance in ((16.0, 354.113), (8.0, 4.546), (4.0, 0.299), (2.0, 0.040), (1.0, 0.007), (0.5, 0.002), (0.0, 0.0))
-    ),
-)
-
-
-def uniform_variance(name: str, **hyper: Any) -> mpf:
-    """Variance of ‖∂L/∂s‖₁ when p is uniform on (0, 1) (IMAE paper, equations 15 and 16)."""
-    with mp.workdps(30):
-
-        def moment(power: int) -> mpf:
-            return mp.quad(lambda p: (2 * exact_emphasis_at(name, mp.log(p / (1 - p)), **hyper)) ** power, [0, 1], method="gauss-legendre")
-
-        return moment(2) - moment(1) ** 2
-
-
-# ψ = argmax over p of the emphasis: GR paper, table 1 and definition 1, with λ/(1 + λ) and q/(1 + q) where it prints a range.
-FOCI: tuple[tuple[str, dict[str, Any], float], ...] = (
-    ("ce", {}, 0.0),
-    ("mae", {}, 0.5),
-    ("rce", {"A": -4.0}, 0.5),
-    ("imae", {"T": 8.0, "saturation": 0.0}, 0.5),
-    *(("gce", {"q": q}, q / (1 + q)) for q in (0.3, 0.7, 1.0)),
-    *(
-        ("gr", {"beta": beta, "lam": lam, "g": g, "saturation": 0.0}, lam / (1 + lam))
-        for beta, lam in ((2.0, 0.0), (8.0, 0.5), (12.0, 1.0), (8.0, 2.0))
-        for g in ("exp", "identity")
-    ),
-)
-
-
-def expected_margin(classes: int, deviation: float = 1.0) -> float:
-    """E[Δ] for independent normal scores, approximately: the curriculum paper, equation 4."""
-    variance = deviation**2
-    return -math.log(classes - 1) - variance / 2 + math.expm1(variance) / (2 * (classes - 1))
-
-
-# (classes, equation 4 at unit deviation, simulated, |E[Δ]| the curriculum paper used in its table 9).
-EXPECTED_MARGINS = ((10, -2.602, -2.617, 2.717), (100, -5.086, -5.084, 5.097))
-
-
-def printed_nce_bound(scores: Array, labels: Labels) -> Array:
-    """2γ(1+ε)·w_CE, which the curriculum paper's equation 3 prints as an upper bound of ‖∂L_NCE/∂s‖₁: it is not one (see `nce_bound`)."""
-    gamma, epsilon, difficulty = _nce_factors(scores, labels)
-    return 2 * gamma * (1 + epsilon) * difficulty
-
-
-def nce_bound(scores: Array, labels: Labels) -> Array:
-    """2γ(w_CE + ε(k−1)/k) ≥ ‖∂L_NCE/∂s‖₁: equation 3 with its slip mended.
-
-    The derivation (appendix A.5.1) averages w_CE(Δ_i) over the classes i and then writes w_CE(Δ_y) for every one of them;
-    the average of 1 − p_i is (k−1)/k.
-    """
-    gamma, epsilon, difficulty = _nce_factors(scores, labels)
-    classes = scores.shape[1]
-    return 2 * gamma * (difficulty + epsilon * (classes - 1) / classes)
-
-
-def _nce_factors(scores: Array, labels: Labels) -> tuple[Array, Array, Array]:
-    p = softmax(scores)
-    own = _own(p, labels)
-    gamma = -1 / np.log(p).sum(axis=1)
-    return gamma, -scores.shape[1] * np.log(own) * gamma, 1 - own

@@ -1,11 +1,10 @@
-"""Files of a run folder that are not what they seem: links, pipes, other kinds of values, and files that cannot be opened now."""
+"""Unusual files in a run folder: links, pipes, values of the wrong kind, and files that cannot be opened."""
 
 import errno
 import json
 import os
 import resource
 import shutil
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -14,19 +13,23 @@ import numpy as np
 import pytest
 import torch
 
-from noisewise import InputError, fit
+from noisewise import fit
 from noisewise.audit import audit
 from noisewise.data import Dataset, read
 from noisewise.dynamics import Dynamics
+from noisewise.errors import InputError
 from noisewise.report import report
 from noisewise.report._report import gather
 from noisewise.runs import RunFolder, examples_as_given, read_json, read_tensors
 from noisewise.train import Run
+from prepared import prepared
+from refused import refused
+from waiting import LIMIT
 
-ASKED = {"epochs": 3, "batch_size": 16, "device": "cpu"}
+SETTINGS = {"epochs": 3, "batch_size": 16, "device": "cpu"}
 
 
-def made() -> Dataset:
+def pets() -> Dataset:
     labels = torch.arange(48) % 3
     inputs = 3 * torch.eye(3, 4)[labels] + torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
     return Dataset(inputs, labels, ("cat", "dog", "eel"), name="pets", ids=tuple(f"row {row}" for row in range(48)))
@@ -36,14 +39,14 @@ def made() -> Dataset:
 def runs(tmp_path_factory) -> Path:
     """A finished run and one that was interrupted in its third epoch."""
     folder = tmp_path_factory.mktemp("runs")
-    fit("linear", made(), folder=folder / "finished", **ASKED)
+    fit("linear", pets(), folder=folder / "finished", **SETTINGS)
 
     def stop(done, of):
         if done == 8:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit("linear", made(), folder=folder / "stopped", watch=stop, **ASKED)
+        fit("linear", pets(), folder=folder / "stopped", watch=stop, **SETTINGS)
     return folder
 
 
@@ -57,8 +60,8 @@ def stopped(runs: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(runs / "stopped", tmp_path / "run"))
 
 
-def moved_out(run: Path, name: str) -> Path:
-    """Move a file or folder of a run out of it, and leave a link to it."""
+def replace_by_link(run: Path, name: str) -> Path:
+    """Move a file or folder out of a run, and leave a link to it."""
     outside = run.parent / "outside" / name
     outside.parent.mkdir(parents=True)
     (run / name).rename(outside)
@@ -73,23 +76,23 @@ def test_resuming_deletes_nothing_behind_a_link(stopped):
     (outside / "margins-00099.npy").write_bytes(b"mine")
     (stopped / "record/x").symlink_to(outside)
     (stopped / "record/training/margins-00098.npy").symlink_to(outside / "margins-00099.npy")
-    assert fit("linear", made(), folder=stopped, **ASKED).state == "finished"
+    assert fit("linear", pets(), folder=stopped, **SETTINGS).state == "finished"
     assert sorted(path.name for path in outside.iterdir()) == ["margins-00099.npy", "thesis-00099.npy"]
 
 
 @pytest.mark.parametrize("name", ["record/training", "checkpoints", ".lock", "labels"])
 def test_training_neither_reads_nor_writes_behind_a_link(stopped, name):
-    outside = moved_out(stopped, name)
+    outside = replace_by_link(stopped, name)
     before = {path: path.read_bytes() for path in [outside, *outside.rglob("*")] if path.is_file()}
-    with pytest.raises(InputError, match=f"{name}' is a link to"):
-        fit("linear", made(), folder=stopped, **ASKED)
+    with refused(stopped / name, "link"):
+        fit("linear", pets(), folder=stopped, **SETTINGS)
     assert {path: path.read_bytes() for path in [outside, *outside.rglob("*")] if path.is_file()} == before
 
 
 @pytest.mark.parametrize("name", ["settings.json", "metrics.jsonl", "labels/given.npy", "labels/ids.json", "model.safetensors", "record"])
 def test_no_reader_follows_a_link_out_of_a_run(finished, name):
-    moved_out(finished, name)
-    with pytest.raises(InputError, match=f"{name}' is a link to"):
+    replace_by_link(finished, name)
+    with refused(finished / name, "link"):
         run = Run(finished)
         run.predict(torch.zeros(1, 4))
         _ = run.find_label_issues().ids
@@ -100,7 +103,7 @@ def test_a_run_behind_a_link_and_links_inside_a_run_are_followed(finished):
     link.symlink_to(finished)
     (finished / "record").rename(finished / "kept")
     (finished / "record").symlink_to("kept")
-    assert audit(link).ids == audit(finished).ids == list(made().ids)
+    assert audit(link).ids == audit(finished).ids == list(pets().ids)
 
 
 READERS = {
@@ -133,8 +136,8 @@ def test_a_pipe_is_refused_and_not_waited_for(finished, name):
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    reader.join(20)
-    assert not reader.is_alive() and f"{name}' is not a regular file" in errors[0]
+    reader.join(LIMIT)
+    assert not reader.is_alive() and str(finished / name) in errors[0]
 
 
 @pytest.mark.parametrize(
@@ -163,35 +166,34 @@ def test_a_pipe_is_refused_and_not_waited_for(finished, name):
 )
 def test_a_value_of_the_wrong_kind_names_its_file(finished, name, content):
     (finished / name).write_text(content)
-    with pytest.raises(InputError, match=name) as refused:
+    with refused(name):
         READERS[name](finished)
-    assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.uint8, np.complex64])
-def test_numbers_of_examples_that_are_none_are_refused(finished, kind):
-    np.save(finished / "labels/index.npy", np.arange(48).astype(kind))
-    with pytest.raises(InputError, match=r"labels/index\.npy"):
+@pytest.mark.parametrize("dtype", [np.float64, np.uint8, np.complex64])
+def test_an_index_of_the_wrong_type_is_refused(finished, dtype):
+    np.save(finished / "labels/index.npy", np.arange(48).astype(dtype))
+    with refused("labels/index.npy"):
         audit(finished).index  # noqa: B018
 
 
-def test_a_file_that_must_be_small_is_not_read_when_it_is_large(finished):
+def test_a_settings_file_of_a_terabyte_is_not_read(finished):
     with (finished / "settings.json").open("ab") as file:
         file.truncate(2**40)  # takes no room on the disk
-    with pytest.raises(InputError, match=r"settings\.json' has 1,099,511,627,776 bytes"):
+    with refused("settings.json", "1,099,511,627,776"):
         Run(finished)
 
 
 @pytest.mark.parametrize("read", [lambda folder: audit(folder), lambda folder: read_tensors(folder, "model.safetensors")])
-def test_a_good_file_that_cannot_be_opened_is_not_called_damaged(finished, read):
+def test_with_too_many_open_files_the_error_gives_this_reason(finished, read):
     audit(finished)  # imports what it needs
     limit, files = resource.getrlimit(resource.RLIMIT_NOFILE), []
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, limit[1]))
     try:
-        with pytest.raises(OSError, match="Too many open files"):
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
             while True:
                 files.append((finished / "status.json").open())
-        with pytest.raises(InputError, match=r"cannot be opened \(Too many open files\)"):
+        with refused(os.strerror(errno.EMFILE)):
             read(finished)
     finally:
         for file in files:
@@ -200,21 +202,21 @@ def test_a_good_file_that_cannot_be_opened_is_not_called_damaged(finished, read)
     read(finished)
 
 
-def test_a_file_that_may_not_be_read_says_so(finished, monkeypatch):
+def test_without_permission_the_error_gives_this_reason(finished, monkeypatch):
     def denied(self, *arguments, **options):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
 
     monkeypatch.setattr(Path, "read_text", denied)  # the tests may run as root, who may read everything
-    with pytest.raises(InputError, match=r"settings\.json' cannot be opened \(Permission denied\)"):
+    with refused("settings.json", os.strerror(errno.EACCES)):
         read_json(finished, "settings.json")
 
 
-def test_a_good_checkpoint_that_cannot_be_opened_is_not_passed_over(stopped, monkeypatch):
+def test_a_checkpoint_that_cannot_be_opened_is_not_skipped(stopped, monkeypatch):
     def denied(self, *arguments, **options):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
 
     monkeypatch.setattr(Path, "open", denied)
-    with pytest.raises(InputError, match=r"epoch-00002\.safetensors' cannot be opened \(Permission denied\)"):
+    with refused("epoch-00002.safetensors", os.strerror(errno.EACCES)):
         next(RunFolder(stopped).checkpoints())
 
 
@@ -250,8 +252,8 @@ def test_a_run_that_names_another_file_does_not_show_its_rows(on_a_table, tmp_pa
     provenance["sources"]["train"]["source"] = str(other)
     (on_a_table / "provenance.json").write_text(json.dumps(provenance))
     doubt = gather([on_a_table], title="t")["tasks"][0]["doubt"]
-    assert "inputs differ" in doubt["note"] and not any(example["fields"] for example in doubt["examples"])
-    with pytest.raises(InputError, match="inputs differ"):
+    assert doubt["note"] is not None and not any(example["fields"] for example in doubt["examples"])
+    with refused("inputs", "salaries"):
         examples_as_given(Dynamics(on_a_table).record)
     for digests in ({}, {"sizes": "0"}):  # as of a run that recorded no inputs, and of one on images
         del provenance["data"]["train"]["inputs"]
@@ -261,11 +263,11 @@ def test_a_run_that_names_another_file_does_not_show_its_rows(on_a_table, tmp_pa
         provenance["data"]["train"]["inputs"] = "0"
 
 
-def test_data_that_the_user_names_must_have_the_inputs_of_the_run(on_a_table, tmp_path):
+def test_the_data_given_by_the_user_must_have_the_inputs_of_the_run(on_a_table, tmp_path):
     record = Dynamics(on_a_table).record
     shutil.move(tmp_path / "pets.csv", tmp_path / "moved.csv")
     assert len(examples_as_given(record, tmp_path / "moved.csv")) == 40
-    with pytest.raises(InputError, match="inputs differ"):
+    with refused("inputs", "salaries"):
         examples_as_given(record, table(tmp_path / "salaries.csv", secret="9"))
 
 
@@ -293,7 +295,7 @@ def damage(path: Path, content: str | None) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), DAMAGES)
-def test_a_damaged_run_costs_a_page_nothing_but_itself(runs, finished, name, content):
+def test_a_damaged_run_does_not_affect_other_runs_of_a_report(runs, finished, name, content):
     damage(finished / name, content)
     facts = gather([runs / "finished", finished], title="t")
     notes = {run["folder"]: run["notes"] for run in facts["runs"]} | {run["folder"]: [run["reason"]] for run in facts["broken"]}
@@ -301,20 +303,20 @@ def test_a_damaged_run_costs_a_page_nothing_but_itself(runs, finished, name, con
     assert facts["tasks"][0]["dynamics"] is not None
 
 
-def test_a_report_on_ten_runs_shows_nine_and_a_line_about_the_damaged_one(runs, tmp_path):
-    for number in range(10):
+def test_a_report_with_a_damaged_run_shows_the_others_and_names_it(runs, tmp_path):
+    for number in range(3):
         shutil.copytree(runs / "finished", tmp_path / f"runs/run{number}")
-    damage(tmp_path / "runs/run4/settings.json", "[" * 100_000)
+    damage(tmp_path / "runs/run1/settings.json", "[" * 100_000)
     page = report(tmp_path / "runs", tmp_path / "report.html").read_text(encoding="utf-8")
-    assert all(str(tmp_path / f"runs/run{number}") in page for number in range(10))
-    assert "1 folder could not be read" in page and "nested too deep" in page
+    assert all(str(tmp_path / f"runs/run{number}") in page for number in range(3))
+    assert "1 folder" in page and "settings.json" in page
 
 
-MANY = """
-import resource, sys, tempfile, torch
+MANY_CLASSES = """
+import resource, torch
 from noisewise import Recorder
 from noisewise.report import report
-record = Recorder(sys.argv[1] + "/run", torch.arange(20), loss="ce", classes=list(map(str, range(100_000))))
+record = Recorder("run", torch.arange(20), loss="ce", classes=list(map(str, range(100_000))))
 scores = torch.zeros(20, 100_000)
 scores[:, 5] = 1.0
 for _ in range(3):
@@ -322,12 +324,15 @@ for _ in range(3):
     record.end_epoch()
 record.finish()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-report(sys.argv[1] + "/run", sys.argv[1] + "/report.html")
+report("run", "report.html")
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts memory as Linux does")
-def test_a_report_over_many_classes_takes_little_memory(tmp_path):
-    done = subprocess.run([sys.executable, "-c", MANY, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 300 * 2**20
+def test_a_report_on_many_classes_takes_little_memory(tmp_path):
+    (tmp_path / "program.py").write_text(MANY_CLASSES)
+    with prepared("noisewise.report") as python:
+        status, output = python.run(tmp_path / "program.py")
+    assert status == 0, output
+    assert int(output) < 300 * 2**20

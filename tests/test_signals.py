@@ -3,44 +3,52 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from noisewise import signals
+from waiting import LIMIT
+
+
+@pytest.fixture(autouse=True)
+def _default_handlers() -> Iterator[None]:
+    """A program that starts the tests may ignore a signal: nohup ignores SIGHUP."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_the_first_signal_is_raised_and_the_next_are_ignored_until_the_block_has_ended(number: signal.Signals) -> None:
-    later = []
-    with pytest.raises(signals.Stopped, match=number.name) as stopped, signals.raised():
+def test_the_first_signal_is_raised_and_later_ones_are_ignored_until_the_block_ends(number: signal.Signals) -> None:
+    cleaned_up = False
+    with pytest.raises(signals.Stopped) as stopped, signals.raised():
         try:
             os.kill(os.getpid(), number)
-            signal.sigtimedwait([], 5)
+            signal.sigtimedwait([], LIMIT)
         finally:
             for again in (signal.SIGTERM, signal.SIGHUP):
                 os.kill(os.getpid(), again)
-            later.append(number)
-    assert later == [number] and signals.exit_code(stopped.value) == 128 + number
+            cleaned_up = True
+    assert cleaned_up and stopped.value.number == number and signals.exit_code(stopped.value) == 128 + number
     assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
 
 
-def test_a_handler_of_somebody_else_stays_and_so_do_all_outside_the_main_thread() -> None:
-    def mine(number: int, frame: Any) -> None: ...
+def test_handlers_of_the_user_and_handlers_outside_the_main_thread_are_not_replaced() -> None:
+    def user_handler(number: int, frame: Any) -> None: ...
 
-    seen: list[Any] = []
+    handlers: list[Any] = []
 
-    def look() -> None:
+    def record_handler() -> None:
         with signals.delayed():
-            seen.append(signal.getsignal(signal.SIGTERM))
+            handlers.append(signal.getsignal(signal.SIGTERM))
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=record_handler)
     thread.start()
     thread.join()
-    before = signal.signal(signal.SIGTERM, mine)
-    try:
-        look()
-        assert signal.getsignal(signal.SIGTERM) is mine
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert seen == [signal.SIG_DFL, mine]
+    signal.signal(signal.SIGTERM, user_handler)
+    record_handler()
+    assert signal.getsignal(signal.SIGTERM) is user_handler
+    assert handlers == [signal.SIG_DFL, user_handler]

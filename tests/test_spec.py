@@ -1,4 +1,4 @@
-"""Spec strings: what they can say, what they refuse, and that they run nothing."""
+"""Spec strings: their grammar, their errors, and that they execute nothing."""
 
 import re
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import noisewise
-from noisewise import InputError
 from noisewise.losses import GCE, IMAE, MAE, NCE
 from noisewise.spec import Interval, Named, Registry, in_short, setting
+from refused import refused
 
 
 def test_a_name_a_call_and_a_sum_are_specs():
@@ -25,12 +25,12 @@ def test_specs_nest():
     assert repr(noisewise.get(repr(loss))) == repr(loss)
 
 
-def test_a_loss_is_its_own_spec():
+def test_a_loss_is_returned_unchanged():
     loss = GCE(q=0.2)
     assert noisewise.get(loss) is loss
 
 
-def test_numpy_numbers_are_numbers():
+def test_numpy_numbers_are_accepted():
     import numpy as np
 
     assert GCE(q=np.float32(0.5)).q == 0.5
@@ -43,39 +43,37 @@ def test_numpy_numbers_are_numbers():
 
 
 MISTAKES = {
-    "imea": "There is no loss named 'imea'. Did you mean 'imae'",
-    "IMAE(T=8)": "There is no loss named 'IMAE'. Did you mean 'imae'",
-    "zzzzzz": "There is no loss named 'zzzzzz'. Known: ael, agce,",
-    "imae(t=8)": "The loss 'imae' cannot be made: got an unexpected keyword argument 't'. It takes: T, saturation, normalise",
-    "scaled(mae)": "The loss 'scaled' cannot be made: missing a required argument: 'tau'",
-    "ce(1, 2)": "The loss 'ce' cannot be made: too many positional arguments",
-    "imae(T=": "cannot be read",
-    "": "cannot be read",
-    "ce + 1": "The loss spec 'ce + 1' cannot be read at 'ce + 1'",
-    "ce ** 2": "cannot be read at 'ce ** 2'",
-    "3": "There is no loss named '3'. Known: ael, ",
-    "ce - mae": "cannot be read at 'ce - mae'",
-    "'ce'": "There is no loss named \"'ce'\". Did you mean 'ce'",
-    "scaled(imea, 2)": "There is no loss named 'imea'. Did you mean 'imae'",
-    "0.3*nec + 0.7*mae": "There is no loss named 'nec'. Did you mean 'nce'",
-    "2*imea": "There is no loss named 'imea'. Did you mean 'imae'",
-    "2*3": "The loss spec '2*3' cannot be read.",
-    "'ce'*3 + mae": "cannot be read at \"'ce'\"",
-    " + ".join(["ce"] * 990): "cannot be read.",
-    "gce(q=" + "-" * 500 + "1)": "cannot be read",
-    "gce(q=1" + "0" * 400 + ")": "The 'q' parameter of GCE must be in (0, 1]. Got 1000",
-    "1" + "0" * 400 + "*ce": "cannot be read at '1000",
-    "1e300*1" + "0" * 300 + "*ce": "a finite number. Got inf",
-    "1" + "0" * 300 + "*1" + "0" * 300 + "*0.5*ce": "cannot be read at",
+    "imea": ("'imea'", "'imae'"),
+    "IMAE(T=8)": ("'IMAE'", "'imae'"),
+    "zzzzzz": ("'zzzzzz'", "ael, agce,"),
+    "imae(t=8)": ("'imae'", "'t'", "T, saturation, normalise"),
+    "scaled(mae)": ("'scaled'", "'tau'"),
+    "ce(1, 2)": ("'ce'", "positional"),
+    "imae(T=": ("'imae(T='",),
+    "": ("''",),
+    "ce + 1": ("loss", "'ce + 1'"),
+    "ce ** 2": ("'ce ** 2'",),
+    "3": ("'3'", "ael, "),
+    "ce - mae": ("'ce - mae'",),
+    "'ce'": ("\"'ce'\"", " 'ce'"),
+    "scaled(imea, 2)": ("'imea'", "'imae'"),
+    "0.3*nec + 0.7*mae": ("'nec'", "'nce'"),
+    "2*imea": ("'imea'", "'imae'"),
+    "2*3": ("loss", "'2*3'"),
+    "'ce'*3 + mae": ("\"'ce'\"",),
+    " + ".join(["ce"] * 990): ("ce + ce",),
+    "gce(q=" + "-" * 500 + "1)": ("gce(q=---",),
+    "gce(q=1" + "0" * 400 + ")": ("'q'", "GCE", "(0, 1]", "1000"),
+    "1" + "0" * 400 + "*ce": ("'1000",),
+    "1e300*1" + "0" * 300 + "*ce": ("finite", "inf"),
+    "1" + "0" * 300 + "*1" + "0" * 300 + "*0.5*ce": ("1000",),
 }
 
 
 @pytest.mark.parametrize("spec", MISTAKES)
-def test_a_mistake_gets_one_clear_sentence(spec):
-    with pytest.raises(InputError) as caught:
+def test_a_mistake_in_a_spec_is_named(spec):
+    with refused(*MISTAKES[spec]):
         noisewise.get(spec)
-    assert MISTAKES[spec] in str(caught.value), str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -94,36 +92,36 @@ def test_a_mistake_gets_one_clear_sentence(spec):
     ],
 )
 def test_nothing_in_a_spec_is_executed(spec):
-    with pytest.raises(InputError):
+    with refused():
         noisewise.get(spec)
 
 
-def test_something_that_is_no_spec_is_refused():
+def test_a_value_that_is_not_a_spec_is_refused():
     for wrong in (None, 3, ["ce"], noisewise.losses.CE):
-        with pytest.raises(InputError, match="spec string or a Loss"):
+        with refused("spec", "Loss"):
             noisewise.get(wrong)
-    with pytest.raises(InputError, match=r"'ce'.*Got CrossEntropyLoss"):
+    with refused("'ce'", "CrossEntropyLoss"):
         noisewise.get(torch.nn.CrossEntropyLoss())
 
 
 def test_a_setting_given_twice_is_refused():
-    with pytest.raises(InputError, match="sets T"):
+    with refused("imae(T=8)", " T"):
         noisewise.get("imae(T=8)", T=4)
 
 
-def test_a_sum_takes_no_hyper_parameter_beside_it():
-    with pytest.raises(InputError, match="takes no q"):
+def test_hyper_parameters_cannot_be_set_on_a_sum():
+    with refused("0.3*nce + 0.7*gce", " q"):
         noisewise.get("0.3*nce + 0.7*gce", q=0.5)
 
 
 def test_a_number_too_large_for_a_float_is_refused():
     for call in (lambda: 10**400 * GCE(), lambda: noisewise.curriculum.Scaled("mae", 2, expected=-(10**400))):
-        with pytest.raises(InputError, match="finite"):
+        with refused("finite"):
             call()
 
 
-def test_settings_of_a_built_loss_are_not_changed_behind_its_back():
-    with pytest.raises(InputError, match="give its spec string"):
+def test_settings_of_a_built_loss_cannot_be_changed_by_get():
+    with refused("gce(q=0.7)", "spec"):
         noisewise.get(GCE(), reduction="sum")
 
 
@@ -144,7 +142,7 @@ def test_intervals_are_written_as_in_the_papers():
         assert float("nan") not in interval
 
 
-def test_another_kind_of_thing_has_its_own_registry():
+def test_a_registry_works_for_any_kind_of_object():
     shapes: Registry[Named] = Registry("shape")
 
     class Shape(Named, registry=shapes):
@@ -156,19 +154,22 @@ def test_another_kind_of_thing_has_its_own_registry():
 
     assert repr(shapes.get("polygon(4)")) == "polygon(sides=4)"
     assert repr(shapes.get("polygon(colour=blue)")) == "polygon(sides=3, colour='blue')"
-    with pytest.raises(InputError, match="There is no shape named 'circle'"):
+    with refused("shape", "'circle'", "polygon"):
         shapes.get("circle")
-    with pytest.raises(InputError, match="too many positional"):
+    with refused("shape", "'polygon'", "positional"):
         shapes.get("polygon(4, blue)")
 
 
-def test_what_comes_with_the_package_cannot_be_replaced_by_another_of_its_name():
-    kept = noisewise.losses.CE
-    with pytest.raises(ValueError, match="already has a loss named 'ce'"):
+def test_a_built_in_loss_cannot_be_replaced():
+    built_in = noisewise.losses.CE
+    with pytest.raises(ValueError, match="'ce'"):
         type("Mine", (noisewise.losses.MarginLoss,), {"value": lambda self, d: d}, name="ce")
-    assert type(noisewise.get("ce")) is kept
+    assert type(noisewise.get("ce")) is built_in
+
+
+def test_a_custom_class_can_be_defined_again():
     shapes: Registry[Named] = Registry("shape")
-    for _ in range(2):  # a notebook's cell may be run again
+    for _ in range(2):  # a notebook cell may be run twice
         latest = type("Shape", (Named,), {}, registry=shapes, name="shape")
     assert type(shapes.get("shape")) is latest
 
@@ -187,14 +188,14 @@ def test_what_comes_with_the_package_cannot_be_replaced_by_another_of_its_name()
     ],
     ids=lambda spec: f"{spec[:12]} {len(spec)}",
 )
-def test_a_spec_that_is_too_long_or_too_deep_gets_one_short_sentence(spec):
-    with pytest.raises(InputError) as caught:
+def test_a_spec_that_is_too_long_or_too_deep_is_refused_in_a_short_message(spec):
+    with refused() as caught:
         noisewise.get(spec)
     assert "loss" in str(caught.value) or "'q'" in str(caught.value)
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
+    assert len(str(caught.value)) < 1000
 
 
-def test_a_long_matrix_is_a_spec():
+def test_a_spec_may_contain_a_large_matrix():
     spec = f"matrix({((1 / 128,) * 128,) * 128})"
     assert len(spec) > 100_000 and repr(noisewise.noise.registry.get(spec)) == spec
 
@@ -208,6 +209,6 @@ def test_a_long_matrix_is_a_spec():
         (f"forward('matrix({((0.5, 0.5),) * 20})', loss=ce)", "forward('matrix(…)', loss=ce)"),
     ],
 )
-def test_a_spec_in_short_keeps_its_brackets_balanced(spec, short):
+def test_a_shortened_spec_keeps_its_brackets_balanced(spec, short):
     assert re.sub("…[0-9a-f]{4}", "…", in_short(spec)) == short
     assert in_short(spec.replace("1.0", "3.0").replace("0.5", "0.25")) != in_short(spec)

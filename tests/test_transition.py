@@ -1,4 +1,4 @@
-"""Estimates of the noise against the truth, a slow transcription of the paper and cleanlab, on a real model's predictions."""
+"""Estimates of the noise, compared with the truth, a slow transcription of the paper, and cleanlab."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ import noisewise
 from noisewise import Recorder, margin
 from noisewise.audit import find_label_issues
 from noisewise.data import from_arrays
-from noisewise.errors import InputError
 from noisewise.kernels import loss_and_gradient
 from noisewise.noise import Corruption, corrupt
 from noisewise.transition import anchor_points, as_probabilities, confident_joint, counted, dual_t, noise_rate
+from refused import refused
 
 T = torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.9, 0.1], [0.3, 0.1, 0.6]], dtype=torch.float64)
 
 
 @pytest.fixture(scope="module", params=["symmetric(0.3)", "class_map(0.4, mnist)"])
 def predicted(request) -> tuple[Corruption, np.ndarray]:
-    """Digits with known noise, and out-of-sample probabilities of a model of their noisy labels."""
+    """Digits with known noise, and out-of-sample probabilities of a model trained on the noisy labels."""
     data = load_digits()
     noisy = corrupt(data.target, request.param)
-    model = LogisticRegression(C=0.1, max_iter=500)
-    return noisy, cross_val_predict(model, data.data / 16, noisy.labels.numpy(), cv=5, method="predict_proba")
+    model = LogisticRegression(C=0.1, max_iter=500, tol=1e-3)
+    return noisy, cross_val_predict(model, data.data / 16, noisy.labels.numpy(), cv=4, method="predict_proba")
 
 
 def distance(first: torch.Tensor, second: torch.Tensor) -> float:
@@ -54,7 +54,7 @@ def test_anchor_points_recover_the_matrix_from_exact_probabilities():
     torch.testing.assert_close(anchor_points(true_posterior @ T), T)
 
 
-def test_anchor_points_at_a_quantile_pass_over_outliers():
+def test_anchor_points_at_a_quantile_ignore_outliers():
     probabilities = torch.eye(3, dtype=torch.float64)[torch.arange(300) % 3] @ T
     probabilities[[0, 1, 2]] = torch.eye(3, dtype=torch.float64)
     assert torch.equal(anchor_points(probabilities), torch.eye(3, dtype=torch.float64))
@@ -62,7 +62,7 @@ def test_anchor_points_at_a_quantile_pass_over_outliers():
 
 
 @pytest.mark.parametrize("quantile", [0.01, 0.3, 0.5, 0.995, 1.0])
-def test_an_anchor_point_is_as_sure_of_its_class_as_numpys_quantile_says(quantile):
+def test_the_probability_of_an_anchor_point_equals_the_quantile_of_numpy(quantile):
     probabilities = torch.distributions.Dirichlet(torch.ones(3, dtype=torch.float64)).sample((101,))
     expected = np.quantile(probabilities.numpy(), quantile, axis=0, method="lower")
     np.testing.assert_allclose(anchor_points(probabilities, quantile=quantile).diagonal(), expected, rtol=1e-14)
@@ -88,7 +88,7 @@ def test_anchor_points_find_the_noise_a_calibrated_model_was_trained_on(predicte
     assert distance(anchor_points(probabilities), noisy.realised) < min(0.17, 0.85 * distance(torch.eye(10), noisy.realised))
 
 
-def test_dual_t_finds_the_noise_where_overconfidence_hides_it_from_anchor_points(predicted):
+def test_dual_t_finds_the_noise_that_overconfidence_hides_from_anchor_points(predicted):
     noisy, probabilities = predicted
     sharpened = torch.softmax(12 * torch.from_numpy(probabilities).log(), 1)
     nothing_found = distance(torch.eye(10), noisy.realised)
@@ -123,7 +123,7 @@ def test_the_confident_joint_follows_the_paper(predicted):
     np.testing.assert_allclose(confident_joint(labels, probabilities), expected, rtol=1e-12)
 
 
-def test_the_confident_joint_is_cleanlabs(predicted):
+def test_the_confident_joint_equals_that_of_cleanlab(predicted):
     count = pytest.importorskip("cleanlab.count", reason="needs cleanlab")
     noisy, probabilities = predicted
     labels = noisy.labels.numpy()
@@ -133,39 +133,36 @@ def test_the_confident_joint_is_cleanlabs(predicted):
     assert noise_rate(labels, probabilities) == pytest.approx(1 - np.trace(theirs), abs=10 / len(labels))
 
 
-def test_a_class_no_example_is_confident_of_counts_as_right():
+def test_labels_of_a_class_without_confident_examples_count_as_right():
     joint = confident_joint([0, 0, 1], [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1]])
     torch.testing.assert_close(joint, torch.tensor([[2 / 3, 1 / 6], [0, 1 / 6]], dtype=torch.float64))
 
 
-def test_probabilities_that_are_all_alike_do_not_fall_below_their_own_mean():
+def test_equal_probabilities_are_not_below_their_rounded_mean():
     sure = [0.8, 0.2]  # the mean of three of them is rounded above 0.8
     joint = confident_joint([0, 0, 0, 1, 1, 1], [sure, sure, sure, sure, [0.1, 0.9], [0.1, 0.9]])
     torch.testing.assert_close(joint, torch.tensor([[1 / 2, 1 / 6], [0, 1 / 3]], dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "mentions"),
     [
-        (lambda: anchor_points([0.5, 0.5]), r"shaped \(examples, classes\), with two classes or more. Got \(2,\)"),
-        (
-            lambda: anchor_points([[0.5, 0.5], [1.0]]),
-            r"'probabilities' parameter of anchor_points must be numbers shaped \(examples, classes\)",
-        ),
-        (lambda: anchor_points([[0.5, 0.6]]), "rows that sum to one"),
-        (lambda: anchor_points([[1.5, -0.5]]), "at least zero"),
-        (lambda: anchor_points([[0.5, 0.5], *[[np.nan, 0.5]] * 99]), r"at least zero, .* Got 'row 1: \[nan, 0\.5\]' instead\.$"),
-        (lambda: anchor_points([[0.5, 0.5]], quantile=0), r"must be in \(0, 1\]. Got 0"),
-        (lambda: dual_t([0, 2], [[0.5, 0.5], [0.5, 0.5]]), "labels given to dual_t must be from 0 to 1"),
-        (lambda: dual_t([0], [[0.5, 0.5], [0.5, 0.5]]), "one for each of the 2 rows of probabilities. Got '1 labels'"),
-        (lambda: confident_joint([[0.5, 0.5]], [0]), r"'probabilities' parameter of confident_joint must be shaped \(examples, classes\)"),
-        (lambda: noise_rate([0, 0], [[0.5, 0.5], [0.5, 0.5]]), "'labels' parameter of confident_joint.*Got 'none of class 1'"),
-        (lambda: counted([0, 1], [0], 2), "one for each of the 2 true labels"),
-        (lambda: counted([0, 2], [0, 0], 2), "true labels given to counted must be from 0 to 1"),
+        (lambda: anchor_points([0.5, 0.5]), ("(examples, classes)", "(2,)")),
+        (lambda: anchor_points([[0.5, 0.5], [1.0]]), ("'probabilities'", "anchor_points", "(examples, classes)")),
+        (lambda: anchor_points([[0.5, 0.6]]), ("rows", "sum", [0.5, 0.6])),
+        (lambda: anchor_points([[1.5, -0.5]]), ("zero", [1.5, -0.5])),
+        (lambda: anchor_points([[0.5, 0.5], *[[np.nan, 0.5]] * 99]), ("zero", "row 1", "[nan, 0.5]")),
+        (lambda: anchor_points([[0.5, 0.5]], quantile=0), ("'quantile'", "(0, 1]", 0)),
+        (lambda: dual_t([0, 2], [[0.5, 0.5], [0.5, 0.5]]), ("labels", "dual_t", "0 to 1", 2)),
+        (lambda: dual_t([0], [[0.5, 0.5], [0.5, 0.5]]), ("labels", "2 rows", "1 label")),
+        (lambda: confident_joint([[0.5, 0.5]], [0]), ("'probabilities'", "confident_joint", "(examples, classes)")),
+        (lambda: noise_rate([0, 0], [[0.5, 0.5], [0.5, 0.5]]), ("'labels'", "confident_joint", "class 1")),
+        (lambda: counted([0, 1], [0], 2), ("2 true labels", 1)),
+        (lambda: counted([0, 2], [0, 0], 2), ("true labels", "counted", "0 to 1", 2)),
     ],
 )
-def test_bad_input_gives_one_sentence(call, message):
-    with pytest.raises(InputError, match=message):
+def test_bad_input_is_refused(call, mentions):
+    with refused(*mentions):
         call()
 
 
@@ -181,21 +178,21 @@ FRACTIONS = {
 
 @pytest.mark.parametrize("call", FRACTIONS.values(), ids=FRACTIONS)
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
-def test_fractions_are_no_labels_wherever_labels_are_given(call, kind, tmp_path):
-    with pytest.raises(InputError, match=r"1\.5"):
+def test_labels_with_fractions_are_refused(call, kind, tmp_path):
+    with refused(1.5):
         call(kind([0.0, 1.5]), tmp_path)
 
 
 @pytest.mark.parametrize("call", [noisewise.get("gce"), margin, partial(loss_and_gradient, "ce")], ids=["loss", "margin", "pass"])
-def test_fractions_are_no_labels_of_a_loss(call):
-    with pytest.raises(InputError, match="integers"):
+def test_losses_refuse_labels_with_fractions(call):
+    with refused("integers"):
         call(torch.zeros(2, 3), torch.tensor([0.5, 1.5]))
 
 
-def test_what_was_read_is_scaled_where_it_is_and_what_was_given_is_left(monkeypatch):
-    made, array = [], np.array
-    monkeypatch.setattr(np, "array", lambda *args, **options: made.append(array(*args, **options)) or made[-1])
+def test_probabilities_are_normalised_in_a_single_copy(monkeypatch):
+    copies, array = [], np.array
+    monkeypatch.setattr(np, "array", lambda *args, **options: copies.append(array(*args, **options)) or copies[-1])
     given = array([[0.5, 0.5004], [0.25, 0.75]])
-    found = as_probabilities(given, owner="dual_t")
-    assert np.shares_memory(found.numpy(), made[0]) and found[0].sum() == 1
-    assert torch.equal(as_probabilities(torch.from_numpy(given), owner="dual_t"), found) and given[0, 1] == 0.5004
+    probabilities = as_probabilities(given, owner="dual_t")
+    assert np.shares_memory(probabilities.numpy(), copies[0]) and probabilities[0].sum() == 1
+    assert torch.equal(as_probabilities(torch.from_numpy(given), owner="dual_t"), probabilities) and given[0, 1] == 0.5004
