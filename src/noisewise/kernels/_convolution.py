@@ -52,8 +52,8 @@ def _gather(
         across = column * STRIDE + tap % 3 - 1
         inside = (down >= 0) & (across >= 0)
     inside = inside & (down < FROM_HEIGHT) & (across < FROM_WIDTH) & (pixel < pixels)[:, None] & (tap < TAPS)
-    place = ((image * FROM_HEIGHT + down) * FROM_WIDTH + across) * CHANNELS + channel
-    return tl.load(source + place, mask=inside, other=0.0)
+    offset = ((image * FROM_HEIGHT + down) * FROM_WIDTH + across) * CHANNELS + channel
+    return tl.load(source + offset, mask=inside, other=0.0)
 
 
 @triton.jit
@@ -80,8 +80,8 @@ def _product(
     for first in tl.range(0, TAPS * FROM, DEPTH, num_stages=STAGES):
         pair = first + tl.arange(0, DEPTH)
         seen = _gather(source, pixel, pair, pixels, HEIGHT, WIDTH, FROM_HEIGHT, FROM_WIDTH, FROM, STRIDE, TRANSPOSED)
-        place = (pair % FROM * TAPS + pair // FROM)[:, None] * TO + to if TRANSPOSED else to * (TAPS * FROM) + pair[:, None]
-        by = tl.load(weight + place, mask=(pair < TAPS * FROM)[:, None], other=0.0)
+        offset = (pair % FROM * TAPS + pair // FROM)[:, None] * TO + to if TRANSPOSED else to * (TAPS * FROM) + pair[:, None]
+        by = tl.load(weight + offset, mask=(pair < TAPS * FROM)[:, None], other=0.0)
         total = tl.dot(seen.to(by.dtype), by, total, input_precision="ieee")
     return total
 
@@ -149,10 +149,10 @@ def _finish(
     squares = tl.zeros([COLUMNS], tl.float32)
     for first in range(0, rows, ROWS):
         row = (first + tl.arange(0, ROWS))[:, None]
-        place = partials + row * 2 * CHANNELS + channel[None, :]
+        pointer = partials + row * 2 * CHANNELS + channel[None, :]
         number = tl.maximum(tl.minimum(BLOCK, pixels - row * BLOCK), 1).to(tl.float32)
-        apart = tl.load(place, mask=row < rows, other=0.0) / number - mean[None, :]
-        within = tl.load(place + CHANNELS, mask=row < rows, other=0.0)
+        apart = tl.load(pointer, mask=row < rows, other=0.0) / number - mean[None, :]
+        within = tl.load(pointer + CHANNELS, mask=row < rows, other=0.0)
         squares += tl.sum(tl.where(row < rows, within + number * apart * apart, 0.0), axis=0)
     inverse = tl.rsqrt(squares / pixels + eps)
     scale = factor * inverse
@@ -184,8 +184,8 @@ def _join(
     pixel = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))[:, None]
     channel = tl.arange(0, CHANNELS)[None, :]
     valid = pixel < pixels
-    place = pixel * CHANNELS + channel
-    total = tl.load(y + place, mask=valid, other=0.0).to(tl.float32) * tl.load(norm + 2 * CHANNELS + channel)
+    offset = pixel * CHANNELS + channel
+    total = tl.load(y + offset, mask=valid, other=0.0).to(tl.float32) * tl.load(norm + 2 * CHANNELS + channel)
     total += tl.load(norm + 3 * CHANNELS + channel)
     if shortcut is not None:
         image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
@@ -193,14 +193,14 @@ def _join(
         source = ((image * FROM_HEIGHT + row * STRIDE) * FROM_WIDTH + column * STRIDE) * FROM + own
         total += tl.load(shortcut + source, mask=valid & (own >= 0) & (own < FROM), other=0.0).to(tl.float32)
     rectified = tl.where(total < 0.0, 0.0, total)  # a maximum would hide NaN
-    tl.store(result + place, rectified.to(result.dtype.element_ty), mask=valid)
+    tl.store(result + offset, rectified.to(result.dtype.element_ty), mask=valid)
 
 
 @triton.jit
-def _leave(gradient, active, seen, norm, result, partials, place, valid, channel, CHANNELS: tl.constexpr):
+def _leave(gradient, active, seen, norm, result, partials, offset, valid, channel, CHANNELS: tl.constexpr):
     """Store the gradient before a rectifier, and its sums: plain, and times the normalised y."""
     rounded = tl.where(active <= 0.0, 0.0, gradient).to(result.dtype.element_ty)
-    tl.store(result + place, rounded, mask=valid)
+    tl.store(result + offset, rounded, mask=valid)
     each = rounded.to(tl.float32)
     mean, inverse = tl.load(norm + channel)[None, :], tl.load(norm + CHANNELS + channel)[None, :]
     into = partials + tl.program_id(0) * 2 * CHANNELS + channel
@@ -230,13 +230,13 @@ def _receive(
     pixel = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))[:, None]
     channel = tl.arange(0, CHANNELS)
     valid = pixel < pixels
-    place = pixel * CHANNELS + channel[None, :]
+    offset = pixel * CHANNELS + channel[None, :]
     image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
-    given = upstream + image * image_stride + row * row_stride + column * column_stride + channel[None, :] * channel_stride
-    gradient = tl.load(given, mask=valid, other=0.0).to(tl.float32)
-    active = tl.load(activation + place, mask=valid, other=0.0)
-    seen = tl.load(y + place, mask=valid, other=0.0)
-    _leave(gradient, active, seen, norm, result, partials, place, valid, channel, CHANNELS)
+    pointer = upstream + image * image_stride + row * row_stride + column * column_stride + channel[None, :] * channel_stride
+    gradient = tl.load(pointer, mask=valid, other=0.0).to(tl.float32)
+    active = tl.load(activation + offset, mask=valid, other=0.0)
+    seen = tl.load(y + offset, mask=valid, other=0.0)
+    _leave(gradient, active, seen, norm, result, partials, offset, valid, channel, CHANNELS)
 
 
 @triton.jit
@@ -257,13 +257,13 @@ def _denormalise(gradient, y, norm, sums, result, pixels, CHANNELS: tl.constexpr
     pixel = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))[:, None]
     channel = tl.arange(0, CHANNELS)[None, :]
     valid = pixel < pixels
-    place = pixel * CHANNELS + channel
-    hat = (tl.load(y + place, mask=valid, other=0.0).to(tl.float32) - tl.load(norm + channel)) * tl.load(norm + CHANNELS + channel)
+    offset = pixel * CHANNELS + channel
+    hat = (tl.load(y + offset, mask=valid, other=0.0).to(tl.float32) - tl.load(norm + channel)) * tl.load(norm + CHANNELS + channel)
     share = 1.0 / pixels
     common = share * tl.load(sums + channel) + hat * (share * tl.load(sums + CHANNELS + channel))
-    given = tl.load(gradient + place, mask=valid, other=0.0).to(tl.float32)
-    slope = tl.load(norm + 2 * CHANNELS + channel) * (given - common)
-    tl.store(result + place, slope.to(result.dtype.element_ty), mask=valid)
+    upstream = tl.load(gradient + offset, mask=valid, other=0.0).to(tl.float32)
+    slope = tl.load(norm + 2 * CHANNELS + channel) * (upstream - common)
+    tl.store(result + offset, slope.to(result.dtype.element_ty), mask=valid)
 
 
 @triton.jit
@@ -295,17 +295,17 @@ def _propagate(
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     channel = tl.arange(0, TO)
     valid = (pixel < pixels)[:, None]
-    place = pixel[:, None] * TO + channel[None, :]
-    active = tl.load(activation + place, mask=valid, other=0.0)
-    seen = tl.load(y + place, mask=valid, other=0.0)
+    offset = pixel[:, None] * TO + channel[None, :]
+    active = tl.load(activation + offset, mask=valid, other=0.0)
+    seen = tl.load(y + offset, mask=valid, other=0.0)
     if shortcut is not None:
         image, row, column = (pixel // (HEIGHT * WIDTH))[:, None], (pixel // WIDTH % HEIGHT)[:, None], (pixel % WIDTH)[:, None]
         source = ((image * FROM_HEIGHT + row // STRIDE) * FROM_WIDTH + column // STRIDE) * FROM + (FROM - TO) // 2 + channel[None, :]
-        past = tl.load(shortcut + source, mask=valid & (row % STRIDE == 0) & (column % STRIDE == 0), other=0.0)
+        from_shortcut = tl.load(shortcut + source, mask=valid & (row % STRIDE == 0) & (column % STRIDE == 0), other=0.0)
     total = _product(gradient, weight, pixel, pixels, HEIGHT, WIDTH, FROM_HEIGHT, FROM_WIDTH, FROM, TO, STRIDE, True, BLOCK, DEPTH, STAGES)
     if shortcut is not None:
-        total += past.to(tl.float32)
-    _leave(total, active, seen, norm, result, partials, place, valid, channel, TO)
+        total += from_shortcut.to(tl.float32)
+    _leave(total, active, seen, norm, result, partials, offset, valid, channel, TO)
 
 
 @triton.jit
@@ -358,7 +358,7 @@ def _per_program(images: Tensor) -> tuple[int, int]:
     return block, triton.cdiv(_pixels(images), block)
 
 
-def _room(images: Tensor, rows: int) -> Tensor:
+def _partial_sums(images: Tensor, rows: int) -> Tensor:
     """Memory for two partial sums per channel and program."""
     return torch.empty(rows, 2 * images.shape[3], dtype=torch.float32, device=images.device)
 
@@ -369,7 +369,7 @@ def convolve(source: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tenso
     shape = (images, (height - 1) // stride + 1, (width - 1) // stride + 1, weight.shape[0])
     result = torch.empty(shape, dtype=weight.dtype, device=source.device)
     tile = _tuning.CONVOLVE[weight.shape[0]]
-    partials = _room(result, triton.cdiv(_pixels(result), tile.pixels))
+    partials = _partial_sums(result, triton.cdiv(_pixels(result), tile.pixels))
     cut = _cut(result, source, stride, tile)
     _convolve[(len(partials),)](source, weight, result, partials, _pixels(result), **cut)
     return result, partials
@@ -403,7 +403,7 @@ def receive(upstream: Tensor, activation: Tensor, y: Tensor, norm: Tensor) -> tu
     """Take the gradient of the last activation, (N, C, H, W) with any strides, through its rectifier; also its partial sums."""
     result = torch.empty_like(activation)
     block, programs = _per_program(y)
-    partials = _room(y, programs)
+    partials = _partial_sums(y, programs)
     height, width, channels = y.shape[1:]
     arguments = (upstream, activation, y, norm, result, partials, _pixels(y), *upstream.stride())
     _receive[(programs,)](*arguments, HEIGHT=height, WIDTH=width, CHANNELS=channels, BLOCK=block)
@@ -441,7 +441,7 @@ def propagate(
     """
     result = torch.empty_like(y)
     tile = _tuning.PROPAGATE[y.shape[3]]
-    partials = _room(y, triton.cdiv(_pixels(y), tile.pixels))
+    partials = _partial_sums(y, triton.cdiv(_pixels(y), tile.pixels))
     cut = _cut(y, gradient, stride, tile)
     _propagate[(len(partials),)](gradient, weight, y, norm, activation, shortcut, result, partials, _pixels(y), **cut)
     return result, partials

@@ -68,9 +68,9 @@ class Pass:
 
     Args:
         value: what the loss returns.
-        gradient: of the value, or of the sum of the values, with respect to the scores.
-        margin: of every example; NaN if it is ignored.
-        emphasis: of every example, without weights; 0 if it is ignored.
+        gradient: the gradient of the value, or of the sum of the values, with respect to the scores.
+        margin: the margin of every example; NaN if it is ignored.
+        emphasis: the emphasis of every example, without weights; 0 if it is ignored.
     """
 
     value: Tensor

@@ -45,10 +45,10 @@ def linear_loss(
 
     Args:
         hidden: (…, H), the input of the layer.
-        weight: (V, H), of the layer.
+        weight: (V, H), the weight of the layer.
         target: (…) class indices.
         loss: any loss that does not depend on the whole batch, or its spec; its class weights, `ignore_index` and `reduction` apply.
-        bias: (V,) of the layer.
+        bias: (V,), the bias of the layer.
         sample_weight: a factor per example, shaped like the target.
         skip: leave out of the backward the examples with an emphasis below this, and in each chunk the classes whose ∂loss/∂score is at
             most skip / V. The omitted part of ∂loss/∂scores has an L1 norm below 2·skip per example, before a mean divides it. On a
@@ -188,25 +188,25 @@ class _Gradients:
     hidden: Tensor | None
     weight: Tensor | None
     bias: Tensor | None
-    begun: bool
+    started: bool
 
     @classmethod
     def blank(cls, hidden: Tensor, weight: Tensor, wanted: tuple[bool, bool, bool], skip: float) -> _Gradients:
-        begun = skip > 0 or len(hidden) == 0  # start from zeros; otherwise the first chunk overwrites
-        room = torch.zeros_like if begun else torch.empty_like
+        started = skip > 0 or len(hidden) == 0  # start from zeros; otherwise the first chunk overwrites
+        allocate = torch.zeros_like if started else torch.empty_like
         wide = torch.promote_types(hidden.dtype, torch.float32)
         bias = torch.zeros(len(weight), dtype=wide, device=weight.device) if wanted[2] else None
-        return cls(room(hidden) if wanted[0] else None, room(weight) if wanted[1] else None, bias, begun)
+        return cls(allocate(hidden) if wanted[0] else None, allocate(weight) if wanted[1] else None, bias, started)
 
     def add(self, rows: slice, part: Tensor, gradient: Tensor, weight: Tensor) -> None:
         """Add a chunk: rows of `hidden` and their ∂loss/∂scores."""
         if self.hidden is not None:
             torch.mm(gradient, weight, out=self.hidden[rows])
         if self.weight is not None:
-            self.weight.addmm_(gradient.T, part, beta=float(self.begun))
+            self.weight.addmm_(gradient.T, part, beta=float(self.started))
         if self.bias is not None:
             self.bias += gradient.sum(0, dtype=self.bias.dtype)
-        self.begun = True
+        self.started = True
 
     def add_some(self, rows: slice, chosen: Tensor, classes: Tensor, part: Tensor, gradient: Tensor, weight: Tensor) -> None:
         """Add some rows of a chunk, at some classes."""
@@ -219,15 +219,15 @@ class _Gradients:
             self.bias.index_add_(0, classes, gradient.sum(0, dtype=self.bias.dtype))
 
 
-def _through(hidden: Tensor, weight: Tensor, bias: Tensor | None, task: _Task, upstream: Tensor | None, gradients: _Gradients) -> Tensor:
+def _run_chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None, task: _Task, upstream: Tensor | None, gradients: _Gradients) -> Tensor:
     """The losses of all rows and, if there is an upstream, the gradients."""
     losses = torch.empty(len(hidden), dtype=torch.promote_types(hidden.dtype, torch.float32), device=hidden.device)
     encoded = encode(task.loss, len(weight)) if usable(weight.T) else None
     chunks = _chunks(hidden, weight, (2 if task.skip > 0 else 1) if encoded else _TORCH_COPIES)
-    room = hidden.new_empty(chunks[0].stop if chunks else 0, len(weight))
+    buffer = hidden.new_empty(chunks[0].stop if chunks else 0, len(weight))
     for rows in chunks:
         part = hidden[rows]
-        scores = room[: len(part)]
+        scores = buffer[: len(part)]
         torch.mm(part, weight.T, out=scores) if bias is None else torch.addmm(bias, part, weight.T, out=scores)
         factors = None if upstream is None else upstream[rows]
         result = task.by_kernel(scores, rows, factors, *encoded) if encoded else task.by_torch(scores, rows, factors)
@@ -259,10 +259,10 @@ class _LinearLoss(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, bias)
         share = task.share(torch.promote_types(hidden.dtype, torch.float32))
         if task.loss.reduction == "none" or hidden.dtype == torch.float16 or not any(ctx.needs_input_grad):
-            losses = _through(hidden, weight, bias, task, None, _Gradients(None, None, None, False))
+            losses = _run_chunks(hidden, weight, bias, task, None, _Gradients(None, None, None, False))
         else:
             ctx.early = _Gradients.blank(hidden, weight, ctx.needs_input_grad, task.skip)
-            losses = _through(hidden, weight, bias, task, share.expand(len(hidden)), ctx.early)
+            losses = _run_chunks(hidden, weight, bias, task, share.expand(len(hidden)), ctx.early)
         return losses if task.loss.reduction == "none" else losses.sum() * share
 
     @staticmethod
@@ -273,7 +273,7 @@ class _LinearLoss(torch.autograd.Function):
         if early is None:
             share = ctx.task.share(upstream.dtype)
             early = _Gradients.blank(hidden, weight, ctx.needs_input_grad, ctx.task.skip)
-            _through(hidden, weight, bias, ctx.task, (upstream * share).expand(len(hidden)), early)
+            _run_chunks(hidden, weight, bias, ctx.task, (upstream * share).expand(len(hidden)), early)
         else:
             for each in (early.hidden, early.weight, early.bias):
                 if each is not None:

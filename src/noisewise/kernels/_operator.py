@@ -47,7 +47,7 @@ def _compute(
     return losses if reduction == "none" else _launch.add_up(losses), slopes
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     scores, target, ctx.loss, ctx.numbers, class_weight, sample_weight, _, ctx.ignore_index, ctx.reduction, _ = inputs
     ctx.save_for_backward(scores, target, class_weight, sample_weight, output[1])
     ctx.set_materialize_grads(False)
@@ -94,7 +94,7 @@ def _differentiable(
 
 
 rows = torch.library.custom_op("noisewise::rows", _compute, mutates_args=())
-rows.register_autograd(_backward, setup_context=_keep)
+rows.register_autograd(_backward, setup_context=_save_context)
 
 
 @rows.register_fake
@@ -111,7 +111,7 @@ class _Rows(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        _keep(ctx, inputs, output)
+        _save_context(ctx, inputs, output)
         ctx.mark_non_differentiable(output[1])
 
 

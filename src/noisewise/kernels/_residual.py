@@ -32,7 +32,7 @@ def residual(network: CifarResNet, x: Tensor) -> Tensor | None:
     evaluation it has no gradient.
 
     Args:
-        network: in training or evaluation mode.
+        network: the network, in training or evaluation mode.
         x: normalised images (N, channels, H, W).
     """
     if torch.compiler.is_compiling():
@@ -131,7 +131,7 @@ class _Body(torch.autograd.Function):
         activations, convolved = saved[: -3 * number], saved[-3 * number : -2 * number]
         norms, weights = saved[-2 * number : -number], saved[-number:]
         sums = [norm.new_empty(2, norm.shape[1]) for norm in norms]
-        shares, rooms, of_weights = _rooms(weights)
+        shares, buffers, of_weights = _gradient_buffers(weights)
         slopes: list[Tensor] = []  # kept until the second stream has read them
         shortcut = None
         with torch.cuda.device_of(upstream):  # type: ignore[no-untyped-call]
@@ -144,12 +144,12 @@ class _Body(torch.autograd.Function):
                 with _on_stream(other):
                     kernels.correlate(activations[index], slope, ctx.strides[index], shares[index])
                 if index > 0:
-                    passed, shortcut = (None, gradient) if _ends_block(index) else (shortcut, None)
+                    shortcut_gradient, shortcut = (None, gradient) if _ends_block(index) else (shortcut, None)
                     before = (convolved[index - 1], norms[index - 1], activations[index])
-                    gradient, partials = kernels.propagate(slope, weights[index], ctx.strides[index], *before, passed)
+                    gradient, partials = kernels.propagate(slope, weights[index], ctx.strides[index], *before, shortcut_gradient)
             with _on_stream(other):
-                for room, total in rooms:
-                    kernels.add(room, total, _tuning.ADDED_WEIGHTS)
+                for buffer, total in buffers:
+                    kernels.add(buffer, total, _tuning.ADDED_WEIGHTS)
             if other is not None:
                 torch.cuda.current_stream().wait_stream(other)
         triples = zip(of_weights, sums, strict=True)
@@ -195,24 +195,24 @@ def _converted(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     return converted
 
 
-def _rooms(weights: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]], list[Tensor]]:
+def _gradient_buffers(weights: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]], list[Tensor]]:
     """Memory for the partial sums of every weight's gradient, pairs of partial sums and totals, and views of the totals as gradients.
 
     Layers of the same width have the same number of partial sums, so that one kernel adds up those of all of them.
     """
     shares: dict[int, Tensor] = {}
     gradients: dict[int, Tensor] = {}
-    rooms = []
+    buffers = []
     for width in {len(weight) for weight in weights}:
         layers = [index for index, weight in enumerate(weights) if len(weight) == width]
         sizes = [weights[index].numel() for index in layers]
-        room = torch.empty(_tuning.SHARES[width], sum(sizes), dtype=torch.float32, device=weights[0].device)
-        total = torch.empty_like(room[0])
-        shares |= zip(layers, torch.split(room, sizes, dim=1), strict=True)
+        buffer = torch.empty(_tuning.SHARES[width], sum(sizes), dtype=torch.float32, device=weights[0].device)
+        total = torch.empty_like(buffer[0])
+        shares |= zip(layers, torch.split(buffer, sizes, dim=1), strict=True)
         gradients |= zip(layers, torch.split(total, sizes), strict=True)
-        rooms.append((room, total))
+        buffers.append((buffer, total))
     shaped = [gradients[index].view(weight.shape).permute(0, 3, 1, 2) for index, weight in enumerate(weights)]
-    return [shares[index] for index in range(len(weights))], rooms, shaped
+    return [shares[index] for index in range(len(weights))], buffers, shaped
 
 
 def _on_stream(stream: torch.cuda.Stream | None) -> contextlib.AbstractContextManager[object]:

@@ -51,11 +51,11 @@ def _exp2(x):
 @triton.jit
 def _of_labels(scores, target, row, rows, classes, row_stride, ignore_index):
     """The labels of some rows, pointers to their scores, the scores of their labels, and whether they are not ignored."""
-    given = tl.load(target + row, mask=row < rows, other=ignore_index).to(tl.int64)  # compared in 64 bits
-    kept = (given != ignore_index) & (row < rows)
+    label = tl.load(target + row, mask=row < rows, other=ignore_index).to(tl.int64)  # compared in 64 bits
+    kept = (label != ignore_index) & (row < rows)
     first = scores + row.to(tl.int64) * row_stride
-    own = tl.load(first + given, mask=kept & (given >= 0) & (given < classes), other=float("nan")).to(tl.float32)
-    return given.to(tl.int32), first, own, kept
+    own = tl.load(first + label, mask=kept & (label >= 0) & (label < classes), other=float("nan")).to(tl.float32)
+    return label.to(tl.int32), first, own, kept
 
 
 @triton.jit
@@ -74,8 +74,8 @@ def _factors(class_weight, sample_weight, upstream, counts, label, row, classes,
     """The factors of the loss and of the gradient of each row."""
     factor = _counted(class_weight, sample_weight, label, row, classes, kept)
     if counts is not None:
-        place = tl.arange(0, COUNTS)
-        number = tl.sum(tl.load(counts + place, mask=place < counting, other=0.0), axis=0)
+        index = tl.arange(0, COUNTS)
+        number = tl.sum(tl.load(counts + index, mask=index < counting, other=0.0), axis=0)
         factor /= tl.where(number == 0.0, 1.0, number)
     pull = factor
     if upstream is not None:
@@ -172,8 +172,8 @@ def short_rows(
             by_total = (by_total * pull)[:, None]
         slope = _slope(each, (at_others * pull)[:, None], by_total, EVERY_CLASS)
         slope = tl.where(kept[:, None], tl.where(is_label, (at_label * pull)[:, None], slope), 0.0)
-        place = gradient + row.to(tl.int64)[:, None] * gradient_stride + column
-        tl.store(place, slope.to(gradient.dtype.element_ty), mask=inside, eviction_policy="evict_first")
+        pointer = gradient + row.to(tl.int64)[:, None] * gradient_stride + column
+        tl.store(pointer, slope.to(gradient.dtype.element_ty), mask=inside, eviction_policy="evict_first")
 
 
 @triton.jit
@@ -196,12 +196,12 @@ def _store(gradient, row, stride, slope, here, lane, skew, classes, ends, VECTOR
     inside = (column >= 0) & (column < classes)
     slope = slope.to(gradient.dtype.element_ty)
     if ALIKE:
-        place, _ = _in_vectors(gradient, row, stride, VECTOR, EVEN)
-        place += here + lane
-        tl.store(place, slope, mask=(here >= skew) & (here + VECTOR <= classes + skew), eviction_policy="evict_first")
+        pointer, _ = _in_vectors(gradient, row, stride, VECTOR, EVEN)
+        pointer += here + lane
+        tl.store(pointer, slope, mask=(here >= skew) & (here + VECTOR <= classes + skew), eviction_policy="evict_first")
         if not EVEN:  # noqa: SIM102  # a compile-time condition
             if ends:
-                tl.store(place, slope, mask=inside & ((here < skew) | (here + VECTOR > classes + skew)))
+                tl.store(pointer, slope, mask=inside & ((here < skew) | (here + VECTOR > classes + skew)))
     else:
         tl.store(gradient + row.to(tl.int64) * stride + column, slope, mask=inside)
 
@@ -309,9 +309,9 @@ def long_rows(
             here = block * BLOCK + vector
             if not WHOLE:
                 before = here - BLOCK
-                held = (before >= 0) & (before < read)
+                valid = (before >= 0) & (before < read)
                 score = ahead.to(tl.float32)
-                ahead = tl.load(first + before + lane, mask=held, other=float("-inf"), eviction_policy="evict_first")
+                ahead = tl.load(first + before + lane, mask=valid, other=float("-inf"), eviction_policy="evict_first")
             each = _exp2(_above(score, top))
             slope = _slope(each, at_others * pull, by_total * pull, EVERY_CLASS)
             column = here + lane - skew
@@ -352,7 +352,7 @@ def add_up(losses, total, rows, BLOCK: tl.constexpr):
 
 @triton.jit
 def scale(gradient, upstream, rows, classes, upstream_stride, ALIKE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Multiply rows in place. Rows with factor 1, as after a plain ``loss.backward()``, are not read. ALIKE: all rows have one factor."""
+    """Multiply rows in pointer. Rows with factor 1, as after a plain ``loss.backward()``, are not read. ALIKE: all rows have one factor."""
     if ALIKE:  # noqa: SIM102
         if tl.load(upstream) == 1.0:
             return
@@ -362,7 +362,7 @@ def scale(gradient, upstream, rows, classes, upstream_stride, ALIKE: tl.constexp
         factor = tl.load(upstream + row * upstream_stride, mask=row < rows, other=1.0).to(tl.float32)
         if tl.max((factor != 1.0).to(tl.int32), axis=0) > 0:
             for first in range(0, classes, BLOCK):
-                place = gradient + row.to(tl.int64)[:, None] * classes + first + column
+                pointer = gradient + row.to(tl.int64)[:, None] * classes + first + column
                 inside = (first + column < classes) & (row < rows)[:, None]
-                scaled = tl.load(place, mask=inside).to(tl.float32) * factor[:, None]
-                tl.store(place, scaled.to(gradient.dtype.element_ty), mask=inside)
+                scaled = tl.load(pointer, mask=inside).to(tl.float32) * factor[:, None]
+                tl.store(pointer, scaled.to(gradient.dtype.element_ty), mask=inside)

@@ -22,7 +22,7 @@ OLDEST = (8, 0)  # the first compute capability with bfloat16
 
 _logger = logging.getLogger("noisewise")
 _switched_on = os.environ.get("NOISEWISE_KERNELS") != "0"
-_here = threading.local()
+_thread_state = threading.local()
 _interpreted = os.environ.get("TRITON_INTERPRET", "0") not in ("0", "")
 
 
@@ -42,7 +42,7 @@ def _reason(scores: Tensor) -> str:
 
 def unready(tensor: Tensor) -> str:
     """Why no kernel can be used for a tensor; empty if kernels can be used."""
-    if not _switched_on or (not torch.compiler.is_compiling() and getattr(_here, "off", False)):
+    if not _switched_on or (not torch.compiler.is_compiling() and getattr(_thread_state, "off", False)):
         return "kernels are switched off"
     if torch._C._are_functorch_transforms_active() or going_forward():
         return "torch.func transforms and forward-mode derivatives use torch"
@@ -54,11 +54,11 @@ def unready(tensor: Tensor) -> str:
 @contextlib.contextmanager
 def off() -> Iterator[None]:
     """Turn kernels off inside the block, in this thread."""
-    before, _here.off = getattr(_here, "off", False), True
+    before, _thread_state.off = getattr(_thread_state, "off", False), True
     try:
         yield
     finally:
-        _here.off = before
+        _thread_state.off = before
 
 
 def _missing(device: torch.device) -> str:
