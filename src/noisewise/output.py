@@ -58,7 +58,7 @@ def check_replacing(file: Path, source: str | os.PathLike[str] | None, ours: Cal
     Args:
         file: the file that will be written.
         source: the input, a path or a name; None if it cannot be the file.
-        ours: tells whether noisewise wrote a file.
+        ours: a function that returns whether noisewise wrote a file.
         kind: what will be written, for the error.
     """
     with _storage_errors(file):

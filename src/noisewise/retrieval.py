@@ -68,7 +68,8 @@ class Retrieval:
     """The result of a retrieval. All measures are over the queries that have a right answer in the gallery.
 
     Args:
-        average_precision: of each query, float64 (queries,): the mean precision at the ranks of its right answers; NaN without any.
+        average_precision: the average precision of each query, float64 (queries,): the mean precision at the ranks of its right answers;
+            NaN without any.
         trapezoid: the same as the authors of MARS compute it: at each right answer, the mean of the precision there and at the rank
             before (1 before the first rank). It is never larger.
         first: the rank of the first right answer of each query, int64 (queries,), counted from 1; 0 without any.

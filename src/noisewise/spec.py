@@ -390,8 +390,8 @@ class Named:
         return getattr(self, key)
 
 
-def discover(package: str, path: Iterable[str], kind: type) -> dict[str, type]:
-    """Import the public modules of a package, and return the subclasses of `kind` that they define, by class name.
+def discover(package: str, path: Iterable[str], base: type) -> dict[str, type]:
+    """Import the public modules of a package, and return the subclasses of a base class that they define, by class name.
 
     A new file in the package registers its classes this way.
     """
@@ -400,5 +400,5 @@ def discover(package: str, path: Iterable[str], kind: type) -> dict[str, type]:
         if not info.name.startswith("_"):
             module = importlib.import_module(f"{package}.{info.name}")
             defined = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
-            classes.update({value.__name__: value for value in defined if issubclass(value, kind) and not value.__name__.startswith("_")})
+            classes.update({value.__name__: value for value in defined if issubclass(value, base) and not value.__name__.startswith("_")})
     return classes

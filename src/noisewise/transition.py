@@ -21,7 +21,7 @@ def as_labels(values: Any, *, what: str = "labels", owner: str, num_classes: int
     Args:
         values: a tensor, an array or a list of integers.
         what: the name of the labels in errors.
-        owner: the function that got them.
+        owner: the name of the function they were passed to, for errors.
         num_classes: the number of classes, which all labels must be below.
 
     Example:
@@ -51,7 +51,7 @@ def as_probabilities(values: Any, *, what: str = "probabilities", owner: str) ->
     Args:
         values: a tensor, an array or lists, (examples, classes).
         what: the name of the probabilities in errors.
-        owner: the function that got them.
+        owner: the name of the function they were passed to, for errors.
 
     Example:
         >>> as_probabilities([[0.5, 0.5], [0.5, 0.4]], owner="dual_t")
@@ -117,7 +117,7 @@ def anchor_points(probabilities: Any, *, quantile: float = 1.0) -> Tensor:
     It is accurate if the probabilities are calibrated and every class has an example that certainly belongs to it.
 
     Args:
-        probabilities: of the given labels, (examples, classes).
+        probabilities: the probabilities of the given labels, (examples, classes).
         quantile: in (0, 1]: use the example at this quantile of p(i | x), because the most confident one may be an outlier. The share
             of examples above it must be well below that of the smallest class: 0.97 suits ten classes, not a hundred.
 
@@ -149,7 +149,7 @@ def dual_t(labels: Any, probabilities: Any, *, quantile: float = 1.0) -> Tensor:
 
     Args:
         labels: the given labels, (examples,).
-        probabilities: of the given labels, (examples, classes).
+        probabilities: the probabilities of the given labels, (examples, classes).
         quantile: as for `anchor_points`.
 
     Returns:
@@ -175,7 +175,7 @@ def confident_joint(labels: Any, probabilities: Any) -> Tensor:
 
     Args:
         labels: the given labels, (examples,); every class must have one.
-        probabilities: of the given labels, (examples, classes).
+        probabilities: the probabilities of the given labels, (examples, classes).
 
     Returns:
         J[i, j] = P(true i, given j), float64 (classes, classes), which sums to one. ``J / J.sum(1, keepdim=True)`` is T.
@@ -209,7 +209,7 @@ def noise_rate(labels: Any, probabilities: Any) -> float:
 
     Args:
         labels: the given labels, (examples,); every class must have one.
-        probabilities: of the given labels, (examples, classes).
+        probabilities: the probabilities of the given labels, (examples, classes).
 
     Example:
         >>> noise_rate([0, 0, 1, 1], [[0.9, 0.1], [0.1, 0.9], [0.2, 0.8], [0.1, 0.9]])

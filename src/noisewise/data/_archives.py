@@ -1,4 +1,4 @@
-"""Unpack archives from strangers safely.
+"""Unpack untrusted archives safely.
 
 Absolute paths, "..", links, devices and more bytes than the limit are refused. A refused or damaged archive leaves nothing behind.
 """

@@ -1,4 +1,4 @@
-"""Read pickles from strangers without calling anything they name.
+"""Read untrusted pickles without calling anything they name.
 
 Some official data files are pickles of dicts of lists and NumPy arrays. `pickle` would call the functions that a file names, and NumPy
 trusts the state it restores, so a forged file could run code, crash the process or show its memory. Here the opcodes are interpreted

@@ -26,6 +26,6 @@ _models = discover(__name__, __path__, Classifier)
 globals().update(_models)
 __all__ += list(_models)
 
-if TYPE_CHECKING:  # type checkers do not see the classes that are found at run time
+if TYPE_CHECKING:  # type checkers do not see the classes that are discovered at run time
 
     def __getattr__(name: str) -> Any: ...

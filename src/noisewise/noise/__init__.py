@@ -33,6 +33,6 @@ _noises = discover(__name__, __path__, Noise)
 globals().update(_noises)
 __all__ += list(_noises)
 
-if TYPE_CHECKING:  # type checkers do not see the classes that are found at run time
+if TYPE_CHECKING:  # type checkers do not see the classes that are discovered at run time
 
     def __getattr__(name: str) -> Any: ...

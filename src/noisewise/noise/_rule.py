@@ -147,8 +147,8 @@ def _draw_other(matrix: Floats, labels: Ints, draws: Floats) -> Ints:
     for label in np.unique(labels):
         row = matrix[label].copy()
         row[label] = 0
-        here = order[edges[label] : edges[label + 1]]
-        result[here] = np.searchsorted(cumulative(row), draws[here], side="right")
+        examples = order[edges[label] : edges[label + 1]]
+        result[examples] = np.searchsorted(cumulative(row), draws[examples], side="right")
     return result
 
 
@@ -159,7 +159,7 @@ def cumulative(weights: Floats) -> Floats:
 
 
 class DirectedNoise(ClassNoise):
-    """A noise that changes a label with probability `rate`, in a direction of its class. Subclasses implement `directions`.
+    """A noise that changes a label with probability `rate`, to a class that depends on its class. Subclasses implement `directions`.
 
     T = (1 − rate) · I + rate · D.
 
@@ -170,7 +170,7 @@ class DirectedNoise(ClassNoise):
     rate: float = setting(bounds="[0, 1]")
 
     def directions(self, examples: Examples, stream: Stream) -> Floats:
-        """D[i, j]: the distribution of the new labels of class i; the row of the identity matrix for a class that stays."""
+        """D[i, j]: the distribution of the new labels of class i; for a class that does not change, the row of the identity matrix."""
         raise NotImplementedError
 
     def transition(self, examples: Examples, stream: Stream) -> Floats:

@@ -24,7 +24,7 @@ CLASS_MAPS: Mapping[str, Mapping[int, int]] = {
 
 
 class NoNoise(Noise, name="none"):
-    """The labels as they are.
+    """No noise: the labels are not changed.
 
     Example:
         >>> from noisewise.noise import corrupt

@@ -64,11 +64,11 @@ class Instance(Flipping, name="instance"):
         labels = examples.labels.copy()
         for label in range(examples.num_classes):
             projection = stream.normal(inputs.shape[1], examples.num_classes)
-            here = np.flatnonzero(flipped & (examples.labels == label))
-            logits = (inputs[here].double().cpu() * scale @ torch.from_numpy(projection)).numpy()
+            rows = np.flatnonzero(flipped & (examples.labels == label))
+            logits = (inputs[rows].double().cpu() * scale @ torch.from_numpy(projection)).numpy()
             logits[:, label] = -np.inf
             chances = cumulative(np.exp(logits - logits.max(axis=1, keepdims=True)))
-            labels[here] = (chances <= draws[here, 2:]).sum(axis=1)
+            labels[rows] = (chances <= draws[rows, 2:]).sum(axis=1)
         return replace(examples, labels=labels), None
 
     def _probability(self, draws: Floats) -> Floats:
@@ -104,8 +104,9 @@ class Human(Noise, name="human"):
             raise InputError(f"The noise human({self.which}) needs human labels, which this data set does not have. {advice}")
         if self.which not in examples.human:
             raise unknown("set of human labels", str(self.which), examples.human)
-        given = examples.human[self.which]
-        labels = as_labels(given, what=f"human labels {self.which!r}", owner="corrupt", num_classes=examples.num_classes).numpy()
+        labels = as_labels(
+            examples.human[self.which], what=f"human labels {self.which!r}", owner="corrupt", num_classes=examples.num_classes
+        ).numpy()
         if len(labels) != len(examples):
             requirement = f"one label for each of the {len(examples)} examples"
             raise invalid_parameter("human", f"human({self.which})", requirement, f"{len(labels)} labels")
@@ -160,8 +161,8 @@ class OpenSet(Flipping, name="open_set"):
             inputs[positions] = examples.other_inputs[np.resize(order, len(positions))].to(inputs.device)
         else:
             low, high = inputs.min().item(), inputs.max().item()
-            for some in torch.split(positions, 1024):
-                inputs[some] = _uniform_like(inputs[some], low, high, stream)
+            for part in torch.split(positions, 1024):
+                inputs[part] = _uniform_like(inputs[part], low, high, stream)
         return replace(examples, inputs=inputs, replaced=examples.replaced | chosen), np.eye(examples.num_classes)
 
 

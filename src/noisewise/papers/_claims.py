@@ -19,7 +19,7 @@ from noisewise.papers._results import results as committed_results
 
 HELD, FAILED, NOT_RUN = "held", "did not hold", "not run yet"
 
-Where = tuple[str, Mapping[str, Any]]
+Selection = tuple[str, Mapping[str, Any]]
 """The id of a recipe, and the arguments of `Cell.fits` that select one of its cells."""
 
 Rule = Callable[[Sequence[float]], bool]
@@ -36,7 +36,7 @@ class Part:
     """
 
     words: str
-    cells: tuple[Where, ...]
+    cells: tuple[Selection, ...]
     rule: Rule
 
     def beside(self, results: Results) -> list[Compared]:
@@ -83,8 +83,8 @@ def claims_page(results: Results | None = None) -> str:
         "# What held here",
         "",
         "This page is generated from our results. It lists the claims of the papers, the conditions each claim implies, and our numbers",
-        "next to the papers'. The papers' own numbers satisfy every condition, where they print any. A claim held if every condition",
-        "held whose runs are done. All numbers, and why some differ, are on the [page of recipes](recipes.md).",
+        "next to the papers'. The papers' own numbers, where they print any, satisfy every condition. A claim held if all conditions held",
+        "whose runs are done. All numbers, and why some differ, are on the [page of recipes](recipes.md).",
         "",
         "| claim | verdict | conditions run |",
         "|---|---|---|",
@@ -112,7 +112,7 @@ def _numbers(cells: Sequence[Compared]) -> str:
     return "<br>".join(f"{ours(cell)} / {theirs(cell)}: {in_words(cell, differing)}" for cell in cells)
 
 
-def _cell(recipe: str, row: str, column: str, **settings: Any) -> Where:
+def _cell(recipe: str, row: str, column: str, **settings: Any) -> Selection:
     return recipe, {"row": row, "column": column, **settings}
 
 
@@ -159,11 +159,11 @@ _RATES = {"symmetric(0.2)": "20 %", "symmetric(0.4)": "40 %", "symmetric(0.6)": 
 _LOSSES = ("CE", "SCE", "GCE", "AUL", "MAE", "AGCE")
 
 
-def _imae(row: str, column: str, network: str, noise: str) -> Where:
+def _imae(row: str, column: str, network: str, noise: str) -> Selection:
     return _cell("imae/table6", row, column, model=_NETWORKS[network], noise=noise)
 
 
-def _focuses(noise: str) -> tuple[Where, ...]:
+def _focuses(noise: str) -> tuple[Selection, ...]:
     return tuple(_cell("gr/table3", row, "final", noise=noise) for row in _FOCUSES[noise])
 
 
@@ -244,7 +244,7 @@ def _orders() -> Iterator[Part]:
 
 
 def _repairs() -> Iterator[Part]:
-    def of(noise: str, *rows: str) -> tuple[Where, ...]:
+    def of(noise: str, *rows: str) -> tuple[Selection, ...]:
         return tuple(_cell("curriculum/table3", row, noise) for row in rows)
 
     yield Part("No noise: scaled MAE is more than 30 points above MAE", of("none", "MAE scale", "MAE"), _above(30))
@@ -254,7 +254,7 @@ def _repairs() -> Iterator[Part]:
 
 
 def _schedules() -> Iterator[Part]:
-    def ends(*rows: str) -> tuple[Where, ...]:
+    def ends(*rows: str) -> tuple[Selection, ...]:
         return tuple(_cell("curriculum/figure4", row, "final") for row in rows)
 
     falls = tuple(_cell("curriculum/figure4", "MAE, α = 0.01", column) for column in ("best", "final"))

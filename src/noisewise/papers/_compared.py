@@ -13,7 +13,7 @@ from noisewise.papers._recipes import Cell, Recipe, check_recipe
 from noisewise.papers._results import Outcome, Results
 
 _POINTS = 2.0
-"""A difference in % that needs an explanation, where the paper gives no spread."""
+"""A difference in % that needs an explanation, if the paper gives no spread."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Compared:
 
     @property
     def beyond(self) -> bool:
-        """Whether an accuracy is further from the paper's than twice the spread it prints, or two points where it prints none."""
+        """Whether an accuracy differs by more than twice the spread that the paper prints, or by more than two points if it prints none."""
         if self.difference is None or METRICS[self.cell.metric].unit == "":
             return False
         return abs(self.difference) > (_POINTS if self.cell.deviation is None else 2 * self.cell.deviation)
@@ -94,7 +94,7 @@ def _less(values: list[float | None], reference: Spread | None) -> list[float | 
 
 
 def _counted(recipe: Recipe, runs: list[Outcome]) -> list[Outcome]:
-    """The runs that the number is over: all seeds, or the one with the best test accuracy."""
+    """The runs that a number is computed from: all seeds, or the one with the best test accuracy."""
     if recipe.over == "best" and runs:
         return [max(runs, key=lambda run: run.numbers["final"] or 0.0)]
     return runs

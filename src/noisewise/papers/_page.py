@@ -80,7 +80,7 @@ def _recipe(recipe: Recipe, results: Results) -> Iterator[str]:
     elif recipe.picture is not None:
         kept = ", here from the results" if can_draw(recipe, results) else ""
         yield from (f"Drawn by `{recipe.picture}` from the runs{kept}.", "")
-    yield from _listed("Where the paper is silent:", recipe.chosen)
+    yield from _listed("What we chose where the paper gives no details:", recipe.chosen)
     yield from _listed("Misprinted:", recipe.slips)
     yield from _how(recipe, results)
     cells = compared(recipe, results)

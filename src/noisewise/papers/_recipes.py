@@ -63,7 +63,7 @@ class Cell:
         settings: the settings of the run without the seed; None for a number that is not trained.
         column: the paper's name of the column, or a spec.
         metric: one of `METRICS`, or the name of a hyper-parameter in a table of those.
-        value: as printed, accuracies in %; None where the paper prints none.
+        value: the number as printed, accuracies in %; None if the paper prints none.
         deviation: the number after ±, or None.
         quoted: the paper that the number was taken from, or None.
     """

@@ -36,7 +36,7 @@ class Reported:
         recipe: the id of the table.
         words: such as "IMAE table 6".
         metric: such as "final"; `noisewise.papers.METRICS` says what each is.
-        value: in the metric's unit: accuracies in %.
+        value: the number in the metric's unit; accuracies are in %.
         deviation: the number after ±, or None.
         differs: the settings that differ between the run and the recipe; "size" and "saturation" are those of the loss.
     """
@@ -57,7 +57,7 @@ def reported(settings: Mapping[str, Any]) -> list[Reported]:
 
     Example:
         >>> run = {"data": "cifar10", "model": "resnet20", "loss": "imae(T=8)", "noise": "symmetric(0.4)", "steps": 100_000}
-        >>> [(one.words, one.metric, one.value) for one in reported(run)][1]
+        >>> [(number.words, number.metric, number.value) for number in reported(run)][1]
         ('IMAE table 6', 'final', 84.0)
     """
     if not isinstance(settings, Mapping):

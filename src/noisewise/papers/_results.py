@@ -30,8 +30,8 @@ class Outcome:
     """The numbers of a finished run.
 
     Args:
-        settings: those that decide the outcome, without the seed.
-        seed: of the run.
+        settings: the settings that decide the outcome, without the seed.
+        seed: the seed of the run.
         numbers: "best", "final" and the last values of the other measures of `Dynamics`, or None. A run that was trained again on
             corrected labels also has "retrained", the test accuracy of the second training, "changed", the number of changed labels,
             and "wrong_before" and "wrong_after", the shares of wrong labels.
@@ -117,10 +117,10 @@ def _typed(written: Any, kind: type) -> dict[str, Any]:
 
 
 class Results:
-    """The runs of some portions. If several portions contain the same run, the one that finished last counts.
+    """The runs of some portions. If several portions contain the same run, the one that finished last is used.
 
     Args:
-        portions: in any order. Of two copies of a portion, the one with more runs counts.
+        portions: the portions, in any order. Of two copies of a portion, the one with more runs is used.
     """
 
     def __init__(self, portions: Iterable[Portion] = ()) -> None:

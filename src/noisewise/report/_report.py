@@ -58,7 +58,7 @@ def report(
     Args:
         runs: runs, run folders, or folders that contain run folders.
         output: the file to write; it ends in .html.
-        title: of the page.
+        title: the title of the page.
         data: the training data of the runs, to show doubtful examples. By default the data that all given `Run` objects share, or else
             the source that each run names.
         tell: called with a line about the progress.
@@ -75,10 +75,10 @@ def report(
         'report.html'
     """
     file = check_page(output)
-    given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | PathLike) else [runs]
-    if not given:
-        raise invalid_parameter("runs", "report", "at least one run or folder of runs", given)
-    page = render(gather(find_runs(given), title=title, data=_shared_data(given) if data is None else data, tell=tell))
+    paths = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | PathLike) else [runs]
+    if not paths:
+        raise invalid_parameter("runs", "report", "at least one run or folder of runs", paths)
+    page = render(gather(find_runs(paths), title=title, data=_shared_data(paths) if data is None else data, tell=tell))
     with written_output(file) as part:
         part.write_text(page, encoding="utf-8")
     return file
@@ -101,8 +101,8 @@ def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Progr
     """Read runs and collect the facts of the page.
 
     Args:
-        folders: of the runs.
-        title: of the page.
+        folders: the folders of the runs.
+        title: the title of the page.
         data: the training data; None to read it from the source that each run names.
         tell: called with a line about the progress.
     """

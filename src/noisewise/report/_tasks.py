@@ -197,7 +197,7 @@ class ReportRun:
             return read()
         except InputError as error:
             self.note(str(error))
-        except Exception as error:  # one damaged run must not cost the page
+        except Exception as error:  # one damaged run must not break the page
             self.note(f"Part of the run cannot be read, perhaps because another version of noisewise wrote it: {error!r}.")
         return None
 

@@ -1,8 +1,8 @@
 """The run folder: its format, and everything that writes it, reads it or finds it.
 
 `RunFolder` writes a run, `Record` reads its margins, `Settings` are its settings, `find_runs` finds runs, `examples_of` reads the examples
-of a run again, and `read_origin` says which run it corrects. A run may be damaged, unfinished, or made by somebody you do not know: every
-problem with a file is one `InputError` that names the file.
+of a run again, and `read_origin` says which run it corrects. A run may be damaged, unfinished, or from an untrusted source: every problem
+with a file is one `InputError` that names the file.
 """
 
 from noisewise.runs._examples import examples_as_given, examples_of, first_labels, names_of, numbers_of, rows_of

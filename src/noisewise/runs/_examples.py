@@ -104,26 +104,26 @@ def _matching(folder: str | PathLike[str], settings: Mapping[str, Any], numbers:
         provenance = {}
     try:
         whole = _read_again(provenance, settings, data) if data is None or isinstance(data, str | PathLike) else read(data)
-        given = whole if noise == "none" else whole.corrupted(noise, seed=settings.get("seed", 0))
+        examples = whole if noise == "none" else whole.corrupted(noise, seed=settings.get("seed", 0))
     except (InputError, OSError) as error:
         raise InputError(f"The data of the run in {str(folder)!r} cannot be read: {error} {advice}") from None
-    assert given.index is not None
-    rows = rows_of(numbers, given.index.cpu().numpy())
-    # A run from a stranger may name any file of yours as its data. Data that you did not name yourself must have exactly the inputs that
-    # the run recorded, unless they are an official data set, which everybody has. A loader may draw other inputs every time.
+    assert examples.index is not None
+    rows = rows_of(numbers, examples.index.cpu().numpy())
+    # A run from an untrusted source may name any of the user's files as its data. Data that the user did not pass must have exactly the
+    # inputs that the run recorded, unless they are an official data set, which is public. A loader may draw other inputs every time.
     recorded = {} if isinstance(data, DataLoader) else provenance.get("data", {}).get("train", {})
     trusted = data is not None or ("inputs" not in recorded and is_official(str((whole.source or {}).get("source"))))
-    difference = "some are missing" if rows is None else _difference(given, torch.from_numpy(rows), labels, recorded, trusted)
+    difference = "some are missing" if rows is None else _difference(examples, torch.from_numpy(rows), labels, recorded, trusted)
     if rows is None or difference is not None:
-        raise InputError(f"The data {given.name!r} are not those of the run in {str(folder)!r}: {difference}. {advice}")
-    return given.take(torch.from_numpy(rows if positions is None else rows[positions])).read_from(whole.source)
+        raise InputError(f"The data {examples.name!r} are not those of the run in {str(folder)!r}: {difference}. {advice}")
+    return examples.take(torch.from_numpy(rows if positions is None else rows[positions])).read_from(whole.source)
 
 
-def _difference(given: Dataset, rows: Tensor, labels: Ints, recorded: Mapping[str, Any], trusted: bool) -> str | None:
+def _difference(examples: Dataset, rows: Tensor, labels: Ints, recorded: Mapping[str, Any], trusted: bool) -> str | None:
     """How examples differ from those of a run, or None; inputs that cannot be compared are accepted if they are trusted."""
-    if not np.array_equal(given.labels.cpu()[rows].numpy(), labels):
+    if not np.array_equal(examples.labels.cpu()[rows].numpy(), labels):
         return "their labels differ"
-    same = may_have_inputs(recorded, given, rows) if trusted else has_inputs(recorded, given, rows)
+    same = may_have_inputs(recorded, examples, rows) if trusted else has_inputs(recorded, examples, rows)
     return None if same else "their inputs differ" if "inputs" in recorded else "the run does not record its inputs"
 
 

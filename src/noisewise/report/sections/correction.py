@@ -36,7 +36,7 @@ def task_facts(task: Task) -> dict[str, Any]:
 
 
 def sentences(task: Task) -> Iterator[Sentence]:
-    """Say for each correction whether it gained."""
+    """For each correction, one sentence on whether the test accuracy improved."""
     for _, runs in _corrected(task.runs_by_label):
         tone, text = _verdict(runs)
         yield {"tone": tone, "text": text, "task": task.number}

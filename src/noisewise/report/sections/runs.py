@@ -129,8 +129,8 @@ def repeat(
 
     Args:
         settings: the settings of the run.
-        folder: of the run.
-        provenance: of the run; it names the source of the data.
+        folder: the folder of the run.
+        provenance: the provenance of the run, which names the source of the data.
         corrected: whether the run was trained on corrected labels, which are not in the source.
 
     Example:
