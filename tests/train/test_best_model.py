@@ -12,7 +12,6 @@ from noisewise.correct import correct, retrain
 from noisewise.report._report import gather
 from noisewise.runs import read_origin
 from noisewise.train import Run
-from two_processes import in_two_processes
 
 MODEL = "mlp(hidden=(64,))"
 LONG = {**QUICK, "epochs": 24, "noise": "symmetric(0.4)", "validation": 0.3, "checkpoint_every": 5}
@@ -141,19 +140,6 @@ def test_a_module_of_ones_own_ends_with_the_best_weights(tmp_path):
     run = fit(own, DATA, folder=tmp_path / "run", keep="best", **LONG)
     watched = [line["validation_accuracy"] for line in run.metrics]
     assert run.kept_epoch < 24 and accuracy(run, own) == max(watched) > watched[-1]
-
-
-def worker(folder):
-    fit(MODEL, DATA, folder=folder, keep="best", **{**LONG, "batch_size": 64})
-
-
-def test_two_processes_keep_what_one_does(tmp_path):
-    in_two_processes(worker, tmp_path / "two")
-    one = fit(MODEL, DATA, folder=tmp_path / "one", keep="best", **{**LONG, "batch_size": 64})
-    two = Run(tmp_path / "two")
-    assert two.kept_epoch == one.kept_epoch < 24
-    for name, value in one.model().state_dict().items():
-        torch.testing.assert_close(two.model().state_dict()[name], value, rtol=1e-3, atol=1e-4)
 
 
 def test_a_run_stopped_before_its_model_is_written_keeps_the_same(best, tmp_path, monkeypatch):
