@@ -1,4 +1,4 @@
-"""What every test run shares: torch in doctests, one thread, the --slow switch, Ctrl-C, no time limits, a browser."""
+"""Settings of all tests: torch in doctests, one thread, the --slow option, Ctrl-C, no time limits, a browser."""
 
 import importlib.util
 import os
@@ -10,24 +10,27 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
 
 from waiting import LIMIT
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
-# Modules that are written in Triton can only be looked into for doctests where it is installed.
+# Modules that import Triton can be searched for doctests only if it is installed.
 _IN_TRITON = ("_arithmetic", "_rows", "_launch", "_operator", "_convolution")
 collect_ignore = [] if importlib.util.find_spec("triton") else [f"src/noisewise/kernels/{name}.py" for name in _IN_TRITON]
 
-collect_ignore_glob = ["tests/*/conftest.py"]  # read as fixtures, not looked into for doctests: they all have one name
+collect_ignore_glob = ["tests/*/conftest.py"]  # not searched for doctests, because they have the same module name
 
 
 def pytest_configure() -> None:
-    """Compute with one thread from the start, draw examples without a time limit, and let programs that tests start hear Ctrl-C.
+    """Use one thread, remove the time limits of hypothesis, and make Ctrl-C work in programs that tests start.
 
-    A shell's background job is deaf to it and passes that on.
+    A shell starts background jobs with Ctrl-C ignored, and their child processes inherit that.
     """
     torch.set_num_threads(1)
+    threadpool_limits(1)  # NumPy
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # libraries that are loaded later, and other processes
     settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("untimed")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -47,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True)
-def _steady(doctest_namespace: dict[str, object]) -> None:
+def _same_start(doctest_namespace: dict[str, object]) -> None:
     doctest_namespace["torch"] = torch
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -55,12 +58,12 @@ def _steady(doctest_namespace: dict[str, object]) -> None:
 
 @pytest.fixture
 def times(request: pytest.FixtureRequest) -> int:
-    """How many times its usual number of cases a fuzzing test runs."""
+    """The factor by which a fuzzing test multiplies its number of cases."""
     return int(request.config.getoption("--fuzz"))
 
 
 class _Browser:
-    """Opens contexts and pages that wait for as long as a busy machine takes."""
+    """Opens contexts and pages whose time limits are long enough for a busy machine."""
 
     def __init__(self, started: Any) -> None:
         self._started = started
@@ -76,11 +79,11 @@ class _Browser:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[_Browser]:
-    """One browser, ended before other tests run: playwright keeps an event loop going as long as it lives."""
+    """A browser for the tests of a module. It is closed after them, because playwright keeps an event loop running until then."""
     playwright = pytest.importorskip("playwright.sync_api", reason="pages are tested in a browser: pip install playwright")
     path = os.environ.get("NOISEWISE_CHROMIUM") or next(filter(None, map(shutil.which, _BROWSERS)), None)
     if path is None:
-        pytest.skip("pages are tested in a browser: install chromium, or name one in NOISEWISE_CHROMIUM")
+        pytest.skip("pages are tested in a browser: install chromium, or set NOISEWISE_CHROMIUM")
     with playwright.sync_playwright() as engine:
         started = engine.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"], timeout=1000 * LIMIT)
         yield _Browser(started)

@@ -1,4 +1,4 @@
-"""Programs in forks of one process that has imported torch and noisewise: importing takes longer than most of the programs."""
+"""Run programs in forks of a process that has already imported torch: importing takes longer than most of the programs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 _SERVER = textwrap.dedent("""
-    import importlib, json, os, runpy, sys, traceback, torch, noisewise
+    import importlib, json, os, runpy, sys, traceback
     for name in sys.argv[1:]:
         importlib.import_module(name)
     for line in sys.stdin:
@@ -42,7 +42,7 @@ class Prepared:
         self._server = server
 
     def run(self, path: Path) -> tuple[int, str]:
-        """Run a program in its folder; return its exit code and all that it printed."""
+        """Run a program in its folder; return its exit code and its output."""
         assert self._server.stdin is not None and self._server.stdout is not None
         output = path.with_suffix(".output")
         self._server.stdin.write(json.dumps([str(path), str(output)]) + "\n")
@@ -51,10 +51,14 @@ class Prepared:
 
 
 @contextmanager
-def prepared(*modules: str) -> Iterator[Prepared]:
-    """Start the process; it also imports these modules."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-c", _SERVER, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as server:
+def python_with(*modules: str, **environment: str) -> Iterator[Prepared]:
+    """Start a process that has imported these modules, with these environment variables."""
+    command = [sys.executable, "-c", _SERVER, *modules]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:
         yield Prepared(server)
+
+
+def prepared(*modules: str) -> AbstractContextManager[Prepared]:
+    """Start a process that has imported torch, noisewise and these modules."""
+    return python_with("torch", "noisewise", *modules)

@@ -1,4 +1,4 @@
-"""Kernels on, on whatever can run them: a CUDA device, or the CPU through Triton's interpreter."""
+"""The device that runs the kernels: a CUDA device, or the CPU through Triton's interpreter."""
 
 import importlib.util
 import json
@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where kernels run, with kernels switched on."""
+    """The device on which kernels run, with kernels switched on."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("needs Triton")
     if not (INTERPRETED or torch.cuda.is_available()):
@@ -28,9 +28,16 @@ def device(monkeypatch: pytest.MonkeyPatch) -> str:
     return "cpu" if INTERPRETED else "cuda"
 
 
+@pytest.fixture
+def costly_if_interpreted(device: str, request: pytest.FixtureRequest) -> None:
+    """Skip a test that takes many seconds in the interpreter, but none on a GPU."""
+    if INTERPRETED and not request.config.getoption("--slow"):
+        pytest.skip("slow: run with --slow")
+
+
 @pytest.fixture(scope="session")
 def error_table(request: pytest.FixtureRequest):
-    """Rows that tests add to; printed at the end, and written where the option says."""
+    """A list to which tests add rows. It is printed at the end, and written to the file of --error-table."""
     rows: list[dict[str, object]] = []
     yield rows
     if rows:

@@ -1,8 +1,8 @@
-"""On a GPU: kernels over their full range against the torch path in float64, without waiting, captured, within their memory.
+"""On a GPU: kernels over their full range against the torch path in float64, without synchronisation, in CUDA graphs, in little memory.
 
     pytest tests/kernels/test_full_range.py -s --error-table errors.json
 
-prints the errors, in units of what is allowed, and writes them to a file.
+prints the errors, divided by the tolerance, and writes them to a file.
 """
 
 import pytest
@@ -37,7 +37,7 @@ def batch(classes: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("classes", CLASSES)
-def test_errors_stay_within_what_the_format_allows(classes, dtype, device, error_table):
+def test_errors_stay_within_the_tolerance_of_the_type(classes, dtype, device, error_table):
     scores, target = batch(classes, dtype)
     known = target.clamp(min=0)
     for spec in SPECS:
@@ -60,8 +60,8 @@ def test_errors_stay_within_what_the_format_allows(classes, dtype, device, error
 
 
 def terms(loss: Loss, scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """What besides the value the error is measured by: the terms of which the value of a loss of every class is a difference; and for
-    a loss whose value is a table its size within one unit of Δ = 0, as `noisewise.kernels._table.TOLERANCE` says."""
+    """What is added to the value to measure its error: for a loss of every class, the terms of which it is a difference; for a
+    tabulated loss, its size within one unit of Δ = 0, as in `noisewise.kernels._table.TOLERANCE`."""
     if isinstance(loss, MarginLoss):
         text, numbers = encode(loss, scores.shape[1])
         tabled = written(text, tuple(numbers), scores.shape[1]).table is not None
@@ -74,7 +74,7 @@ def terms(loss: Loss, scores: torch.Tensor, target: torch.Tensor) -> torch.Tenso
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("classes", [10, 1000, 50257])
 @pytest.mark.parametrize("spec", ["gce(q=0.7)", "imae(T=8.0)", "0.3*nce + 0.7*mae"])
-def test_it_waits_for_nothing_and_can_be_captured(spec, classes, device):
+def test_a_kernel_does_not_synchronise_and_can_be_captured(spec, classes, device):
     scores, target = batch(classes, torch.bfloat16)
     scores.requires_grad_()
     loss = build(spec, weight=torch.rand(classes, device="cuda"))
@@ -99,7 +99,7 @@ def test_it_waits_for_nothing_and_can_be_captured(spec, classes, device):
     torch.testing.assert_close(value, fused(loss, scores.detach(), target))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler
 @pytest.mark.parametrize("spec", ["gce(q=0.7)", "imae(T=8.0)", "0.3*nce + 0.7*mae"])
 def test_a_compiled_model_and_loss_match(spec, device):
     layer, inputs = torch.nn.Linear(32, 1000, device="cuda"), torch.randn(64, 32, device="cuda")
@@ -121,7 +121,7 @@ def test_a_compiled_model_and_loss_match(spec, device):
 
 
 @pytest.mark.parametrize("spec", ["ce", "imae(T=8.0)"])
-def test_a_linear_layer_and_a_loss_stay_within_their_memory(spec, device):
+def test_a_linear_layer_with_a_loss_takes_little_memory(spec, device):
     rows, width, classes = 8192, 512, 131072
     hidden = (torch.randn(rows, width, device="cuda") / width**0.5).bfloat16().requires_grad_()
     weight = torch.randn(classes, width, device="cuda").bfloat16().requires_grad_()
@@ -129,10 +129,10 @@ def test_a_linear_layer_and_a_loss_stay_within_their_memory(spec, device):
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    found = torch.autograd.grad(linear_loss(hidden, weight, target, loss=spec), (hidden, weight))
+    gradients = torch.autograd.grad(linear_loss(hidden, weight, target, loss=spec), (hidden, weight))
     peak = torch.cuda.max_memory_allocated() - before
-    assert peak <= sum(gradient.nbytes for gradient in found) + 512 * 2**20
+    assert peak <= sum(gradient.nbytes for gradient in gradients) + 512 * 2**20
     loss, part = build(spec, reduction="sum"), slice(0, 512)
     (exact,) = torch.autograd.grad(loss(hidden.double()[part] @ weight.double().T, target[part]) / rows, hidden)
-    error = (found[0][part] - exact[part]).double().norm() / exact[part].double().norm()
+    error = (gradients[0][part] - exact[part]).double().norm() / exact[part].double().norm()
     assert error < 0.01

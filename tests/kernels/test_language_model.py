@@ -1,4 +1,4 @@
-"""The example of a language model learns, looks at no later word, and runs from end to end."""
+"""The example of a language model learns, does not see later words, and runs from end to end."""
 
 import importlib.util
 import sys
@@ -20,7 +20,7 @@ def example():
     del sys.modules["language_model"]
 
 
-def test_no_position_looks_at_a_later_word(example):
+def test_no_position_sees_a_later_word(example):
     model = example.LanguageModel(20, width=8, layers=1)
     tokens = torch.randint(20, (2, 10))
     later = tokens.clone()
@@ -31,7 +31,7 @@ def test_no_position_looks_at_a_later_word(example):
 
 
 @pytest.mark.parametrize("loss", ["ce", "gce(q=0.7)"])
-def test_it_learns_a_text_that_repeats_itself_in_spite_of_wrong_targets(example, loss):
+def test_the_model_learns_a_repeating_text_despite_wrong_targets(example, loss):
     stream = torch.arange(2000) % 7
     noisy, clean = example.Text.of(stream, "symmetric(0.3)", 7), example.Text.of(stream, None, 7)
     assert 0.25 < noisy.wrong.float().mean() < 0.35 and not clean.wrong.any()
@@ -42,8 +42,8 @@ def test_it_learns_a_text_that_repeats_itself_in_spite_of_wrong_targets(example,
     assert right > 0.9 and wrong < 0.1
 
 
-def test_it_runs_from_end_to_end(example, monkeypatch):
+def test_the_example_runs_from_end_to_end(example, monkeypatch):
     monkeypatch.setattr(example, "MODULES", ["json", "bisect", "heapq", "string"])
     results = example.run(steps=2, words=60)
     assert list(results) == ["before", *example.LOSSES]
-    assert all(0 <= value <= 1 for found in results.values() for value in found.values())
+    assert all(0 <= value <= 1 for measures in results.values() for value in measures.values())

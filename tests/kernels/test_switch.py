@@ -1,4 +1,4 @@
-"""When the torch path is taken, and what is said about it."""
+"""When torch is used instead of a kernel, and what is logged about it."""
 
 import logging
 import subprocess
@@ -8,67 +8,69 @@ import pytest
 import torch
 
 from noisewise.kernels import _switch, fused, loss_and_gradient
+from refused import refused
 from registry import build
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture):
+def log(caplog: pytest.LogCaptureFixture):
     _switch.log_once.cache_clear()
     caplog.set_level(logging.DEBUG, logger="noisewise")
     yield caplog
     _switch.log_once.cache_clear()
 
 
-def twice(scores: torch.Tensor) -> None:
+def call_twice(scores: torch.Tensor) -> None:
     for _ in range(2):
         assert fused(build("ce"), scores, torch.zeros(len(scores), dtype=torch.int64)) is None
 
 
-def test_a_gpu_of_another_maker_or_too_old_takes_the_torch_path(monkeypatch):
+def test_a_gpu_of_another_vendor_or_too_old_is_unsupported(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "T4")
-    found = _switch._unsupported.__wrapped__
-    assert found(torch.device("cuda")) == "T4 is older than compute capability 8.0"
+    reason = _switch._unsupported.__wrapped__
+    assert "T4" in reason(torch.device("cuda")) and "8.0" in reason(torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 4))
-    assert found(torch.device("cuda")) == ""
+    assert reason(torch.device("cuda")) == ""
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    assert found(torch.device("cuda")) == "kernels need an NVIDIA GPU"
+    assert "NVIDIA" in reason(torch.device("cuda"))
 
 
-def test_kernels_switched_off_say_so_once(said, monkeypatch):
+def test_kernels_switched_off_are_logged_once(log, monkeypatch):
     monkeypatch.setattr(_switch, "_switched_on", False)
-    twice(torch.randn(3, 4))
-    assert [(record.levelname, record.message) for record in said.records] == [
-        ("DEBUG", "torch is used instead of a kernel: kernels are switched off")
-    ]
+    call_twice(torch.randn(3, 4))
+    (record,) = log.records
+    assert record.levelname == "DEBUG" and "switched off" in record.message
 
 
-def test_a_cpu_tensor_takes_the_torch_path(said, monkeypatch):
+def test_torch_is_used_for_tensors_on_the_cpu(log, monkeypatch):
     monkeypatch.setattr(_switch, "_switched_on", True)
     monkeypatch.setattr(_switch, "_interpreted", False)
-    twice(torch.randn(3, 4))
-    assert [record.message for record in said.records] == ["torch is used instead of a kernel: no kernels for tensors on cpu"]
+    call_twice(torch.randn(3, 4))
+    (record,) = log.records
+    assert "cpu" in record.message
 
 
-def test_without_triton_the_torch_path_is_taken(said, monkeypatch):
+def test_torch_is_used_without_triton(log, monkeypatch):
     monkeypatch.setattr(_switch, "_switched_on", True)
     monkeypatch.setattr(_switch, "_interpreted", True)
     monkeypatch.setattr(_switch.importlib.util, "find_spec", lambda name: None)
     _switch._unsupported.cache_clear()
-    twice(torch.randn(3, 4))
+    call_twice(torch.randn(3, 4))
     _switch._unsupported.cache_clear()
-    assert [record.message for record in said.records] == ["torch is used instead of a kernel: Triton is not installed"]
+    (record,) = log.records
+    assert "Triton" in record.message
 
 
-def test_under_a_function_transform_the_torch_path_is_taken(monkeypatch):
+def test_torch_is_used_inside_function_transforms(monkeypatch):
     monkeypatch.setattr(_switch, "_switched_on", True)
     monkeypatch.setattr(_switch, "_interpreted", True)
-    found = []
-    torch.func.grad(lambda s: found.append(fused(build("ce"), s, torch.tensor([0]))) or s.sum())(torch.randn(1, 3))
-    assert found == [None]
+    results = []
+    torch.func.grad(lambda s: results.append(fused(build("ce"), s, torch.tensor([0]))) or s.sum())(torch.randn(1, 3))
+    assert results == [None]
 
 
-def test_no_loss_on_the_cpu_imports_triton():
+def test_losses_on_the_cpu_do_not_import_triton():
     code = """
 import sys, torch, noisewise
 from noisewise.kernels import linear_loss
@@ -87,17 +89,17 @@ def test_loss_and_gradient_agree_with_autograd_without_a_kernel():
     leaf = scores.clone().requires_grad_()
     value = loss(leaf, target, sample_weight=each)
     value.backward()
-    found = loss_and_gradient(loss, scores, target, sample_weight=each, in_place=True)
-    torch.testing.assert_close((found.value, found.gradient), (value.detach(), leaf.grad))
-    assert found.gradient is scores
+    result = loss_and_gradient(loss, scores, target, sample_weight=each, in_place=True)
+    torch.testing.assert_close((result.value, result.gradient), (value.detach(), leaf.grad))
+    assert result.gradient is scores
     bare = build("0.3*nce + 0.7*mae", reduction="none")
     again = leaf.detach().requires_grad_()
     bare(again, target).sum().backward()
-    torch.testing.assert_close(found.emphasis, again.grad.abs().sum(1) / 2)
-    assert found.margin.isnan().tolist() == [False, False, True, False, False, False]
+    torch.testing.assert_close(result.emphasis, again.grad.abs().sum(1) / 2)
+    assert result.margin.isnan().tolist() == [False, False, True, False, False, False]
 
 
 @pytest.mark.parametrize("scores", [torch.randn(2, 3, 4), torch.randn(3, 4, requires_grad=True)])
-def test_loss_and_gradient_wants_detached_rows(scores):
-    with pytest.raises(ValueError, match="must be shaped"):
+def test_loss_and_gradient_needs_detached_rows(scores):
+    with refused("scores", tuple(scores.shape)):
         loss_and_gradient("ce", scores, torch.zeros(scores.shape[:1] + scores.shape[2:], dtype=torch.int64))
