@@ -113,8 +113,8 @@ class Audit:
             )
         if self.unlearned:
             return (
-                f"At the end the run hardly ever predicts {listed(map(repr, self.unlearned))}: it did not learn to, and right labels look "
-                "wrong there too. Train longer, or with another loss, such as ce."
+                f"At the end the run hardly ever predicts {listed(map(repr, self.unlearned))}: it did not learn these classes, so their "
+                "right labels look wrong too. Train longer, or with another loss, such as ce."
             )
         if self._is_weak:
             return (

@@ -56,9 +56,9 @@ class Correction:
 
     def __repr__(self) -> str:
         changes = ", ".join(f"{number:,} {CHANGED[kind]}" for kind, number in self.changes.items())
-        gone = f"; none is left of {listed(map(repr, self.emptied))}" if self.emptied else ""
-        stay = f"; those of {listed(map(repr, self.spared))} stay, as none would be left" if self.spared else ""
-        return f"Correction({len(self):,} labels: {changes or 'none changed'}{gone}{stay})"
+        emptied = f"; no labels are left of {listed(map(repr, self.emptied))}" if self.emptied else ""
+        spared = f"; labels of {listed(map(repr, self.spared))} not changed, because none would be left" if self.spared else ""
+        return f"Correction({len(self):,} labels: {changes or 'none changed'}{emptied}{spared})"
 
     @property
     def changed(self) -> Flags:

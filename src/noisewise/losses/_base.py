@@ -366,10 +366,10 @@ def inner_loss(value: Any) -> Loss:
     """Accept a loss or its spec as part of another loss. Weights, reduction and so on must be set on the outer loss."""
     loss = registry.get(value)
     if not isinstance(loss, Loss):
-        raise invalid_parameter("loss", "a loss around a loss", "a loss or its spec string", value)
+        raise invalid_parameter("loss", "a wrapper loss", "a loss or its spec string", value)
     _check_of_classes(loss)
     if loss.contract:
-        raise InputError(f"Set {', '.join(loss.contract)} on the outer loss, not on the one inside it. Got {loss!r} inside.")
+        raise InputError(f"Set {', '.join(loss.contract)} on the outer loss, not on the loss inside it. Got {loss!r} inside.")
     if loss.depends_on_batch:
         raise InputError(f"A loss that depends on the whole batch cannot be inside another loss. Got {loss!r}; make it the outermost loss.")
     return loss
@@ -379,7 +379,7 @@ def inner_margin_loss(value: Any) -> MarginLoss:
     """Accept a margin loss or its spec as part of another loss."""
     loss = inner_loss(value)
     if not isinstance(loss, MarginLoss):
-        raise invalid_parameter("loss", "a loss around a loss", "a loss of the margin alone, such as 'mae' or 'gce(q=0.7)'", loss)
+        raise invalid_parameter("loss", "a wrapper loss", "a margin loss, such as 'mae' or 'gce(q=0.7)'", loss)
     return loss
 
 

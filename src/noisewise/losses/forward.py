@@ -21,7 +21,7 @@ def _class_noise(value: Any) -> Noise:
     noise = noises.get(value) if isinstance(value, str | Noise) else Matrix(matrix)
     if not all(isinstance(part, ClassNoise | NoNoise) for part in noise.parts):
         raise invalid_parameter(
-            "noise", "Forward", "one that depends on the class alone, such as 'symmetric(0.4)', or a transition matrix", value
+            "noise", "Forward", "a noise that depends only on the class, such as 'symmetric(0.4)', or a transition matrix", value
         )
     return noise
 
@@ -108,7 +108,7 @@ class Forward(Loss, name="forward"):
             raise InputError(f"The matrix of {self.noise!r} is drawn with the seed of a run. Give forward the matrix itself.")
         if not matrix.any(axis=0).all():
             never = int(matrix.any(axis=0).argmin())
-            raise invalid_parameter("noise", "Forward", "such that every label occurs", f"{self.noise!r}, after which none is {never}")
+            raise invalid_parameter("noise", "Forward", "such that every label occurs", f"{self.noise!r}, which never gives label {never}")
         return matrix
 
     def _literal(self, key: str) -> Any:
