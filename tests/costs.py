@@ -1,4 +1,4 @@
-"""What something costs that must not grow with the square of its size: comparisons of names, and memory."""
+"""Measure costs that must not grow quadratically: comparisons of names, and memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Compared(str):
 
 
 def with_peak(work: Callable[[], Any]) -> tuple[Any, int]:
-    """What a call returns, and the most memory Python and NumPy held at a time meanwhile, in bytes."""
+    """The result of a call, and the peak memory of Python and NumPy during it, in bytes."""
     tracemalloc.start()
     try:
         return work(), tracemalloc.get_traced_memory()[1]

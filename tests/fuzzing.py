@@ -1,9 +1,9 @@
-"""Fuzzing: mutate valid inputs, and check that a reader either takes the result or refuses it in one sentence.
+"""Fuzzing: mutate valid inputs, and check that a reader either accepts the result or refuses it in one sentence.
 
 A case passes if the reader returns or raises `InputError`. It fails on any other exception, on more than a gigabyte of memory, on a
 warning, and on anything the reader does outside its folder: writing, deleting, starting a program, opening a connection.
 
-The number of cases is fixed in every test, so that `make test` stays short. `pytest tests/fuzz --fuzz 50` runs fifty times as many.
+Every test has a fixed number of cases, so that `make test` stays short. `pytest tests/fuzz --fuzz 50` runs fifty times as many.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spa
 
 
 class Watch:
-    """What a block did outside a folder, seen through Python's audit events."""
+    """Records what a block does outside a folder, from Python's audit events."""
 
     def __init__(self) -> None:
         self.folder: Path | None = None
         self.seen: list[str] = []
-        sys.addaudithook(self._event)  # cannot be removed, so there is one for the whole process
+        sys.addaudithook(self._event)  # cannot be removed, so there is a single one for the whole process
 
     def _event(self, name: str, arguments: tuple[Any, ...]) -> None:
         if self.folder is None:
@@ -58,7 +58,7 @@ def _opens_for_writing(arguments: tuple[Any, ...]) -> bool:
 def _path(argument: Any) -> str | None:
     if isinstance(argument, bytes):
         return os.fsdecode(argument)
-    return os.fspath(argument) if isinstance(argument, str | os.PathLike) and len(str(argument)) > 3 else None  # an open's mode is no path
+    return os.fspath(argument) if isinstance(argument, str | os.PathLike) and len(str(argument)) > 3 else None  # shorter: the mode of open
 
 
 _watch = Watch()
@@ -100,18 +100,18 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
 def survives(
     read: Callable[[bytes], Any], seeds: Sequence[bytes], cases: int, folder: Path, *, mutate: Callable[..., bytes] = mutated, seed: int = 0
 ) -> int:
-    """Run a reader on mutations of valid inputs, and fail on the first it neither takes nor refuses.
+    """Run a reader on mutations of valid inputs, and fail on the first that it neither accepts nor refuses.
 
     Args:
-        read: takes the bytes of one case.
-        seeds: valid inputs, which must be taken as they are.
+        read: reads the bytes of a case.
+        seeds: valid inputs, which must be accepted.
         cases: how many mutations.
-        folder: the only place that may be written to.
+        folder: the only folder that may be written to.
         mutate: makes a case from a valid input and a random generator.
-        seed: of the mutations.
+        seed: the seed of the mutations.
 
     Returns:
-        How many cases were refused.
+        The number of refused cases.
     """
     for valid in seeds:
         read(valid)
@@ -131,5 +131,5 @@ def survives(
 
 
 def _peak() -> int:
-    """The most memory this process has held so far, in bytes."""
+    """The peak memory of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

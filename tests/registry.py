@@ -1,4 +1,4 @@
-"""The losses every registry-wide test runs over: each registered name with each of its own examples."""
+"""The losses that registry-wide tests run over: each registered name with each of its examples."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,16 +13,16 @@ from noisewise.losses import MarginLoss, registry
 SPECS = [spec for name in registry for spec in (registry[name].examples or (name,))]
 SUMS = ["0.3*nce + 0.7*mae", "0.5*ce + 2*imae(T=4)", "0.01*eps_softmax(m=1e5) + 5*mae"]
 
-# One score per yes/no label instead of one per class: tests/test_binary.py has their tests.
+# These have one score per yes/no label instead of one per class: tests/test_binary.py tests them.
 BINARY = [spec for spec in SPECS if spec.startswith("binary(")]
 EVERY = [spec for spec in SPECS + SUMS if spec not in BINARY]
 MARGIN = [spec for spec in EVERY if isinstance(noisewise.get(spec), MarginLoss)]
-# Coupled losses look at the whole batch, so they are not means of their singles and take no class probabilities.
+# Losses that depend on the whole batch are not means over examples, and take no class probabilities.
 SEPARATE = [spec for spec in EVERY if not noisewise.get(spec).depends_on_batch]
-# Logit clipping measures the norm of the scores themselves.
+# Logit clipping depends on the norm of the scores.
 SHIFTABLE = [spec for spec in EVERY if not spec.startswith("logit_clip(")]
 
-# The first example of every loss, which costly tests run by default.
+# The first example of every loss, with which costly tests run by default.
 FIRST = {*{spec.partition("(")[0]: spec for spec in reversed(SPECS)}.values(), *SUMS}
 
 
@@ -32,7 +32,7 @@ def slow_unless_first(specs: Iterable[str]) -> list[Any]:
 
 
 def build(spec: str, classes: int | None = None, **settings: object) -> noisewise.losses.Loss:
-    """The loss of a spec; curricula are told the number of classes, so that their emphasis is known without scores."""
+    """The loss of a spec; curricula get the number of classes, so that their emphasis is defined without scores."""
     loss = noisewise.get(spec, **settings)
     for part in loss.modules():
         if classes is not None and "classes" in getattr(part, "settings", {}):

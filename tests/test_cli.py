@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what it prints, what it writes, and the one sentence when something is wrong."""
+"""The command line: what it prints and writes, and one line when something is wrong."""
 
 import ast
 import csv
@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from noisewise.cli import app
 from noisewise.correct import Correction
 from noisewise.losses import available
 from noisewise.tables import as_cell, from_cell
+from waiting import LIMIT, wait_until
 
 run = CliRunner().invoke
 
@@ -39,7 +39,7 @@ def test_losses_lists_every_loss_at_eighty_columns(monkeypatch: pytest.MonkeyPat
     first_words = {line.split()[0] for line in printed.splitlines() if line.startswith(" ") and line.strip()}
     assert set(available()) <= first_words
     assert max(map(len, printed.splitlines())) <= 80
-    assert "the variance of ‖∂L/∂s‖₁" in _words(printed)
+    assert "‖∂L/∂s‖₁" in _words(printed)
 
 
 def test_a_wide_terminal_shows_constraints_and_references(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,23 +48,22 @@ def test_a_wide_terminal_shows_constraints_and_references(monkeypatch: pytest.Mo
     assert "q in (0, 1]" in printed and "reference" in printed
 
 
-def test_losses_as_json_say_everything_the_table_says() -> None:
+def test_losses_as_json_contain_everything_in_the_table() -> None:
     rows = {row["name"]: row for row in json.loads(run(app, ["losses", "--json"]).stdout)}
     assert sorted(rows) == available()
     assert rows["mae"]["focus"] == 0.5
     assert rows["mae"]["spread"] == pytest.approx(4 / 45)
-    assert rows["gce"]["parameters"] == [
-        {"name": "q", "default": "0.7", "requirement": "in (0, 1]", "meaning": "from cross-entropy (near 0) to MAE (1)."}
-    ]
+    (parameter,) = rows["gce"]["parameters"]
+    assert parameter.pop("meaning") and parameter == {"name": "q", "default": "0.7", "requirement": "in (0, 1]"}
     assert rows["nce"]["focus"] is None
     assert all(row["value"] and row["emphasis"] and row["reference"] and row["example"] for row in rows.values())
 
 
-def test_one_loss_is_shown_in_full_with_the_figures_of_its_settings() -> None:
+def test_a_single_loss_is_shown_in_full_with_the_numbers_of_its_settings() -> None:
     printed = _words(run(app, ["losses", "gce(q=0.5)"]).stdout)
     assert "l(p) = (1 − p^q) / q" in printed
     assert "q (default 0.7, in (0, 1])" in printed
-    assert "Figures of gce(q=0.5) focus 0.333" in printed
+    assert "gce(q=0.5)" in printed and "focus 0.333" in printed
     assert "NeurIPS 2018" in printed and ">>> GCE(q=0.7)" in printed
 
 
@@ -74,7 +73,7 @@ def test_every_loss_can_be_shown(name: str) -> None:
     assert shown.exit_code == 0 and shown.stdout.startswith(f"{name}: ")
 
 
-def test_data_list_says_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_list_shows_which_data_sets_are_present(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "mars").mkdir()
@@ -91,10 +90,12 @@ def test_data_list_says_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [row["name"] for row in elsewhere if row["present"]] == ["digits"]
 
 
-def test_data_get_says_where_the_files_are(tmp_path: Path) -> None:
+def test_data_get_prints_where_the_files_are(tmp_path: Path) -> None:
     (tmp_path / "PKU-Reid").mkdir()
-    assert run(app, ["data", "get", "pku_reid", "--root", str(tmp_path)]).stdout == f"pku_reid is in\n  {tmp_path / 'PKU-Reid'}\n"
-    assert "Nothing to download" in run(app, ["data", "get", "digits"]).stdout
+    done = run(app, ["data", "get", "pku_reid", "--root", str(tmp_path)])
+    assert done.exit_code == 0 and "pku_reid" in done.stdout and str(tmp_path / "PKU-Reid") in done.stdout
+    done = run(app, ["data", "get", "digits"])
+    assert done.exit_code == 0 and len(done.stdout.splitlines()) == 1
 
 
 @pytest.fixture(scope="module")
@@ -105,15 +106,15 @@ def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.stdout
 
 
-def test_demo_keeps_the_order_of_the_papers(demonstrated: tuple[Path, str]) -> None:
+def test_the_results_of_the_demo_agree_with_the_papers(demonstrated: tuple[Path, str]) -> None:
     folder, printed = demonstrated
     written = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert "Doubtful labels" in (folder / "report.html").read_text(encoding="utf-8")
+    assert '<section id="doubt"' in (folder / "report.html").read_text(encoding="utf-8")
     by_loss = {result.pop("loss"): result for result in written["results"]}
     assert list(by_loss) == list(demo.LOSSES)
     assert f"{100 * by_loss['ce']['test']:.1f} %" in printed and str(folder / "runs") in printed.replace("\n", "")
     plain, mae = by_loss.pop("ce"), by_loss.pop("mae")
-    assert plain["noisy_subset"] > 0.5, "cross-entropy memorises most wrong labels"
+    assert plain["noisy_subset"] > 0.5, "cross-entropy memorises most of the wrong labels"
     assert mae["noisy_subset"] < plain["noisy_subset"] / 3 and mae["clean_subset"] < 0.9, "MAE underfits"
     for robust in by_loss.values():
         assert robust["test"] > plain["test"] + 0.1
@@ -122,7 +123,7 @@ def test_demo_keeps_the_order_of_the_papers(demonstrated: tuple[Path, str]) -> N
         assert robust["errors_found"] > plain["errors_found"] + 0.03
 
 
-def test_the_demo_counts_label_errors_as_its_record_does(demonstrated: tuple[Path, str]) -> None:
+def test_the_label_errors_counted_by_the_demo_agree_with_its_record(demonstrated: tuple[Path, str]) -> None:
     folder, _ = demonstrated
     written = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     for result in written["results"]:
@@ -135,46 +136,48 @@ def test_the_demo_counts_label_errors_as_its_record_does(demonstrated: tuple[Pat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "mentions"),
     [
-        (["losses", "gce(q=2)"], "The 'q' parameter of GCE must be in (0, 1]. Got 2 instead."),
-        (["losses", "imea"], "There is no loss named 'imea'. Did you mean 'imae' or 'mse' or 'mae'?"),
-        (["losses", "imae("], "The loss spec 'imae(' cannot be read."),
-        (["data", "gte", "mnist"], "There is no command named 'gte'. Did you mean 'get'?"),
-        (["data", "get", "mnst"], "There is no data set named 'mnst'. Did you mean 'mnist'"),
-        (["data", "get", "mars", "--root", "empty"], "The data set 'mars' cannot be fetched. Request it at"),
-        (["loses"], "There is no command named 'loses'. Did you mean 'losses'?"),
-        (["losses", "--jsn"], "No such option: --jsn"),
-        (["demo", "--folder", "taken/out"], "'taken/out' cannot be written"),
-        (["demo", "--seed", "-1"], "The 'seed' parameter of demo must be an integer"),
-        (["demo", "--seed", "1", "--seed", "2"], "The option --seed can be given only once. Got it 2 times."),
-        (["figure", "curves", "ce", "-o", "a.svg", "--output", "b.svg"], "The option --output can be given only once. Got it 2 times"),
-        (["figure", "curves", "ce", "-o", f"{'long' * 62}.html"], "cannot be written"),
-        (["figure", "curves", "ce", "-o", f"{'long' * 62}.svg"], "cannot be written"),
-        (["reproduce", "imae/figure1", "-o", "taken/out"], "'taken/out' cannot be written"),
+        (["losses", "gce(q=2)"], ("'q'", "GCE", "(0, 1]", "2")),
+        (["losses", "imea"], ("'imea'", "'imae'", "'mse'", "'mae'")),
+        (["losses", "imae("], ("'imae('",)),
+        (["data", "gte", "mnist"], ("'gte'", "'get'")),
+        (["data", "get", "mnst"], ("'mnst'", "'mnist'")),
+        (["data", "get", "mars", "--root", "empty"], ("'mars'", "http")),
+        (["loses"], ("'loses'", "'losses'")),
+        (["losses", "--jsn"], ("--jsn",)),
+        (["demo", "--folder", "taken/out"], ("'taken/out'",)),
+        (["demo", "--seed", "-1"], ("'seed'", "demo", "-1")),
+        (["demo", "--seed", "1", "--seed", "2"], ("--seed", "2 times")),
+        (["figure", "curves", "ce", "-o", "a.svg", "--output", "b.svg"], ("--output", "2 times")),
+        (["figure", "curves", "ce", "-o", f"{'long' * 62}.html"], ("longlong",)),
+        (["figure", "curves", "ce", "-o", f"{'long' * 62}.svg"], ("longlong",)),
+        (["reproduce", "imae/figure1", "-o", "taken/out"], ("'taken/out'",)),
     ],
 )
-def test_wrong_input_ends_in_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_input_is_answered_in_one_line(
+    arguments: list[str], mentions: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("taken").write_text("a file where a folder should be", encoding="utf-8")
     failed = run(app, arguments)
     assert failed.exit_code == 2
     assert failed.stdout == ""
     assert failed.stderr.startswith("noisewise: ") and failed.stderr.count("\n") == 1
-    assert sentence in failed.stderr
+    assert all(mention in failed.stderr for mention in mentions), failed.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
-def test_as_a_module_it_is_the_same_command() -> None:
+def test_python_m_noisewise_is_the_same_command() -> None:
     command = [sys.executable, "-m", "noisewise"]
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
     assert version == f"noisewise {noisewise.__version__}\n"
     failed = subprocess.run([*command, "losses", "imea"], capture_output=True, text=True, check=False)
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert failed.stderr == "noisewise: There is no loss named 'imea'. Did you mean 'imae' or 'mse' or 'mae'?\n"
+    assert failed.stderr == run(app, ["losses", "imea"]).stderr
 
 
-def test_an_interrupted_command_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_command_prints_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -186,15 +189,17 @@ def test_an_interrupted_command_says_so_in_one_line(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "command", [["audit"], ["train", "--data", "digits", "--model", "linear", "--epochs", "1", "-o"]], ids=["read", "written"]
 )
-def test_a_name_too_long_for_a_file_is_answered_in_short(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_name_that_is_too_long_is_shortened_in_the_error(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     failed = run(app, [*command, 300 * "a"])
-    assert failed.exit_code == 2 and failed.stderr.startswith("noisewise: The file 'aaa") and len(failed.stderr) < 200
-    assert failed.stderr.endswith("cannot be used (File name too long).\n") and not list(tmp_path.iterdir())
+    assert failed.exit_code == 2 and "'aaa" in failed.stderr and len(failed.stderr) < 200
+    assert os.strerror(errno.ENAMETOOLONG) in failed.stderr and failed.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
-def test_a_file_one_may_not_read_is_answered_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Denied by hand, because an administrator may read every file."""
+def test_a_file_without_read_permission_is_answered_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The permission is denied by a patch, because root may read every file."""
     (tmp_path / "pets.csv").write_text("width,label\n1,cat\n2,dog\n")
     opened = Path.open
 
@@ -208,39 +213,39 @@ def test_a_file_one_may_not_read_is_answered_in_one_line(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Path, "open", denied)
     failed = run(app, ["audit", "pets.csv"])
-    assert (failed.exit_code, failed.stderr) == (
-        2,
-        "noisewise: The file 'pets.csv' cannot be read (Permission denied); check its permissions.\n",
-    )
+    assert failed.exit_code == 2 and failed.stderr.count("\n") == 1
+    assert "'pets.csv'" in failed.stderr and "Permission denied" in failed.stderr
 
     def read() -> None:
         (tmp_path / "run" / "settings.json").open()
 
     monkeypatch.setattr("noisewise.describe.table", read)
     failed = run(app, ["losses"])
-    assert failed.exit_code == 2 and failed.stderr.endswith("settings.json' cannot be used (Permission denied).\n")
+    assert failed.exit_code == 2 and failed.stderr.count("\n") == 1
+    assert "settings.json'" in failed.stderr and "Permission denied" in failed.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which only Linux has")
 def test_a_full_disk_is_answered_in_one_line() -> None:
     with Path("/dev/full").open("w") as full:
         failed = subprocess.run([sys.executable, "-m", "noisewise", "losses", "--json"], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (failed.returncode, failed.stderr) == (4, "noisewise: A file cannot be used (No space left on device).\n")
+    assert failed.returncode == 4 and failed.stderr.count("\n") == 1
+    assert failed.stderr.startswith("noisewise: ") and os.strerror(errno.ENOSPC) in failed.stderr
 
 
 @pytest.mark.slow
-def test_where_docstrings_are_dropped_only_the_help_is_poorer() -> None:
+def test_commands_work_without_docstrings() -> None:
     for arguments, word in ((["--help"], "losses"), (["train", "--help"], "--batch-size"), (["losses", "gce"], "focus  0.412")):
         command = [sys.executable, "-OO", "-m", "noisewise", *arguments]
         assert word in subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
 
 
 @pytest.mark.slow
-def test_where_only_ascii_can_be_printed_the_same_is_said_with_escapes() -> None:
-    def printed(encoding: str, *more: str) -> str:
-        command = [sys.executable, "-m", "noisewise", "losses", "gce", *more]
-        surroundings = os.environ | {"PYTHONIOENCODING": encoding, "COLUMNS": "200"}
-        return subprocess.run(command, capture_output=True, encoding="utf-8", check=True, env=surroundings).stdout
+def test_an_ascii_terminal_gets_the_same_text_with_escapes() -> None:
+    def printed(encoding: str, *options: str) -> str:
+        command = [sys.executable, "-m", "noisewise", "losses", "gce", *options]
+        environment = os.environ | {"PYTHONIOENCODING": encoding, "COLUMNS": "200"}
+        return subprocess.run(command, capture_output=True, encoding="utf-8", check=True, env=environment).stdout
 
     assert "(q \\u2192 0)" in printed("ascii") and "(q → 0)" in printed("utf-8")
     assert json.loads(printed("ascii", "--json")) == json.loads(printed("utf-8", "--json"))
@@ -261,25 +266,24 @@ def test_help_names_the_commands(arguments: list[str]) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has loaded is read from /proc")
 @pytest.mark.parametrize(("loaded", "start"), [("_multiarray_umath", "script"), ("libtorch_cpu", "module")])
-def test_ctrl_c_while_the_command_loads_is_one_line(loaded: str, start: str, tmp_path: Path) -> None:
+def test_ctrl_c_while_the_command_loads_prints_one_line(loaded: str, start: str, tmp_path: Path) -> None:
     (tmp_path / "noisewise").write_text("from noisewise.cli import app\napp()\n")  # as pip writes it
     command = [sys.executable, *(["-m", "noisewise"] if start == "module" else [str(tmp_path / "noisewise")]), "losses"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     maps = Path(f"/proc/{process.pid}/maps")
-    while loaded not in maps.read_text() and process.poll() is None:
-        time.sleep(0.005)
+    wait_until(lambda: process.poll() is not None or loaded in maps.read_text())
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=300)
+    output, errors = process.communicate(timeout=LIMIT)
     assert (process.returncode, output, errors) == (130, "", "noisewise: interrupted.\n")
 
 
 HOSTILE = ("\x1b[2Jcat", "=cmd()", "\u202egod", "\x9b31mfox")
-STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 @pytest.fixture
 def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A table whose classes and ids would steer a terminal, or run in a spreadsheet."""
+    """A table whose classes and ids would control a terminal, or run in a spreadsheet."""
     monkeypatch.chdir(tmp_path)
     table = tmp_path / "\x1b]0;owned\x07table.csv"
     draw, rows = np.random.default_rng(0), []
@@ -291,18 +295,18 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return table
 
 
-def test_names_reach_neither_the_terminal_nor_a_spreadsheet_as_commands(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_escaped_for_terminals_and_spreadsheets(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    asked = ["audit", str(hostile), "--label", "kind", "--id", "id", "--loss", "ce", "--epochs", "15", "--run", "\x1b[1mrun"]
+    audit = ["audit", str(hostile), "--label", "kind", "--id", "id", "--loss", "ce", "--epochs", "15", "--run", "\x1b[1mrun"]
     for arguments in (
-        [*asked, "-o", "issues.csv"],
-        [*asked, "-o", "issues.csv", "--json"],
+        [*audit, "-o", "issues.csv"],
+        [*audit, "-o", "issues.csv", "--json"],
         ["correct", "\x1b[1mrun", "-o", "corrected.csv"],
         ["train", "--data", str(hostile), "--label", "\x1b[2Jlabel", "--model", "linear", "--epochs", "1"],
     ):
         done = run(app, arguments)
         assert done.exit_code == (2 if "train" in arguments else 0), done.stderr
-        assert not STEERING.search(done.stdout.replace("\n", "")) and not STEERING.search(done.stderr.replace("\n", ""))
+        assert not CONTROL.search(done.stdout.replace("\n", "")) and not CONTROL.search(done.stderr.replace("\n", ""))
         if "--json" in arguments:
             assert {row["given_label"] for row in json.loads(done.stdout)["worst"]} <= set(HOSTILE)
         elif arguments[0] == "audit":
@@ -318,14 +322,14 @@ def test_names_reach_neither_the_terminal_nor_a_spreadsheet_as_commands(hostile:
 
 
 @given(text(alphabet="'=+-@1.e\tax", max_size=6))
-def test_every_text_is_read_back_from_a_list_as_it_was(name: str) -> None:
+def test_every_text_is_read_back_unchanged_from_a_list(name: str) -> None:
     cell = as_cell(name)
     assert from_cell(cell) == name
     assert not cell.startswith(("=", "@", "\t")) and (not cell.startswith(("+", "-")) or not math.isnan(float(cell)))
 
 
-def test_commands_print_in_one_way() -> None:
-    """Only `_app` prints, and has rich print, because it escapes control characters."""
+def test_only_the_app_module_prints() -> None:
+    """It escapes control characters."""
     for file in Path(noisewise.__file__).parent.glob("cli/_*.py"):
         if file.name != "_app.py":
             names = {node.id for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)}

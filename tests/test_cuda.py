@@ -1,4 +1,4 @@
-"""On a GPU: every loss gives what the CPU gives, waits for nothing, and can be captured in a CUDA graph."""
+"""On a GPU: every loss equals that on the CPU, does not synchronise, and can be captured in a CUDA graph."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def examples(classes: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tens
 
 @pytest.mark.parametrize("spec", [spec for spec in EVERY if not spec.startswith("peer(")])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_the_gpu_gives_what_the_cpu_gives(spec, dtype):
+def test_the_loss_on_a_gpu_equals_that_on_the_cpu(spec, dtype):
     scores, target = examples(10, dtype)
     results = []
     for device in ("cpu", "cuda"):
@@ -32,7 +32,7 @@ def test_the_gpu_gives_what_the_cpu_gives(spec, dtype):
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("spec", EVERY)
-def test_it_waits_for_nothing_and_can_be_captured(spec):
+def test_a_loss_does_not_synchronise_and_can_be_captured(spec):
     scores, target = (tensor.cuda() for tensor in examples(10, torch.float32))
     target[0] = -100
     scores.requires_grad_()
@@ -60,8 +60,8 @@ def test_it_waits_for_nothing_and_can_be_captured(spec):
         torch.testing.assert_close(value, loss(scores.detach(), target))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
-def test_a_compiled_loss_matches():
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler
+def test_a_compiled_loss_equals_the_plain_loss():
     scores, target = (tensor.cuda() for tensor in examples(100, torch.float32))
     for spec in ("imae(T=8)", "gce(q=0.7)"):
         loss = noisewise.get(spec)

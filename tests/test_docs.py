@@ -1,4 +1,4 @@
-"""The documentation is true: its code runs, its pages are short, it leaves out no loss and no public name, and the site opens offline."""
+"""The documentation: its code runs, its pages are short, every loss and public name is documented, and the site opens offline."""
 
 import importlib.util
 import json
@@ -65,9 +65,9 @@ def _commands(block: str) -> list[str]:
 
 
 def _code(page: Path) -> str:
-    """The code of a page in its order, commands as calls."""
-    found = re.findall(r"^```(python|bash)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    calls = [block if language == "python" else "".join(f"_command({line!r})\n" for line in _commands(block)) for language, block in found]
+    """The code of a page in order, with commands as calls."""
+    blocks = re.findall(r"^```(python|bash)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    calls = [block if language == "python" else "".join(f"_command({line!r})\n" for line in _commands(block)) for language, block in blocks]
     return "\n".join(calls)
 
 
@@ -157,8 +157,9 @@ def _printed(line: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", sorted(_COMPARES))
-def test_a_documented_comparison_shows_the_robust_loss_ahead(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_the_comparison_of_the_readme_the_robust_loss_is_better(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     results = {row["loss"]: row for row in _printed(line)["results"]}
     plain, robust = results.pop("ce"), results.popitem()[1]
@@ -166,7 +167,7 @@ def test_a_documented_comparison_shows_the_robust_loss_ahead(line: str, tmp_path
 
 
 @pytest.mark.parametrize("line", sorted(_AUDITS))
-def test_a_documented_audit_of_right_labels_doubts_few_and_says_how_good_its_model_is(
+def test_the_audit_of_the_readme_doubts_few_correct_labels_and_reports_the_test_accuracy(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -176,7 +177,7 @@ def test_a_documented_audit_of_right_labels_doubts_few_and_says_how_good_its_mod
     assert summary["test_accuracy"] == json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["test_accuracy"] > 0.9
 
 
-def test_the_pages_on_the_command_line_leave_out_no_command_and_no_option() -> None:
+def test_every_command_and_option_is_documented() -> None:
     guide, reference = (DOCS / "command-line.md").read_text(encoding="utf-8"), _module("commands").commands_page()
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert all(f"| `noisewise {name}` |" in guide and f"\n## noisewise {name}" in reference for name in commands)
@@ -189,7 +190,7 @@ def test_the_two_commands_of_the_readme_are_in_the_makefile(target: str) -> None
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_every_loss_has_a_page_and_stands_in_the_list(hooks: ModuleType) -> None:
+def test_every_loss_has_a_page_and_is_in_the_list(hooks: ModuleType) -> None:
     pages = hooks.loss_pages()
     assert sorted(pages) == sorted(["losses/index.md", *(f"losses/{name}.md" for name in available())])
     for name in available():
@@ -218,7 +219,7 @@ def test_the_losses_the_readme_names_exist() -> None:
     assert named and named <= set(available())
 
 
-def test_the_settings_that_published_code_trains_with_are_losses() -> None:
+def test_the_settings_of_published_code_are_valid_losses() -> None:
     section = (DOCS / "which-loss.md").read_text(encoding="utf-8").partition("| | MNIST |")[2].partition("\n\n")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")]
     specs = [spec for row in rows for spec in re.findall(r"`(.+?)`", row)]
@@ -248,7 +249,7 @@ _GENERATED = {"recipes.md", "claims.md", "commands.md", "reference.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_are_not_broken(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if target not in _GENERATED and not target.startswith(("losses/", "api/", "notebooks/")):  # made when the site is built
             assert (page.parent / target).exists(), target
@@ -265,7 +266,7 @@ _SAMPLE = {"index.md": "Start", "my-csv.md": "How to", "losses/gce.md": "Referen
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, hooks: ModuleType) -> Path:
-    """A page of each part, built with the theme and the plugins of the site."""
+    """One page of each part, built with the theme and the plugins of the site."""
     config = pytest.importorskip("mkdocs.config", reason="the site is built with mkdocs: pip install 'noisewise[docs]'")
     from mkdocs.commands.build import build
 
@@ -281,20 +282,22 @@ def site(tmp_path_factory: pytest.TempPathFactory, hooks: ModuleType) -> Path:
     return folder / "site"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_site_opens_offline_in_both_themes_on_a_phone_and_on_a_desk(site: Path, browser: Any, theme: str) -> None:
-    for width in (390, 1440):
-        context = browser.new_context(offline=True, viewport={"width": width, "height": 900}, color_scheme=theme)
-        page, problems = context.new_page(), []
-        page.on("console", lambda message, problems=problems: problems.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error, problems=problems: problems.append(str(error)))
-        page.on("requestfailed", lambda request, problems=problems: problems.append(request.url))
-        for name in _SAMPLE:
-            page.goto((site / name).with_suffix(".html").as_uri())
-            assert page.locator("body").get_attribute("data-md-color-scheme") == {"light": "default", "dark": "slate"}[theme]
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider than the screen"
-        assert problems == []
-        context.close()
+@pytest.mark.parametrize(
+    ("theme", "width"),
+    [("light", 390), ("dark", 1440), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("dark", 390), ("light", 1440)))],
+)
+def test_the_site_opens_offline_in_both_themes_on_phones_and_desktops(site: Path, browser: Any, theme: str, width: int) -> None:
+    context = browser.new_context(offline=True, viewport={"width": width, "height": 900}, color_scheme=theme)
+    page, problems = context.new_page(), []
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("requestfailed", lambda request: problems.append(request.url))
+    for name in _SAMPLE:
+        page.goto((site / name).with_suffix(".html").as_uri())
+        assert page.locator("body").get_attribute("data-md-color-scheme") == {"light": "default", "dark": "slate"}[theme]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider than the screen"
+    assert problems == []
+    context.close()
 
 
 def test_the_search_finds_a_page_without_a_server(site: Path, browser: Any) -> None:
@@ -302,5 +305,5 @@ def test_the_search_finds_a_page_without_a_server(site: Path, browser: Any) -> N
     page.goto((site / "index.html").as_uri())
     page.locator("input[name=query]").click()
     page.locator("input[name=query]").press_sequentially("emphasis")
-    page.locator(".md-search-result__link").first.wait_for(state="attached", timeout=60_000)
+    page.locator(".md-search-result__link").first.wait_for(state="attached")
     assert "margin-and-emphasis.html" in page.locator(".md-search-result__list").inner_html()

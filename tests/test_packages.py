@@ -21,16 +21,16 @@ LAYERS = [
     "draw papers report reproduce",
     "integrations demo cli",
 ]
-"""All modules and packages, from the ground up: each imports only what comes before it."""
+"""All modules and packages, from the bottom up: each imports only what comes before it."""
 
 ORDER = [package for layer in LAYERS for package in layer.split()]
 
 EXCEPTIONS: set[tuple[str, str]] = set()
-"""Imports that break the order all the same; at most three."""
+"""Imports that are allowed to break the order; at most three."""
 
 
 def imports(root: Path) -> Iterator[tuple[str, str]]:
-    """Every import of one module of the package by another, as dotted names without the package's own."""
+    """Every import of a module of the package by another, as dotted names without the name of the package."""
     modules = {_name(file, root) for file in root.rglob("*.py")}
     for file in sorted(root.rglob("*.py")):
         here = _name(file, root)
@@ -60,7 +60,7 @@ def _running(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def violations(root: Path) -> list[str]:
-    """What is wrong with the imports, one sentence each."""
+    """The imports that break a rule, one sentence each."""
     rank = {package: place for place, package in enumerate(ORDER)}
     sentences = []
     for here, there in imports(root):
@@ -82,7 +82,7 @@ def test_packages_import_only_public_names_of_packages_before_them() -> None:
     assert len(EXCEPTIONS) <= 3
 
 
-def test_every_package_has_its_place_in_the_order() -> None:
+def test_every_package_is_in_the_order() -> None:
     present = {file.stem for file in ROOT.iterdir() if file.suffix == ".py" or (file / "__init__.py").exists()}
     assert present - {"__init__", "__main__"} == set(ORDER)
 

@@ -1,6 +1,6 @@
-"""Waiting in tests: for a condition, never for a time, because a busy machine may take any time.
+"""Waiting in tests: for a condition, never for a fixed time, because a busy machine can be arbitrarily slow.
 
-The limit is only there to end a test that hangs. No assertion depends on it.
+The limit only ends a test that hangs. No assertion depends on it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def interrupted(arguments: Sequence[object], path: Path, number: signal.Signals = signal.SIGINT) -> subprocess.CompletedProcess[str]:
-    """Run a noisewise command in its own process, and send it a signal, by default that of Ctrl-C, as soon as a file exists."""
+    """Run a noisewise command in a separate process, and send it a signal (by default Ctrl-C) as soon as a file exists."""
     command = [sys.executable, "-m", "noisewise", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: path.exists() or process.poll() is not None)

@@ -1,4 +1,4 @@
-"""Run folders from strangers: whatever one file of a run holds, every reader works or raises one `InputError`."""
+"""Damaged and forged run folders: whatever a file of a run contains, every reader works or raises one `InputError`."""
 
 import json
 import random
@@ -26,10 +26,10 @@ AWKWARD = [
     *("", "1", "none", "linear", "../../etc/passwd", "a\nb", "\x1b[2J", "\ud800", "ce + ce", "mlp(10, 10**9)", "normalise((0,), (0,))"),
     *([], {}, [0], [None], {"": 0}, {"train": None, "test": None}, {"source": "/dev/null"}, json.loads("[" * 60 + "]" * 60)),
 ]
-ASKED = {"epochs": 3, "batch_size": 16, "noise": "symmetric(0.3)", "device": "cpu", "validation": 0.25, "keep": "best"}
+SETTINGS = {"epochs": 3, "batch_size": 16, "noise": "symmetric(0.3)", "device": "cpu", "validation": 0.25, "keep": "best"}
 
 
-def made() -> Dataset:
+def pets() -> Dataset:
     draw = torch.Generator().manual_seed(0)
     labels = torch.arange(48) % 3
     inputs = 3 * torch.eye(3, 4)[labels] + torch.randn(48, 4, generator=draw)
@@ -40,20 +40,20 @@ def made() -> Dataset:
 def folder(tmp_path_factory):
     """A finished run, one that was trained again on corrected labels, and one that was interrupted."""
     root = tmp_path_factory.mktemp("runs")
-    run = fit("linear", made(), test=made(), folder=root / "run", **ASKED)
-    retrain(run, correct(audit(run), "prune"), folder=root / "again", test=made())
+    run = fit("linear", pets(), test=pets(), folder=root / "run", **SETTINGS)
+    retrain(run, correct(audit(run), "prune"), folder=root / "again", test=pets())
 
     def stop(done, of):
         if done == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit("linear", made(), test=made(), folder=root / "stopped", watch=stop, **ASKED)
+        fit("linear", pets(), test=pets(), folder=root / "stopped", watch=stop, **SETTINGS)
     return root
 
 
 def awkward(data: bytes, draw: random.Random) -> bytes:
-    """One value of some JSON replaced by another kind of value, removed, or the bytes changed."""
+    """Replace or remove a value of a JSON file, or change its bytes."""
     if draw.random() < 0.3:
         return mutated(data, draw)
     lines = data.decode().splitlines() if data.count(b'"epoch"') > 1 else [data.decode()]
@@ -77,7 +77,7 @@ def _places(content):
 
 
 def array(data: bytes, draw: random.Random) -> bytes:
-    """An array of another kind, shape or content, or its bytes changed."""
+    """Change the type, the shape or the content of an array, or its bytes."""
     change, end = draw.randrange(4), data.index(b"\n") + 1
     if change == 0:
         return mutated(data[:end], draw) + data[end:]
@@ -90,7 +90,7 @@ def array(data: bytes, draw: random.Random) -> bytes:
 
 
 def replaced(path: Path, read, content: bytes) -> None:
-    """Read a run of which one file holds other bytes."""
+    """Read a run after the content of a file is replaced."""
     path.write_bytes(content)
     read()
 
@@ -116,8 +116,8 @@ def read_labels(folder: Path) -> None:
 
 
 def read_names(folder: Path) -> None:
-    found = audit(folder)
-    _ = found.ids, found.index, found.table(3)
+    issues = audit(folder)
+    _ = issues.ids, issues.index, issues.table(3)
 
 
 def read_corrected(folder: Path) -> None:
@@ -133,11 +133,11 @@ def predict(folder: Path) -> None:
 
 
 JSON = [
-    ("settings.json", read_settings, 800),
-    ("status.json", read_settings, 400),
-    ("provenance.json", read_provenance, 500),
-    ("provenance.json", predict, 150),
-    ("metrics.jsonl", read_metrics, 800),
+    ("settings.json", read_settings, 400),
+    ("status.json", read_settings, 200),
+    ("provenance.json", read_provenance, 250),
+    ("provenance.json", predict, 100),
+    ("metrics.jsonl", read_metrics, 400),
     ("classes.json", read_labels, 300),
     ("labels/ids.json", read_names, 30),
 ]
@@ -149,7 +149,7 @@ ARRAYS = [
 
 
 @pytest.mark.parametrize(("name", "read", "cases", "mutate"), [(*case, awkward) for case in JSON] + [(*case, array) for case in ARRAYS])
-def test_any_content_of_one_file_is_read_or_refused(folder, tmp_path, times, name, read, cases, mutate):
+def test_any_content_of_a_file_is_read_or_refused(folder, tmp_path, times, name, read, cases, mutate):
     run = Path(shutil.copytree(folder / "run", tmp_path / "run"))
     survives(partial(replaced, run / name, lambda: read(run)), [(run / name).read_bytes()], cases * times, tmp_path, mutate=mutate)
 
@@ -173,24 +173,24 @@ def test_any_model_is_read_or_refused(folder, tmp_path, times):
 def test_any_checkpoint_is_read_or_left_out(folder, tmp_path, times):
     run = Path(shutil.copytree(folder / "stopped", tmp_path / "run"))
     name = sorted((run / "checkpoints").glob("epoch-*"))[-1]
-    found = partial(replaced, name, lambda: list(RunFolder(run).checkpoints()))
-    assert survives(found, [name.read_bytes()], 300 * times, tmp_path) == 0
+    read = partial(replaced, name, lambda: list(RunFolder(run).checkpoints()))
+    assert survives(read, [name.read_bytes()], 300 * times, tmp_path) == 0
 
 
-def everywhere(run: Path, draw: random.Random) -> None:
-    """Change one file of a run."""
+def damage(run: Path, draw: random.Random) -> None:
+    """Change a random file of a run."""
     path = draw.choice(sorted(path for path in run.rglob("*") if path.is_file() and path.name != ".lock"))
     mutate = {".json": awkward, ".jsonl": awkward, ".npy": array}.get(path.suffix, mutated)
     path.write_bytes(mutate(path.read_bytes(), draw))
 
 
-def test_a_damaged_run_costs_a_report_nothing_but_itself(folder, tmp_path, times):
+def test_a_damaged_run_does_not_affect_other_runs_of_a_report(folder, tmp_path, times):
     draw = random.Random(0)
     for number in range(4 * times):
         runs = tmp_path / str(number)
         shutil.copytree(folder / "run", runs / "good")
         shutil.copytree(folder / "again", runs / "bad")
-        everywhere(runs / "bad", draw)
+        damage(runs / "bad", draw)
         with confined(tmp_path):
             page = report(runs, runs / "report.html").read_text(encoding="utf-8")
         assert str(runs / "good") in page and str(runs / "bad") in page
@@ -202,10 +202,10 @@ def test_a_damaged_run_is_resumed_or_refused(folder, tmp_path, times, monkeypatc
     draw, resumed = random.Random(0), 0
     for number in range(8 * times):
         run = Path(shutil.copytree(folder / "stopped", tmp_path / str(number)))
-        everywhere(run, draw)
+        damage(run, draw)
         with confined(tmp_path):
             try:
-                resumed += len(fit("linear", made(), test=made(), folder=run, **ASKED).metrics) == 3
+                resumed += len(fit("linear", pets(), test=pets(), folder=run, **SETTINGS).metrics) == 3
             except InputError as error:
                 assert "\n" not in str(error) and "\x1b" not in str(error)
         shutil.rmtree(run)
@@ -215,9 +215,9 @@ def test_a_damaged_run_is_resumed_or_refused(folder, tmp_path, times, monkeypatc
 def test_examples_of_a_damaged_run_are_found_or_refused(folder, tmp_path, times):
     run = Path(shutil.copytree(folder / "again", tmp_path / "run"))
     name, record = run / "provenance.json", Dynamics(run).record
-    np.testing.assert_array_equal(examples_of(record, made()).index, np.load(run / "labels/index.npy"))
+    np.testing.assert_array_equal(examples_of(record, pets()).index, np.load(run / "labels/index.npy"))
     survives(
-        partial(replaced, name, lambda: examples_of(Dynamics(run).record, made())),
+        partial(replaced, name, lambda: examples_of(Dynamics(run).record, pets())),
         [name.read_bytes()],
         100 * times,
         tmp_path,

@@ -1,4 +1,4 @@
-"""Spec strings with anything in them: every registry builds what they name, or refuses them in one sentence."""
+"""Damaged spec strings: every registry builds the object, or refuses the spec in one sentence."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +51,7 @@ KINDS: dict[str, tuple[Callable[[str], Any], list[str], int]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_spec_is_taken_or_refused_in_one_sentence(kind: str, tmp_path: Path, times: int) -> None:
+def test_every_spec_is_accepted_or_refused_in_one_sentence(kind: str, tmp_path: Path, times: int) -> None:
     get, seeds, cases = KINDS[kind]
 
     def read(case: bytes) -> None:

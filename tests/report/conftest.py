@@ -1,4 +1,4 @@
-"""The page in a real browser, without a network."""
+"""Open pages in a real browser, without a network."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 @dataclass
 class Opened:
-    """A page in the browser, and all that it said or asked for since it was opened."""
+    """A page in the browser, with its console messages, errors and requests."""
 
     page: Any
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
 
-def opened(browser: Any, folder: Path, page: str, *, width: int = 1440, before: str = "", **settings: Any) -> Opened:
+def open_page(browser: Any, folder: Path, page: str, *, width: int = 1440, before: str = "", **settings: Any) -> Opened:
     """Open a page from a file; keyword arguments are those of a browser context."""
     file = folder / "a report & more.html"
     file.write_text(page, encoding="utf-8")
@@ -40,7 +40,7 @@ def visit(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     contexts = []
 
     def visitor(page: str, **settings: Any) -> Opened:
-        result = opened(browser, tmp_path, page, **settings)
+        result = open_page(browser, tmp_path, page, **settings)
         contexts.append(result.page.context)
         return result
 
@@ -52,4 +52,4 @@ def visit(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
 @pytest.fixture(scope="module")
 def visit_once(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Opened]:
     """Opens pages that the tests of a module share, because opening one takes seconds."""
-    return lambda page, **settings: opened(browser, tmp_path_factory.mktemp("page"), page, **settings)
+    return lambda page, **settings: open_page(browser, tmp_path_factory.mktemp("page"), page, **settings)

@@ -1,4 +1,4 @@
-"""The page as text: what it says, that nothing in it is markup but its own, and that it stands alone."""
+"""The page as text: its content, that names never become markup, and that it needs no other file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from facts import HOSTILE, hostile, sample, without_images
 from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from PIL import Image
+from sample_facts import HOSTILE, hostile, sample, without_images
 
 from noisewise.draw import as_text
 from noisewise.report._render import _escape_figure, _has_few_pixels, _sparkline, render
@@ -57,7 +57,7 @@ class Document(HTMLParser):
         super().__init__(convert_charrefs=True)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        element = Element(tag, dict(attrs), tuple(one.name for one in self.open))
+        element = Element(tag, dict(attrs), tuple(element.name for element in self.open))
         self.elements.append(element)
         if tag not in VOID:
             self.open.append(element)
@@ -74,7 +74,7 @@ class Document(HTMLParser):
             element.text += data
 
     def all(self, name: str, **attributes: str) -> list[Element]:
-        return [one for one in self.elements if one.name == name and attributes.items() <= one.attributes.items()]
+        return [element for element in self.elements if element.name == name and attributes.items() <= element.attributes.items()]
 
 
 def parsed(facts: Any) -> Document:
@@ -85,11 +85,14 @@ def parsed(facts: Any) -> Document:
     return document
 
 
+def small(tasks: int = 2) -> Any:
+    return sample(tasks=tasks, losses=2, seeds=3, examples=4, frames=3)
+
+
 @functools.cache
 def page(kind: str) -> Document:
-    return parsed(
-        {"sample": sample, "hostile": hostile, "fields": lambda: without_images(sample(tasks=1)), "nothing": lambda: NOTHING}[kind]()
-    )
+    kinds = {"sample": small, "hostile": hostile, "fields": lambda: without_images(small(tasks=1)), "nothing": lambda: NOTHING}
+    return parsed(kinds[kind]())
 
 
 def words(element: Element) -> str:
@@ -100,23 +103,23 @@ KINDS = ["sample", "hostile", "fields", "nothing"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_script_is_one_the_policy_names_and_no_element_has_a_handler(kind):
+def test_the_security_policy_lists_every_script_and_no_element_has_a_handler(kind):
     document = page(kind)
     (policy,) = document.all("meta", **{"http-equiv": "Content-Security-Policy"})
-    running = [one.text for one in document.all("script") if one.attributes.get("type") != "application/json"]
+    running = [element.text for element in document.all("script") if element.attributes.get("type") != "application/json"]
     prints = {f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in running}
     directives = dict(part.split(None, 1) for part in (policy.attributes["content"] or "").split("; "))
     assert len(running) == 3 and set(directives["script-src"].split()) == prints
     assert directives["default-src"] == "'none'"
-    assert [one for one in document.elements if any(name.startswith("on") for name in one.attributes)] == []
+    assert [element for element in document.elements if any(name.startswith("on") for name in element.attributes)] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_in_it_comes_from_elsewhere(kind):
+def test_the_page_loads_nothing_from_elsewhere(kind):
     links = [
         value
-        for one in page(kind).elements
-        for name, value in one.attributes.items()
+        for element in page(kind).elements
+        for name, value in element.attributes.items()
         if name in ("src", "href", "srcset", "data", "action")
     ]
     assert all(value is not None and value.startswith(("#", "data:")) for value in links)
@@ -124,21 +127,21 @@ def test_nothing_in_it_comes_from_elsewhere(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_headings_are_in_order_links_arrive_and_controls_have_labels(kind):
+def test_headings_are_in_order_links_have_targets_and_controls_have_labels(kind):
     document = page(kind)
-    levels = [int(one.name[1]) for one in document.elements if one.name in ("h1", "h2", "h3", "h4", "h5", "h6")]
+    levels = [int(element.name[1]) for element in document.elements if element.name in ("h1", "h2", "h3", "h4", "h5", "h6")]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
-    names = [one.attributes["id"] for one in document.elements if "id" in one.attributes]
+    names = [element.attributes["id"] for element in document.elements if "id" in element.attributes]
     assert len(names) == len(set(names))
-    targets = {(one.attributes["href"] or "")[1:] for one in document.all("a")}
-    assert targets <= set(names) and all(one.attributes["aria-labelledby"] in names for one in document.all("section"))
-    assert all("label" in one.parents for one in document.elements if one.name in ("input", "select"))
-    assert all(words(one) for one in document.all("button"))
+    targets = {(element.attributes["href"] or "")[1:] for element in document.all("a")}
+    assert targets <= set(names) and all(element.attributes["aria-labelledby"] in names for element in document.all("section"))
+    assert all("label" in element.parents for element in document.elements if element.name in ("input", "select"))
+    assert all(words(element) for element in document.all("button"))
 
 
-def test_sections_come_in_the_order_a_reader_needs_them():
-    assert [one.attributes["id"] for one in page("sample").all("section")] == [
+def test_the_order_of_the_sections():
+    assert [element.attributes["id"] for element in page("sample").all("section")] == [
         "verdict",
         "results",
         "classes",
@@ -151,23 +154,25 @@ def test_sections_come_in_the_order_a_reader_needs_them():
     ]
 
 
-def test_hostile_names_are_text_everywhere():
+def test_markup_in_names_is_text_everywhere():
     document = page("hostile")
-    assert {one.name for one in document.elements} <= {one.name for kind in ("sample", "fields") for one in page(kind).elements}
+    assert {element.name for element in document.elements} <= {
+        element.name for kind in ("sample", "fields") for element in page(kind).elements
+    }
     assert document.all("title")[0].text == document.all("h1")[0].text == HOSTILE
     for name in ("th", "td", "dd", "dt", "pre", "option", "figcaption"):
-        assert any(HOSTILE in one.text for one in document.all(name)), name
+        assert any(HOSTILE in element.text for element in document.all(name)), name
 
 
 @given(st.text())
-def test_words_in_a_chart_are_shown_letter_by_letter(text):
+def test_names_in_a_chart_are_escaped_once(text):
     once = as_text(text)
     assert _escape_figure({"data": [{"name": once}]}) == {"data": [{"name": once}]}
     assert html.unescape(once) == text
     assert not set("<>") & set(_escape_figure([text])[0])
 
 
-def test_templates_of_a_chart_keep_their_markup():
+def test_hover_templates_of_a_chart_keep_their_markup():
     assert _escape_figure({"hovertemplate": "%{y}<extra></extra>", "name": "<b>"}) == {
         "hovertemplate": "%{y}<extra></extra>",
         "name": "&lt;b&gt;",
@@ -176,8 +181,8 @@ def test_templates_of_a_chart_keep_their_markup():
 
 def test_the_numbers_of_charts_and_films_are_in_the_page():
     facts = sample(tasks=1, losses=2, seeds=1, examples=2, frames=3)
-    held = [json.loads(one.text) for one in parsed(facts).all("script", type="application/json")]
-    curves, dynamics, films = held
+    contents = [json.loads(element.text) for element in parsed(facts).all("script", type="application/json")]
+    curves, dynamics, films = contents
     assert [film["counts"] for film in films] == [film["counts"] for film in facts["tasks"][0]["films"]]
     assert films[0]["emphasis"]["values"][0] == pytest.approx(facts["tasks"][0]["films"][0]["emphasis"]["values"][0], rel=1e-4)
     for drawn, figure in ((curves, facts["tasks"][0]["curves"]), (dynamics, facts["tasks"][0]["dynamics"])):
@@ -186,12 +191,12 @@ def test_the_numbers_of_charts_and_films_are_in_the_page():
 
 def row(document: Document, start: str) -> list[str]:
     """The cells of the first row of a table that begins with these words."""
-    cells = [one for one in document.elements if one.name in ("th", "td") and "tbody" in one.parents]
-    place = next(place for place, one in enumerate(cells) if words(one).startswith(start))
-    return [words(one) for one in cells[place : place + 10]]
+    cells = [element for element in document.elements if element.name in ("th", "td") and "tbody" in element.parents]
+    place = next(place for place, element in enumerate(cells) if words(element).startswith(start))
+    return [words(element) for element in cells[place : place + 10]]
 
 
-def test_averages_stand_with_their_deviation_beside_the_reported_number():
+def test_averages_are_shown_with_deviation_and_reported_number():
     facts = sample(tasks=1, losses=3, seeds=2, examples=1, frames=2)
     facts["groups"][1]["measures"] |= {
         "final": {"mean": 0.84349, "deviation": 0.0042},
@@ -204,71 +209,76 @@ def test_averages_stand_with_their_deviation_beside_the_reported_number():
     assert (final, reported, best, clean, snr) == ("84.3 ± 0.4", "84.0IMAE, table 6", "85.0", "–", "12.35 ± 0.50")
 
 
-def test_before_and_after_stand_side_by_side_with_what_changed_in_every_class():
+def test_a_correction_is_shown_with_numbers_before_and_after_and_changes_by_class():
     document = parsed(sample(tasks=1, losses=1, seeds=1, examples=1, frames=2))
-    heads = [words(one) for one in document.all("th", scope="col")]
+    heads = [words(element) for element in document.all("th", scope="col")]
     place = heads.index("ce, relabelled")
     assert heads[place - 2 : place + 1] == ["%", "ce", "ce, relabelled"]
-    assert row(document, "Test accuracy of the model")[:6] == ["Test accuracy of the model", "67.1 ± 1.0", "83.0", "Wrong labels", "–", "–"]
-    cells = [words(one) for one in document.elements if one.name in ("th", "td") and "details" in one.parents and "tbody" in one.parents]
+    assert row(document, "Test accuracy of the model")[1:3] == ["67.1 ± 1.0", "83.0"] and row(document, "Wrong labels")[1:3] == ["–", "–"]
+    cells = [
+        words(element)
+        for element in document.elements
+        if element.name in ("th", "td") and "details" in element.parents and "tbody" in element.parents
+    ]
     assert cells[-6:] == ["2", "1,300", "40", "43", "0", "1,303"]
 
 
-def test_without_a_correction_there_is_no_section_on_one():
+def test_without_a_correction_its_section_is_left_out():
     facts = sample(tasks=1, losses=1, seeds=1, examples=1, frames=2)
     facts["tasks"][0]["corrections"] = []
     document = parsed(facts)
-    assert "correction" not in [one.attributes["id"] for one in document.all("section")]
+    assert "correction" not in [element.attributes["id"] for element in document.all("section")]
     assert not document.all("a", href="#correction")
 
 
-def test_there_is_no_column_for_reported_numbers_where_there_are_none():
+def test_without_reported_numbers_their_column_is_left_out():
     facts = sample(tasks=1, losses=1, seeds=1, examples=1, frames=2)
-    heads = [words(one) for one in parsed(facts).all("th", scope="col")]
+    heads = [words(element) for element in parsed(facts).all("th", scope="col")]
     assert not any("Reported" in head for head in heads)
 
 
-def test_an_average_says_how_many_of_its_runs_did_not_finish():
-    assert any("1 of 3 runs not finished" in words(one) for one in page("sample").all("th"))
-    assert any("interrupted after 12 epochs" in words(one) for one in page("sample").all("th"))
+def test_an_average_states_how_many_of_its_runs_did_not_finish():
+    assert any("1 of 3 runs" in words(cell) for cell in page("sample").all("th"))
+    assert any("interrupted after 12 epochs" in words(cell) for cell in page("sample").all("th"))
 
 
-def test_folders_that_could_not_be_read_are_named_with_the_reason():
-    assert "runs/half-copied It holds no settings.json. Copy the folder again." in [words(one) for one in page("sample").all("li")]
+def test_unreadable_folders_are_listed_with_the_reason():
+    assert "runs/half-copied It has no settings.json. Copy the folder again." in [words(element) for element in page("sample").all("li")]
 
 
-def test_a_report_on_nothing_says_so():
-    said = words(page("nothing").all("main")[0])
-    assert "There are no results yet." in said and "No run could be read." in said and "There are no runs." in said
+def test_a_report_without_runs_has_no_tables():
+    sections = {element.attributes["id"] for element in page("nothing").all("section")}
+    assert {"verdict", "results", "runs"} <= sections and not page("nothing").all("td")
+    assert "no runs" in words(page("nothing").all("body")[0])
 
 
-def test_a_run_of_no_task_is_listed_with_what_it_ran_on():
+def test_a_run_without_a_task_is_listed_with_its_data():
     facts = sample(tasks=1, losses=1, seeds=1, examples=1, frames=2)
     facts["runs"][0] |= {"task": None, "data": "somewhere"}
-    assert "somewhere, mlp, symmetric(0.4)" in [words(one) for one in parsed(facts).all("td", **{"class": "task"})]
+    assert "somewhere, mlp, symmetric(0.4)" in [words(element) for element in parsed(facts).all("td", **{"class": "task"})]
 
 
 @pytest.mark.parametrize("shown", [lambda facts: facts, without_images], ids=["pictures", "fields"])
-def test_only_a_label_that_is_outvoted_is_struck_out(shown):
-    facts: Any = sample(tasks=1, examples=4)
+def test_only_an_outvoted_label_is_struck_out(shown):
+    facts: Any = small(tasks=1)
     examples = facts["tasks"][0]["doubt"]["examples"]
     examples[1]["suggested"] = examples[1]["given"]
-    struck = [words(one) for one in parsed(shown(facts)).all("span") if one.attributes.get("class") == "given"]
+    struck = [words(element) for element in parsed(shown(facts)).all("span") if element.attributes.get("class") == "given"]
     assert struck == [f"given {examples[place]['given']}" for place in (0, 2, 3)]
 
 
-def test_a_missing_fact_is_an_error_and_not_a_gap():
+def test_a_missing_fact_is_an_error():
     with pytest.raises(UndefinedError, match="made"):
         render({key: value for key, value in NOTHING.items() if key != "made"})  # type: ignore[typeddict-item]
 
 
-def test_a_file_name_that_is_no_text_can_be_written():
+def test_a_file_name_that_is_not_utf8_can_be_written():
     name = b"caf\xe9.png".decode("utf-8", "surrogateescape")
     assert "caf?.png" in render({**NOTHING, "broken": [{"folder": name, "reason": "unreadable"}]}).encode("utf-8").decode("utf-8")
 
 
 @pytest.mark.parametrize("number", [2, 25])
-def test_a_heat_map_is_a_table_with_every_class_in_its_head_and_side(number):
+def test_a_heat_map_is_a_table_with_every_class_in_rows_and_columns(number):
     facts = sample(tasks=1, losses=1, seeds=1, examples=1, frames=2)
     names = [f"class number {place}" for place in range(number)]
     shares = [[0.9 if across == down else 0.1 / (number - 1) for across in range(number)] for down in range(number)]
@@ -276,8 +286,8 @@ def test_a_heat_map_is_a_table_with_every_class_in_its_head_and_side(number):
     facts["tasks"][0]["doubt"]["matrices"] = [{"title": "Estimated", "names": names, "shares": shares, "counts": counts}]
     document = parsed(facts)
     for scope in ("col", "row"):
-        assert [words(one) for one in document.all("th", scope=scope) if words(one).startswith("class number")] == names
-    cells = [one for one in document.all("td") if "--shade" in (one.attributes.get("style") or "")]
+        assert [words(element) for element in document.all("th", scope=scope) if words(element).startswith("class number")] == names
+    cells = [element for element in document.all("td") if "--shade" in (element.attributes.get("style") or "")]
     assert len(cells) == number**2
     assert (
         words(cells[0]) == "90"
@@ -288,7 +298,7 @@ def test_a_heat_map_is_a_table_with_every_class_in_its_head_and_side(number):
 
 
 @given(st.lists(st.none() | st.just(math.nan) | st.floats(-50, 50), max_size=40))
-def test_a_sparkline_shows_every_epoch_an_example_was_seen_in(margins):
+def test_a_sparkline_shows_every_epoch_in_which_an_example_was_seen(margins):
     drawn = _sparkline(margins)
     known = [margin for margin in margins if margin is not None and not math.isnan(margin)]
     if not known:
@@ -304,7 +314,7 @@ def test_a_sparkline_shows_every_epoch_an_example_was_seen_in(margins):
 
 
 @pytest.mark.parametrize(("side", "kind", "small"), [(8, "PNG", True), (64, "PNG", True), (65, "PNG", False), (8, "JPEG", False)])
-def test_only_a_small_image_is_shown_pixel_by_pixel(side, kind, small):
+def test_only_small_images_are_shown_without_smoothing(side, kind, small):
     file = io.BytesIO()
     Image.new("RGB", (side, side)).save(file, kind)
     assert _has_few_pixels(f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}") is small

@@ -1,4 +1,4 @@
-"""The verdict says what the averages say, no more."""
+"""The verdict follows from the averages."""
 
 import pytest
 
@@ -17,10 +17,15 @@ def standing(
     finished: bool = True,
     **measures: tuple[float, float | None],
 ):
-    found = {name: Spread(*values) for name, values in measures.items()}
-    model = next((found[name] for name in ("kept", "final") if name in found), None)
-    found |= {} if model is None else {"accuracy": model}
-    return Standing(loss, seeds, found, starved, failed, corrected, finished)
+    spreads = {name: Spread(*values) for name, values in measures.items()}
+    model = next((spreads[name] for name in ("kept", "final") if name in spreads), None)
+    spreads |= {} if model is None else {"accuracy": model}
+    return Standing(loss, seeds, spreads, starved, failed, corrected, finished)
+
+
+def states(text: str, *mentions: str) -> bool:
+    """Whether a sentence has all of these names and numbers."""
+    return all(mention in text for mention in mentions)
 
 
 def sentences(*standings: Standing) -> list[str]:
@@ -33,132 +38,131 @@ def test_the_higher_mean_wins_by_the_difference_of_means() -> None:
     assert sentences(one, two)[0] == "On digits, mae won: 85.0 ± 1.0 % test accuracy over 3 seeds, 5.0 points above ce (80.0 ± 1.0 %)."
 
 
-def test_the_lead_is_that_of_the_numbers_as_they_are_shown() -> None:
+def test_the_lead_is_the_difference_of_the_rounded_numbers() -> None:
     one, two = standing("ce", final=(0.7496, 0.01)), standing("mae", final=(0.8004, 0.01))
-    assert sentences(one, two)[0].endswith("mae won: 80.0 ± 1.0 % test accuracy over 3 seeds, 5.0 points above ce (75.0 ± 1.0 %).")
+    assert states(sentences(one, two)[0], "mae won", "80.0 ± 1.0 %", "5.0 points", "ce (75.0 ± 1.0 %)")
 
 
-def test_the_same_accuracy_is_no_lead_even_with_one_seed() -> None:
+def test_equal_accuracies_are_a_tie_even_with_one_seed() -> None:
     one, two = (standing(loss, seeds=1, final=(0.5, None)) for loss in ("ce", "mae"))
     assert is_tie([one, two])
-    assert sentences(one, two)[0].endswith("ce (50.0 % test accuracy) and mae (50.0 %) are level.")
+    assert states(sentences(one, two)[0], "ce (50.0 %", "mae (50.0 %)") and "won" not in sentences(one, two)[0]
 
 
 @pytest.mark.parametrize(("lead", "tie"), [(0.010, True), (0.014, True), (0.015, False)])  # √(0.01² + 0.01²) = 0.01414…
 def test_a_lead_within_the_spread_of_the_seeds_is_a_tie(lead: float, tie: bool) -> None:
     one, two = standing("ce", final=(0.80, 0.01)), standing("mae", final=(0.80 + lead, 0.01))
     assert is_tie([one, two]) is tie
-    assert ("are level" in sentences(one, two)[0]) is tie
+    assert ("won" not in sentences(one, two)[0]) is tie
 
 
-def test_one_seed_is_no_proof() -> None:
+def test_a_lead_with_one_seed_is_called_uncertain() -> None:
     one, two = standing("ce", seeds=1, final=(0.80, None)), standing("mae", seeds=1, final=(0.99, None))
     assert not is_tie([one, two])
-    assert sentences(one, two)[0].endswith("With one seed each, a small lead may be chance.")
+    assert "one seed each" in sentences(one, two)[0]
     three = standing("gce", seeds=3, final=(0.999, 0.0001))
-    assert sentences(two, three)[0].endswith("With one seed of mae, a small lead may be chance.")
+    assert "one seed of mae" in sentences(two, three)[0]
 
 
-def test_without_a_test_set_held_out_examples_decide_and_without_these_nobody() -> None:
+def test_held_out_examples_decide_without_a_test_set_and_nobody_wins_without_both() -> None:
     one, two = standing("ce", held_out=(0.5, 0.01)), standing("mae", held_out=(0.4, 0.01))
     assert winner([one, two]) is one and "held-out" in sentences(one, two)[0]
     ce, mae = (standing(loss, fitting=(0.5, 0.01)) for loss in ("ce", "mae"))
     assert winner([ce, mae]) is None
-    assert sentences(ce, mae)[0].startswith("On digits, nothing was tested")
-    assert "to know which loss won" in sentences(ce, mae)[0]
-    assert "won" not in sentences(ce)[0]
+    assert all("%" not in sentences(*losses)[0] and "digits" in sentences(*losses)[0] for losses in ((ce, mae), (ce,)))
 
 
-def test_runs_that_ended_before_their_first_epoch_are_not_asked_for_a_test_set() -> None:
-    assert sentences(standing("ce", failed=("blown up",)), standing("mae"))[0] == "On digits, no run has finished an epoch."
+def test_runs_without_an_epoch_get_no_advice_on_a_test_set() -> None:
+    assert "test set" not in sentences(standing("ce", failed=("blown up",)), standing("mae"))[0]
 
 
-def test_each_loss_is_judged_by_the_model_it_has() -> None:
+def test_each_loss_is_judged_by_the_model_it_kept() -> None:
     kept = standing("ce", final=(0.71, None), kept=(0.88, None), seeds=1)
     last, third = standing("mae", final=(0.85, None), seeds=1), standing("gce", final=(0.74, None), seeds=1)
     assert winner([third, last, kept]) is kept
-    assert sentences(third, last, kept)[0].startswith(
-        "On digits, ce won: 88.0 % test accuracy of the model kept, 3.0 points above mae (85.0 %)."
-    )
+    assert states(sentences(third, last, kept)[0], "ce won", "88.0 %", "3.0 points", "mae (85.0 %)")
 
 
-def test_an_unfinished_loss_wins_nothing_where_others_finished() -> None:
+def test_an_unfinished_loss_does_not_win_if_others_finished() -> None:
     begun = standing("ce", final=(0.9, None), best=(0.99, None), clean_subset=(0.3, None), finished=False)
     one, two = (standing(loss, final=(tested, None), clean_subset=(0.9, None)) for loss, tested in (("mae", 0.8), ("gce", 0.7)))
-    said = sentences(begun, one, two)
-    assert winner([begun, one, two]) is one and "above gce" in said[0] and not any(text.startswith("ce ") for text in said)
+    texts = sentences(begun, one, two)
+    assert winner([begun, one, two]) is one and "gce" in texts[0] and not any(text.startswith("ce ") for text in texts)
     assert winner([begun]) is begun
 
 
-def test_less_than_the_page_shows_is_no_lead() -> None:
+def test_a_lead_that_rounding_hides_is_a_tie() -> None:
     one, two = standing("ce", seeds=1, final=(0.87451, None)), standing("mae", seeds=1, final=(0.87449, None))
-    assert is_tie([one, two]) and sentences(one, two)[0].endswith("are level.")
+    assert is_tie([one, two]) and "won" not in sentences(one, two)[0]
     one, two = standing("ce", seeds=1, final=(0.8004, None)), standing("mae", seeds=1, final=(0.7996, None))
-    assert sentences(one, two)[0].endswith("ce (80.0 % test accuracy) and mae (80.0 %) are level."), "no lead of 0.0 points"
+    assert states(sentences(one, two)[0], "ce (80.0 %", "mae (80.0 %)") and "points" not in sentences(one, two)[0]
 
 
-def test_a_loss_that_is_compared_with_nothing_has_won_no_comparison() -> None:
+def test_a_loss_without_a_comparison_does_not_win() -> None:
     tested = standing("ce", final=(0.8, None), seeds=1)
     others = (standing("mae", final=(0.7, None), seeds=1, finished=False), standing("mae", fitting=(0.7, None), seeds=1))
     for other in others:
-        assert sentences(tested, other)[0] == "On digits, ce reached 80.0 % test accuracy."
+        assert states(sentences(tested, other)[0], "digits", "ce", "80.0 %") and "won" not in sentences(tested, other)[0]
         assert len(ranked([tested, other])) == 1 and not list(_overall([[tested, other]] * 2))
 
 
-def test_what_an_unfinished_run_alone_has_does_not_decide() -> None:
+def test_a_measure_that_only_an_unfinished_run_has_does_not_decide() -> None:
     one, two = (standing(loss, held_out=(share, None), seeds=1) for loss, share in (("ce", 0.8), ("mae", 0.7)))
     begun = standing("gce", final=(0.3, None), seeds=1, finished=False)
-    assert sentences(one, two, begun)[0].startswith("On digits, ce won: 80.0 % accuracy on held-out examples")
+    assert states(sentences(one, two, begun)[0], "ce won", "80.0 %", "held-out")
 
 
-def test_a_loss_alone_does_not_memorise_most() -> None:
-    assert "mae memorised 4.1 % of the wrong labels." in sentences(standing("mae", seeds=1, noisy_subset=(0.041, None)))
+def test_a_single_loss_is_not_called_the_one_that_memorised_most() -> None:
+    (text,) = [text for text in sentences(standing("mae", seeds=1, noisy_subset=(0.041, None))) if "4.1 %" in text]
+    assert states(text, "mae", "wrong labels") and "most" not in text
 
 
-def test_all_that_won_most_often_are_named() -> None:
+def test_all_losses_that_won_most_often_are_named() -> None:
     ce, mae = standing("ce", final=(0.8, 0.0)), standing("mae", final=(0.9, 0.0))
     (sentence,) = _overall([[ce, standing("mae", final=(0.7, 0.0))], [standing("ce", final=(0.6, 0.0)), mae]])
-    assert sentence["text"] == "ce and mae won 1 each of 2 comparisons."
+    assert states(sentence["text"], "ce and mae", "1", "of 2 comparisons")
 
 
-def test_a_loss_alone_is_not_said_to_win() -> None:
-    assert sentences(standing("ce", final=(0.8, 0.01)))[0] == "On digits, ce reached 80.0 ± 1.0 % test accuracy over 3 seeds."
+def test_a_single_loss_does_not_win() -> None:
+    (text, *_) = sentences(standing("ce", final=(0.8, 0.01)))
+    assert states(text, "digits", "ce", "80.0 ± 1.0 %", "3 seeds") and "won" not in text
 
 
-def test_what_was_memorised_is_said_of_the_winner_and_of_whoever_memorised_clearly_more() -> None:
+def test_memorised_labels_are_stated_for_the_winner_and_the_loss_that_memorised_most() -> None:
     best = standing("gce", final=(0.9, 0.0), clean_subset=(0.95, 0.0), noisy_subset=(0.03, 0.0))
     worst = standing("ce", final=(0.7, 0.0), clean_subset=(0.95, 0.0), noisy_subset=(0.60, 0.0))
     close = standing("mae", final=(0.8, 0.0), clean_subset=(0.95, 0.0), noisy_subset=(0.04, 0.0))
-    assert "gce learned 3.0 ± 0.0 % of the wrong labels and 95.0 ± 0.0 % of the right ones." in sentences(best, worst)
-    assert "ce memorised most: 60.0 ± 0.0 % of the wrong labels." in sentences(best, worst)
+    assert any(states(text, "gce ", "3.0 ± 0.0 %", "95.0 ± 0.0 %") for text in sentences(best, worst))
+    assert any(states(text, "ce memorised most", "60.0 ± 0.0 %") for text in sentences(best, worst))
     assert not any("memorised most" in text for text in sentences(best, close))
-    mended = standing("ce, relabelled", corrected=True, final=(0.95, 0.0), clean_subset=(0.95, 0.0), noisy_subset=(0.80, 0.0))
-    said = sentences(best, worst, mended)
-    assert "ce memorised most: 60.0 ± 0.0 % of the wrong labels." in said, "after a correction other labels are wrong"
-    assert not any("relabelled learned" in text or "relabelled memorised" in text for text in said)
+    corrected = standing("ce, relabelled", corrected=True, final=(0.95, 0.0), clean_subset=(0.95, 0.0), noisy_subset=(0.80, 0.0))
+    texts = sentences(best, worst, corrected)
+    assert any(text.startswith("ce memorised most") for text in texts), "after a correction other labels are wrong"
+    assert not any("80.0" in text for text in texts)
 
 
-def test_underfitting_blow_ups_and_unlearning_are_warned_of() -> None:
+def test_underfitting_failures_and_falling_accuracy_give_warnings() -> None:
     best = standing("gce", final=(0.9, 0.0), best=(0.9, 0.0), clean_subset=(0.95, 0.0))
     starved = standing("mae", final=(0.5, 0.0), best=(0.5, 0.0), clean_subset=(0.5, 0.0), starved="use scaled(mae, tau=2.0).")
     ended = {"final": (0.6, 0.0), "best": (0.8, 0.0), "clean_subset": (0.9, 0.0), "noisy_subset": (0.5, 0.0)}
     failed = standing("focal", failed=("the loss was not finite",), **ended)
     warnings = [sentence["text"] for sentence in verdict(0, "digits", [best, starved, failed]) if sentence["tone"] == "warning"]
-    assert warnings == [
-        "mae underfits: it learned 50.0 ± 0.0 % of the right labels, another loss 95.0 %. use scaled(mae, tau=2.0).",
-        "focal did not finish: the loss was not finite",
-        "focal ended 20.0 points below its own best epoch: it got worse while it memorised wrong labels.",
+    underfits, unfinished, worse = warnings
+    assert states(underfits, "mae underfits", "50.0 ± 0.0 %", "95.0 %", "use scaled(mae, tau=2.0).")
+    assert states(unfinished, "focal", "the loss was not finite")
+    assert states(worse, "focal", "20.0 points", "memorised")
+
+
+def test_a_fall_without_memorised_labels_is_not_explained_by_memorising() -> None:
+    (warning,) = [
+        text for text in sentences(standing("ce", final=(0.6, 0.0), best=(0.8, 0.0), clean_subset=(1.0, 0.0))) if "points" in text
     ]
+    assert states(warning, "ce", "20.0 points") and "memorised" not in warning
+    assert not any("points" in text for text in sentences(standing("ce", final=(0.78, 0.0), best=(0.8, 0.0), clean_subset=(1.0, 0.0))))
 
 
-def test_without_wrong_labels_learned_a_fall_is_not_put_down_to_memorising() -> None:
-    (warning,) = [text for text in sentences(standing("ce", final=(0.6, 0.0), best=(0.8, 0.0), clean_subset=(1.0, 0.0))) if "below" in text]
-    assert warning == "ce ended 20.0 points below its own best epoch: stopping earlier would have been better."
-    assert not any("below" in text for text in sentences(standing("ce", final=(0.78, 0.0), best=(0.8, 0.0), clean_subset=(1.0, 0.0))))
-
-
-def test_comparisons_are_counted_for_whoever_won_them_and_ties_for_nobody() -> None:
+def test_comparisons_count_for_the_winner_and_ties_for_nobody() -> None:
     ce, mae, close = standing("ce", final=(0.80, 0.01)), standing("mae", final=(0.85, 0.01)), standing("gce", final=(0.855, 0.01))
     (sentence,) = _overall([[ce, mae], [ce, mae], [mae, close], [close]])
-    assert sentence["text"] == "mae won 2 of 3 comparisons; 1 is a tie.", "a loss alone is compared with nothing"
+    assert states(sentence["text"], "mae won 2 of 3 comparisons", "1"), "a loss alone is not a comparison"
     assert not list(_overall([[mae, close], [mae, close]])) and not list(_overall([[ce, mae], [close]]))

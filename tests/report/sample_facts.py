@@ -1,4 +1,4 @@
-"""Facts to render: of the shape and size of real ones, with a little of everything that can come up. The numbers mean nothing."""
+"""Invented facts for a page, with an example of everything that a page can show. The numbers mean nothing."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def sample(tasks: int = 2, losses: int = 4, seeds: int = 3, examples: int = 24, 
         "measures": [{"key": key, "title": title, "help": words, "unit": unit} for key, title, words, unit in MEASURES],
         "groups": groups,
         "runs": runs,
-        "broken": [{"folder": "runs/half-copied", "reason": "It holds no settings.json. Copy the folder again."}],
+        "broken": [{"folder": "runs/half-copied", "reason": "It has no settings.json. Copy the folder again."}],
         "tasks": measured,
     }
     return facts
 
 
 def hostile() -> Facts:
-    """The sample with markup for every name a user can choose."""
+    """The sample with markup in every name that a user can choose."""
     facts = sample(tasks=2, losses=2, seeds=1, examples=4, frames=3)
     facts["title"] = facts["made"] = facts["counts"] = HOSTILE
     facts["verdict"][0]["text"] = HOSTILE
@@ -271,9 +271,9 @@ def _doubt(examples: int, random: np.random.Generator) -> dict[str, Any]:
 
 
 def _png(pixels: Any) -> str:
-    held = io.BytesIO()
-    Image.fromarray(pixels).save(held, "PNG")
-    return "data:image/png;base64," + base64.b64encode(held.getvalue()).decode()
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def without_images(facts: Facts) -> Facts:
