@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import noisewise
 from noisewise import methods
@@ -62,8 +63,12 @@ def trained_together(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _train_all(folder: str) -> None:
-    for number, method in enumerate(SPECS):
-        train(Path(folder, str(number)), method, epochs=2)
+    dist.init_process_group("gloo")  # one group for all runs
+    try:
+        for number, method in enumerate(SPECS):
+            train(Path(folder, str(number)), method, epochs=2)
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("method", SPECS)

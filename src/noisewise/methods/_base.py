@@ -79,6 +79,11 @@ class Method(Named, registry=registry):
     examples: ClassVar[tuple[str, ...]] = ()
     """Specs that tests train with."""
 
+    @property
+    def follows_the_loss(self) -> bool:
+        """Whether the gradient is that of the loss alone."""
+        return type(self).pulls is Method.pulls and type(self).objective is Method.objective
+
     def check(self, loss: Loss, data: Dataset) -> None:
         """Raise `InputError` if the method cannot be used with this loss or these data. Called before any work."""
 
@@ -107,7 +112,7 @@ class Method(Named, registry=registry):
             batch: the examples.
             scores: the result of `scores`, detached.
         """
-        if type(self).objective is Method.objective:
+        if self.follows_the_loss:
             return tuple(loss(each, batch.labels) for each in scores)
         with torch.enable_grad():
             leaves = tuple(each.detach().requires_grad_() for each in scores)

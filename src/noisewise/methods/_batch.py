@@ -44,7 +44,7 @@ class Batch:
 
     def gather(self, rows: Tensor) -> Tensor:
         """The rows of the whole batch, from those of this process: (whole, …), in the order of the batch."""
-        rank, world = _place()
+        world = _place()[1]
         if world == 1:
             return rows
         most = -(-self.whole // world)

@@ -474,7 +474,8 @@ class _Training:
 
         def features(index: Tensor) -> Tensor:
             self.model.eval()
-            return self._pass(networks_of(self.model)[0].features, index.to(self.device))
+            network: Any = networks_of(self.model)[0]
+            return self._pass(network.features, index.to(self.device))
 
         seed = _seed(self.settings.seed, epoch, "between epochs")
         return Scored(scores, features, torch.Generator().manual_seed(seed))

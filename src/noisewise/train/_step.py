@@ -194,9 +194,7 @@ class Step:
         self.number = torch.zeros((), dtype=torch.int64, device=device)
         self.groups = right_and_wrong(data)
         self.pull = LossPull(self.loss, accumulates=accumulate > 1)
-        self.value_from_margins = (
-            self.pull.by_emphasis and type(method).pulls is Method.pulls and type(method).objective is Method.objective
-        )
+        self.value_from_margins = self.pull.by_emphasis and method.follows_the_loss
         self.accumulation = Accumulation(loss) if accumulate > 1 and loss.depends_on_batch else None
         self.weights = self._weights()
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
