@@ -115,3 +115,39 @@ def test_proselflc_trusts_confident_predictions_late(progress: float) -> None:
     gradient, values = gradient_of(objective, given)
     torch.testing.assert_close(pull.gradient, gradient, rtol=1e-5, atol=1e-6)  # the progress is a float32
     torch.testing.assert_close(pull.value, values, rtol=1e-5, atol=1e-6)
+
+
+def test_sop_moves_its_variables_by_sgd() -> None:
+    method = methods.get("sop(lr_u=3, lr_v=5)")
+    state = state_of(method)
+    assert 0 < state["u"].abs().max() < 1e-6 and 0 < state["v"].abs().max() < 1e-6
+    generator = torch.Generator().manual_seed(1)
+    for each in state.values():
+        each.copy_(0.4 * torch.randn(each.shape, generator=generator))
+    index = [4, 0, 3]
+    u, v = (state[name][index].clone().requires_grad_() for name in "uv")
+    others = {name: state[name][[1, 2, 5]].clone() for name in "uv"}
+    given = scores()[index].requires_grad_()
+    y, predicted = one_hot(LABELS[index]), one_hot(given.argmax(1))
+    q = (given.softmax(1) + u**2 * y - (v**2 * (1 - y)).detach()).clamp(min=1e-4)
+    ordinary = -(y * (q / q.sum(1, keepdim=True)).log()).sum(1)
+    squared = ((predicted + u**2 * y - v**2 * (1 - y) - y) ** 2).sum(1)
+    expected = torch.autograd.grad(ordinary.sum(), given, retain_graph=True)[0]
+    slope_u, slope_v = torch.autograd.grad((ordinary + squared).mean(), (u, v))
+
+    pull = pull_of(method, state, batch_of(index), given.detach())
+    torch.testing.assert_close(pull.gradient, expected)
+    torch.testing.assert_close(pull.value, (ordinary + squared).detach())
+    torch.testing.assert_close(state["u"][index], u.detach() - 3 * slope_u)
+    torch.testing.assert_close(state["v"][index], v.detach() - 5 * slope_v)
+    assert all(torch.equal(state[name][[1, 2, 5]], rows) for name, rows in others.items())
+
+
+def test_sop_explains_labels_that_the_network_contradicts() -> None:
+    method = methods.get("sop")
+    state, given = state_of(method), 5 * one_hot()
+    given[0] = 5 * one_hot(torch.tensor(2))  # the network contradicts the label of the first example only
+    pulls = [pull_of(method, state, batch_of(), given) for _ in range(60)]
+    first, last = (pull.gradient.abs().sum(1) for pull in (pulls[0], pulls[-1]))
+    assert last[0] < 0.5 * first[0]
+    assert state["u"].square()[0] > 0.9 > 0.1 > state["u"].square()[1:].max()
