@@ -16,7 +16,7 @@ LAYERS = [
     "exact checks margin potential curve",
     "transition noise losses curriculum describe",
     "models data tables kernels",
-    "runs dynamics train",
+    "runs dynamics methods train",
     "audit correct retrieval",
     "draw papers report reproduce",
     "integrations demo cli",

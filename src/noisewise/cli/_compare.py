@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +27,7 @@ _MOST_ON_ONE_LINE = 5  # columns of "mean ± deviation" that fit into 80 charact
 
 
 @app.command()
-@with_settings("loss", "noise", "seed")
+@with_settings("loss", "noise", "method", "seed")
 def compare(
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder for the run folders.")] = Path("runs"),
     jobs: Jobs = None,
@@ -35,13 +35,14 @@ def compare(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Train every loss with every noise and every seed. Run the same command again to resume; finished runs are kept."""
+    """Train every loss with every noise, method and seed. Run the same command again to resume; finished runs are kept."""
     from noisewise import data, train
     from noisewise.dynamics import underfitting
     from noisewise.train import plan
 
     request = Request.of(options, config)
-    grid = {name: as_list(request.settings.pop(name, default)) for name, default in (("loss", "ce"), ("noise", "none"), ("seed", 0))}
+    axes = {"loss": "ce", "noise": "none", "method": "plain", "seed": 0}
+    grid = {name: as_list(request.settings.pop(name, default)) for name, default in axes.items()}
     train.make_settings(request.settings)
     model = request.settings["model"]
     tasks = plan(model, request.settings["data"], **grid, folder=output, **request.others)
@@ -49,7 +50,7 @@ def compare(
     classes = len(data.read(source).classes)
     for warning in filter(None, (underfitting(loss, classes) for loss in grid["loss"])):
         inform(warning)
-    rows = [(in_short(task.settings.loss), in_short(task.settings.noise), task.settings.seed) for task in tasks]
+    rows = [(_trained_with(vars(task.settings)), in_short(task.settings.noise), task.settings.seed) for task in tasks]
     failed = None
     with resumable(), progress_of_runs(rows) as watch:
         try:
@@ -69,7 +70,7 @@ def _print_results(runs: Runs, output: Path, source: Any, as_json: bool) -> None
     results = _results(summaries)
     for row in results:
         if row["unlearned"]:
-            sentence = unlearned_sentence(in_short(row["loss"]), row["unlearned"], len(runs[0].classes))
+            sentence = unlearned_sentence(_trained_with(row), row["unlearned"], len(runs[0].classes))
             inform(f"noise {in_short(row['noise'])}: {sentence}")
     if as_json:
         print_json({"results": results, "runs": summaries})
@@ -117,16 +118,22 @@ def progress_of_runs(rows: Sequence[tuple[str, str, int]]) -> Iterator[Callable[
 
 
 def _results(summaries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and standard deviation over seeds for every loss and noise, in the order of the runs."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    """Mean and standard deviation over seeds for every loss, noise and method, in the order of the runs."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for summary in summaries:
-        groups.setdefault((summary["loss"], summary["noise"]), []).append(summary)
+        groups.setdefault((summary["loss"], summary["noise"], summary["method"]), []).append(summary)
     return [
-        {"loss": loss, "noise": noise, "seeds": [summary["seed"] for summary in group]}
+        {"loss": loss, "noise": noise, "method": method, "seeds": [summary["seed"] for summary in group]}
         | {name: _as_json(over_seeds(summary[name] for summary in group)) for name in _MEASURES}
         | {"unlearned": list(dict.fromkeys(name for summary in group for name in summary["unlearned"] or ()))}
-        for (loss, noise), group in groups.items()
+        for (loss, noise, method), group in groups.items()
     ]
+
+
+def _trained_with(row: Mapping[str, Any]) -> str:
+    """The loss, and the method if it is not the plain one."""
+    loss = in_short(row["loss"])
+    return loss if row["method"] == "plain" else f"{loss}, {in_short(row['method'])}"
 
 
 def _as_json(spread: Spread | None) -> dict[str, float | None] | None:
@@ -146,7 +153,7 @@ def _print_tables(results: list[dict[str, Any]]) -> None:
         for name in columns:
             table.add_column(MEASURES[name].title.replace(" ", "\n"), justify="right", no_wrap=True, vertical="bottom")
         for row in rows:
-            table.add_row(Text(in_short(row["loss"])), *(_cell(row[name], 1 if name == "snr" else 100, separator) for name in columns))
+            table.add_row(Text(_trained_with(row)), *(_cell(row[name], 1 if name == "snr" else 100, separator) for name in columns))
         console.print(table, highlight=False)
     legend = [f"{MEASURES[name].title}: {MEASURES[name].meaning}" for name in informative_measures(_MEASURES, results)]
     console.print(Text(" ".join(["Accuracies in %, ± the standard deviation over seeds.", *legend]), style="dim italic"))

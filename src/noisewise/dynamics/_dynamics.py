@@ -334,7 +334,7 @@ class Dynamics:
         settings, wrong, seen = self.record.settings, self.record.wrong, np.isfinite(self.area_under_margin)
         learned = ("balanced", "held_out", "held_out_balanced", "clean_subset", "noisy_subset", "fitting", "true_label_accuracy", "hybrid")
         return {
-            **{name: settings.get(name) for name in ("data", "model", "loss", "noise", "seed")},
+            **{name: settings.get(name) for name in ("data", "model", "loss", "noise", "method", "seed")},
             "state": self.record.status["state"],
             "epochs": len(self.record.metrics),
             "best": self.best,
@@ -402,6 +402,8 @@ class Dynamics:
     @cached_property
     def _margin_loss(self) -> MarginLoss | None:
         """The run's loss, if it is known here and its emphasis is a function of the margin alone."""
+        if self.record.settings.get("method", "plain") != "plain":
+            return None
         try:
             loss = get(self.record.settings["loss"])
         except InputError:  # a custom loss

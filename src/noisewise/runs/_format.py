@@ -40,6 +40,7 @@ class Settings:
         model: the spec of a model, or the class name of a model given as an object.
         loss: a loss spec.
         noise: a noise spec; it is applied to the training labels.
+        method: a method spec: a training rule that needs more than a loss, such as co_teaching or elr.
         epochs: the number of passes over the data; give this or `steps`.
         steps: the number of updates.
         seed: the seed of weights, order, augmentation, dropout and noise.
@@ -71,6 +72,7 @@ class Settings:
     model: str
     loss: str = "ce"
     noise: str = "none"
+    method: str = "plain"
     epochs: int | None = None
     steps: int | None = None
     seed: int = 0
@@ -149,7 +151,7 @@ FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
 OBJECT = _Kind("an object", lambda value: isinstance(value, dict))
 
 _SETTINGS = {
-    **dict.fromkeys(("data", "model", "loss", "noise", "optimiser", "schedule", "augment", "keep", "precision", "device"), TEXT),
+    **dict.fromkeys(("data", "model", "loss", "noise", "method", "optimiser", "schedule", "augment", "keep", "precision", "device"), TEXT),
     **dict.fromkeys(("epochs", "steps", "classes_per_batch", "patience"), POSITIVE.or_none()),
     **dict.fromkeys(("batch_size", "accumulate", "evaluate_every", "checkpoint_every"), POSITIVE),
     **dict.fromkeys(("normalise", "clean_pass", "compile"), FLAG),

@@ -1,4 +1,4 @@
-"""Many runs: every loss on every noise with every seed, several at a time, sharing one copy of the data in memory.
+"""Many runs: every loss on every noise with every method and seed, several at a time, sharing one copy of the data in memory.
 
 A worker process trains each run exactly as `fit` does, so the number of runs at a time does not change the results. Finished runs are not
 trained again, and interrupted runs resume.
@@ -26,6 +26,7 @@ from noisewise import signals
 from noisewise.errors import InputError, NoisewiseError, invalid_parameter
 from noisewise.extensions import extension
 from noisewise.losses import Loss
+from noisewise.methods import Method
 from noisewise.noise import Noise
 from noisewise.output import make_folder
 from noisewise.runs import RunFolder, Settings, folder_name, mark_ended
@@ -92,6 +93,7 @@ def compare(
     *,
     loss: Sequence[str | Loss],
     noise: Sequence[str | Noise] = ("none",),
+    method: Sequence[str | Method] = ("plain",),
     seed: Sequence[int] = (0,),
     test: Any = None,
     folder: str | os.PathLike[str] = "runs",
@@ -99,13 +101,14 @@ def compare(
     watch: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Runs:
-    """Train every loss on every noise with every seed.
+    """Train every loss on every noise with every method and every seed.
 
     Args:
         model: a model spec.
         data: what `noisewise.data.read` takes.
         loss: loss specs, or losses.
         noise: noise specs, or noises.
+        method: method specs, or methods.
         seed: seeds.
         test: test data; an official data set has its own.
         folder: the folder of the run folders.
@@ -114,7 +117,7 @@ def compare(
         **settings: all other settings, as for `fit`.
 
     Returns:
-        The runs, in the order of noise, loss and seed: a list that can also `report`.
+        The runs, in the order of noise, loss, method and seed: a list that can also `report`.
 
     Raises:
         InputError: a setting is wrong (before any run starts).
@@ -124,7 +127,7 @@ def compare(
     check_watch(watch, "compare")
     if RunFolder(folder).exists():
         raise InputError(f"The folder {str(folder)!r} is a run itself and cannot contain other runs. Give another folder.")
-    tasks = plan(model, data_name(data), loss=loss, noise=noise, seed=seed, folder=folder, **settings)
+    tasks = plan(model, data_name(data), loss=loss, noise=noise, method=method, seed=seed, folder=folder, **settings)
     failures = train_each(tasks, data, test=test, jobs=jobs, watch=watch)
     if failures:
         raise RunsFailedError(*summarise_failures(tasks, failures, data, test))
@@ -169,22 +172,25 @@ def plan(
     noise: Sequence[str | Noise],
     seed: Sequence[int],
     folder: str | os.PathLike[str],
+    method: Sequence[str | Method] = ("plain",),
     **settings: Any,
 ) -> list[Task]:
     """The tasks of a comparison, with checked settings."""
     seed = seed.tolist() if hasattr(seed, "tolist") else seed  # an array
-    for name, values in (("loss", loss), ("noise", noise), ("seed", seed)):
+    for name, values in (("loss", loss), ("noise", noise), ("method", method), ("seed", seed)):
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise invalid_parameter(name, "compare", "a list with at least one entry", values)
     if not isinstance(model, str):
         raise invalid_parameter("model", "compare", "a model spec, because every run builds its own model", type(model).__name__)
     check_model(model)
     tasks = []
-    for each_noise, each_loss, each_seed in itertools.product(noise, loss, seed):
-        checked = make_settings({"data": data, "model": model, "loss": each_loss, "noise": each_noise, "seed": each_seed, **settings})
-        tasks.append(Task(checked, Path(folder) / f"{folder_name(checked.noise)}-{folder_name(checked.loss)}-seed{each_seed}"))
+    for each_noise, each_loss, each_method, each_seed in itertools.product(noise, loss, method, seed):
+        axes = {"loss": each_loss, "noise": each_noise, "method": each_method, "seed": each_seed}
+        checked = make_settings({"data": data, "model": model, **axes, **settings})
+        specs = [checked.noise, checked.loss, *([] if checked.method == "plain" else [checked.method])]
+        tasks.append(Task(checked, Path(folder) / "-".join([*map(folder_name, specs), f"seed{each_seed}"])))
     if len({task.folder for task in tasks}) < len(tasks):
-        raise InputError("Two runs of the comparison are the same. List every loss, noise and seed once.")
+        raise InputError("Two runs of the comparison are the same. List every loss, noise, method and seed once.")
     return tasks
 
 

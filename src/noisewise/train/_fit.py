@@ -23,10 +23,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from noisewise import curriculum, losses, models, signals
+from noisewise import curriculum, losses, methods, models, signals
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, cut, number_of_batches, order, smallest_part
 from noisewise.dynamics import class_accuracies, underfitting, unlearned_sentence
 from noisewise.errors import DivergedError, InputError, NoisewiseError, NoisewiseWarning, invalid_parameter
+from noisewise.methods import Ensemble, Scored, networks_of
 from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, end_state, folder_name, load_settings
 from noisewise.spec import in_short, name_of
 from noisewise.train._dry_run import check_scores, check_training, evaluate, use_channels_last
@@ -37,7 +38,7 @@ from noisewise.train._predictor import EVALUATION_BATCH
 from noisewise.train._processes import is_main_process, isolate_torch_state, join, one_at_a_time, report_lost_workers, wait_for_all
 from noisewise.train._request import Sources, check_model, check_outside_images, data_name, device_of, gather, make_settings
 from noisewise.train._run import Run, fill, is_built_in, is_unmodified, recorded_scale
-from noisewise.train._step import GraphedStep, Prepare, Scorer, Scoring, Step, prepared
+from noisewise.train._step import GraphedStep, Networks, Prepare, Scorer, Scoring, Step, prepared
 from noisewise.train._temperature import temperature
 from noisewise.train._user_module import mark_trained, model_digests, warn_of_other_start, was_trained
 
@@ -163,7 +164,8 @@ def _checked(run: Run) -> Run:
 def _name(settings: Settings, provenance: dict[str, Any]) -> str:
     """A folder name that follows from the settings and the data."""
     content = json.dumps([settings.as_json(), provenance["data"], *filter(None, [provenance["model"]])], sort_keys=True)
-    data, model, *specs = (name_of(part) for part in (Path(settings.data).stem, settings.model, settings.loss, settings.noise))
+    method = [] if settings.method == "plain" else [settings.method]
+    data, model, *specs = map(name_of, (Path(settings.data).stem, settings.model, *method, settings.loss, settings.noise))
     words = "-".join([data, model, *map(folder_name, specs)])
     return f"{words}-seed{settings.seed}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
@@ -230,18 +232,16 @@ class _Training:
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.device = device_of(settings)
         classes = len(sources.train.classes)
-        self.loss = losses.get(settings.loss)
+        self.loss, self.method = losses.get(settings.loss), methods.get(settings.method)
+        self.method.check(self.loss, sources.train)
         self.scheduled = any(isinstance(part, curriculum.Scheduled) for part in self.loss.modules())
         self.normalise = recorded_scale(folder) if settings.normalise and folder.exists() else None  # a resumed run keeps its scale
         if settings.normalise and self.normalise is None:
             self.normalise = _scale_of(sources.train)
         self.data = sources.to(self.device)
-        torch.manual_seed(_seed(settings.seed, "weights"))
         self.from_seed = isinstance(model, str)
-        if isinstance(model, str):
-            model = models.get(model, num_classes=classes, shape=tuple(sources.train.inputs.shape[1:]))
-        self.model = model.to(self.device)
-        self.generator = torch.Generator(self.device)
+        self.model = self._networks(model, classes, tuple(sources.train.inputs.shape[1:])).to(self.device)
+        self.generator, self.method_generator = torch.Generator(self.device), torch.Generator(self.device)
         self.prepare_training, self.prepare_evaluation = self._dry_run(classes)
         warning = underfitting(self.loss, classes)
         if warning and self.rank == 0:
@@ -255,6 +255,21 @@ class _Training:
             raise InputError(f"The model {settings.model} has no parameters to train: all are frozen. Set requires_grad for some of them.")
         if not self._weights_are_finite():
             raise InputError(f"The model {settings.model} has weights that are not finite. Initialise it again.")
+
+    def _networks(self, model: str | nn.Module, classes: int, shape: tuple[int, ...]) -> nn.Module:
+        """The model, or all networks of the method as one model, each with its own initial weights."""
+        seed = self.settings.seed
+        torch.manual_seed(_seed(seed, "weights"))
+        network = models.get(model, num_classes=classes, shape=shape) if isinstance(model, str) else model
+        if self.method.networks == 1:
+            return network
+        if not isinstance(model, str):
+            raise InputError(f"The method {self.method!r} trains several networks. Got a module; give the spec of a model instead.")
+        others = []
+        for number in range(1, self.method.networks):
+            torch.manual_seed(_seed(seed, "weights", number))
+            others.append(models.get(model, num_classes=classes, shape=shape))
+        return Ensemble(self.method, [network, *others])
 
     def _dry_run(self, classes: int) -> tuple[Prepare, Prepare]:
         """The functions that prepare raw inputs for training and for evaluation, after a check that the model takes both."""
@@ -293,16 +308,31 @@ class _Training:
     def _build(self) -> None:
         settings = self.settings
         optimiser = optimisers.get(settings.optimiser)
+        networks = networks_of(self.model)
+        for network in networks[len(networks) if self.method.trained is None else self.method.trained :]:
+            network.requires_grad_(False)
         self.updater = optimiser.make(self.model.named_parameters(), settings.weight_decay, self.device)
         self.base_lr = optimiser.lr
-        scorer: nn.Module = Scorer(self.model, settings.half(self.device))
-        self.scorer = scorer
-        if settings.compile:
-            scorer = torch.compile(scorer)  # type: ignore[assignment]
+        self.method_state = self.method.start(self.data.train, settings.seed)
+        self.scorers = [Scorer(network, settings.half(self.device)) for network in networks]
+        compiled: list[Any] = [torch.compile(each) for each in self.scorers] if settings.compile else self.scorers
+        forward: nn.Module = Networks(compiled, self.method, self.method_state)
         if self.world > 1:
-            scorer = DistributedDataParallel(scorer)
+            forward = DistributedDataParallel(forward)
         self.step = Step(
-            scorer, self.loss, self.updater, self.data.train, self.prepare_training, settings.clip, settings.accumulate, settings.batch_size
+            forward,
+            networks,
+            self.method,
+            self.method_state,
+            self.loss,
+            self.updater,
+            self.data.train,
+            self.prepare_training,
+            settings.clip,
+            settings.accumulate,
+            settings.batch_size,
+            self.total,
+            self.method_generator,
         )
         # A graph would run Python code in the forward of a custom module only once, when it is captured.
         plain = self.from_seed or is_unmodified(self.model)
@@ -311,11 +341,12 @@ class _Training:
         self._scorings: dict[str, tuple[Scoring, Callable[..., None]]] = {}
 
     def _graphed(self) -> GraphedStep:
-        return GraphedStep(self.step, (self.generator,), self._changing)
+        return GraphedStep(self.step, (self.generator, self.method_generator), self._changing)
 
     def _changing(self) -> list[Tensor]:
         tally = vars(self.step.tally).values()
-        return [self.step.number, *tally, *self.updater.state().values(), *self.model.state_dict().values()]
+        state = self.method_state.values()
+        return [self.step.number, *tally, *state, *self.updater.state().values(), *self.model.state_dict().values()]
 
     def run(self) -> None:
         """Train to the end, from the newest checkpoint if there is one."""
@@ -366,6 +397,8 @@ class _Training:
             self.best_epoch = notes["best_epoch"]
             fill(self.model, _under("model.", tensors), self.settings.model, self.folder)
             self.updater.load(_under("updater.", tensors))
+            for name, value in self.method_state.items():
+                value.copy_(tensors[f"method.{name}"])
             self.step.number.fill_(notes["step"])
             wait_for_all()
             if self.rank == 0:
@@ -404,8 +437,11 @@ class _Training:
                 if self.watch is not None:
                     self.watch(first + position + 1, self.total)
         if self.world > 1:
+            self.step.share_state()
             self.step.tally.gather()
         self._check_finite(first + number)
+        if self.method.mixes:
+            self._record_pass()
         line = {"epoch": epoch, "step": first + number, "lr": float(rates[-1]), "train_loss": self.step.mean_loss()}
         line |= self.step.tally.metrics(self.data.train.true_labels is not None)
         if epoch % self.settings.evaluate_every == 0 or epoch == self.epochs:
@@ -420,10 +456,54 @@ class _Training:
         self.model.train()
         torch.manual_seed(_seed(self.settings.seed, epoch, "step", self.rank))
         self.generator.manual_seed(_seed(self.settings.seed, epoch, "augment", self.rank))
+        self.method_generator.manual_seed(_seed(self.settings.seed, epoch, "method"))
+        if type(self.method).begin_epoch is not methods.Method.begin_epoch:
+            self.method.begin_epoch(self.method_state, epoch, self.epochs, self._scored(epoch))
+            self.model.train()
         if self.scheduled:
             curriculum.advance(self.loss, (epoch - 1) / max(1, self.epochs - 1))
             if self.graphs:
                 self.update = self._graphed()  # a graph keeps the hyper-parameters it was captured with
+
+    def _scored(self, epoch: int) -> Scored:
+        """The training set as the networks score it now, for the method."""
+
+        def scores(network: int | None) -> Tensor:
+            self.model.eval()
+            return self._pass(self._score if network is None else self.scorers[network])
+
+        def features(index: Tensor) -> Tensor:
+            self.model.eval()
+            network: Any = networks_of(self.model)[0]
+            return self._pass(network.features, index.to(self.device))
+
+        seed = _seed(self.settings.seed, epoch, "between epochs")
+        return Scored(scores, features, torch.Generator().manual_seed(seed))
+
+    def _score(self, inputs: Tensor) -> Tensor:
+        """What the run is tested, recorded and used with."""
+        scores = [scorer(inputs) for scorer in self.scorers]
+        return scores[0] if len(scores) == 1 else self.method.combine(scores)
+
+    @torch.no_grad()
+    def _pass(self, function: Callable[[Tensor], Tensor], index: Tensor | None = None) -> Tensor:
+        """A function of the prepared inputs of the training set, or of some examples; the same result in all processes.
+
+        Only the first process has the running statistics of batch normalisation, so it computes for all.
+        """
+        data = self.data.train if index is None else self.data.train.take(index)
+        parts = batches(data, EVALUATION_BATCH, shuffle=False)
+        result = torch.cat([function(self.prepare_evaluation(part.inputs)).float() for part in parts])
+        if self.world > 1:
+            dist.broadcast(result, 0)
+        return result
+
+    def _record_pass(self) -> None:
+        """Replace the record of mixed inputs by one of the examples themselves, in eval mode."""
+        tally = self.step.tally
+        if self.rank == 0:
+            for target, value in zip((tally.margins, tally.predictions), self._scores("train"), strict=True):
+                target.copy_(value)
 
     def _feed(self, epoch: int, number: int) -> Any:
         """The batches of an epoch: positions, inputs if they come from disk, and the batch size over all processes."""
@@ -466,7 +546,7 @@ class _Training:
         self.model.eval()
         data = getattr(self.data, name)
         if name not in self._scorings:
-            scoring = Scoring(self.scorer, data, self.prepare_evaluation)
+            scoring = Scoring(self._score, data, self.prepare_evaluation)
             self._scorings[name] = scoring, GraphedStep(scoring, (), list) if self.graphs and not isinstance(data, Stream) else scoring
         scoring, score = self._scorings[name]
         if isinstance(data, Stream):
@@ -519,13 +599,15 @@ class _Training:
     def _checkpoint(self, epoch: int, best: float | None, waited: int) -> None:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"updater.{name}": value for name, value in self.updater.state().items()}
+        tensors |= {f"method.{name}": value for name, value in self.method_state.items()}
         notes = {"epoch": epoch, "step": int(self.step.number), "best": best, "best_epoch": self.best_epoch, "waited": waited}
         self.folder.write_checkpoint(epoch, tensors, notes)
 
     def _finish(self, stopped_early: bool, **kept: int) -> None:
         if not evaluate(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
             raise self._diverged(f"The scores were not finite after step {int(self.step.number)}")
-        notes = {"model": repr(self.model) if is_built_in(self.model) else type(self.model).__name__}
+        network = networks_of(self.model)[0]
+        notes = {"model": repr(network) if is_built_in(network) else type(network).__name__}
         self.folder.write_tensors("model.safetensors", self.model.state_dict(), notes)
         if self.data.validation is not None:
             self.folder.write_json(CALIBRATION, {"temperature": self._temperature(self.data.validation)})
@@ -538,7 +620,7 @@ class _Training:
         """Fit the temperature on the validation share, or on a subsample of a large one."""
         sample = _subsample(held_out, _CALIBRATED_ON)
         self.model.eval()
-        scores = [self.scorer(self.prepare_evaluation(batch.inputs)).cpu() for batch in batches(sample, EVALUATION_BATCH, shuffle=False)]
+        scores = [self._score(self.prepare_evaluation(batch.inputs)).cpu() for batch in batches(sample, EVALUATION_BATCH, shuffle=False)]
         return temperature(torch.cat(scores), sample.labels.cpu())
 
     def _status(self, state: str, reason: str | None = None, **reached: int) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from noisewise import losses, models
+from noisewise import losses, methods, models
 from noisewise.arrays import NO_CLASS, first_positions
 from noisewise.data import READ_OPTIONS, Dataset, ImageFiles, Official, augmentations, is_official, match_dtype, read, split
 from noisewise.errors import InputError, invalid_parameter, listed, unknown
@@ -36,6 +36,7 @@ _CHOICES = {"precision": ("auto", "float32", "bfloat16"), "keep": ("last", "best
 _REGISTRIES: dict[str, Registry[Any]] = {
     "loss": losses.Loss.registry,
     "noise": noises,
+    "method": methods.registry,
     "optimiser": optimisers,
     "schedule": schedules,
     "augment": augmentations,
@@ -99,6 +100,9 @@ def _check(settings: Settings) -> None:
         raise invalid_parameter(
             "classes_per_batch", "a run", f"a divisor of the batch_size, {settings.batch_size}", settings.classes_per_batch
         )
+    method = methods.get(settings.method)
+    if settings.accumulate > 1 and (method.networks > 1 or method.needs_whole_batch):
+        raise InputError(f"The method {method!r} needs every batch as a whole. Got accumulate={settings.accumulate}; leave it out.")
     loss = losses.get(settings.loss)
     if not loss.of_classes:
         raise InputError(f"In a run every example has one class. Got {loss!r}; train multi-label data in a custom loop.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from noisewise import methods
 from noisewise.data import Normalise, augmentations
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError, invalid_parameter, listed, shown
@@ -116,7 +117,7 @@ class Run:
         tensors, notes = self._folder.read_tensors("model.safetensors")
         if into is None:
             try:
-                return with_weights(str(notes.get("model")), tensors).eval()
+                return self._networks(str(notes.get("model")), tensors).eval()
             except (InputError, RuntimeError):  # a custom module may have the name of a built-in model
                 raise InputError(
                     f"The run in {str(self.path)!r} has a custom model. Give a module with the same layers as into=…."
@@ -125,6 +126,15 @@ class Run:
             raise invalid_parameter("into", "a run", "a module with the layers of its model", into)
         fill(into, tensors, "given as into=…", self._folder)
         return into.eval()
+
+    def _networks(self, spec: str, tensors: Mapping[str, torch.Tensor]) -> torch.nn.Module:
+        """The model of a spec, or all networks of the method, with the weights of the run."""
+        method = methods.get(self.settings.method)
+        if method.networks == 1:
+            return with_weights(spec, tensors)
+        parts = [f"networks.{number}." for number in range(method.networks)]
+        weights = [{name.removeprefix(part): value for name, value in tensors.items() if name.startswith(part)} for part in parts]
+        return methods.Ensemble(method, [with_weights(spec, each) for each in weights])
 
     def predict(self, inputs: Any, into: torch.nn.Module | None = None) -> torch.Tensor:
         """Class probabilities for raw inputs, normalised like the training inputs: (N, classes), on the model's device.

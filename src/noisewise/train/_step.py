@@ -5,9 +5,8 @@ A step stores its results in tensors on the device and reads nothing back, so th
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from noisewise.data import Augmentation, Dataset, smallest_part
-from noisewise.exact import margin_of
-from noisewise.kernels import loss_and_gradient, usable
-from noisewise.losses import Accumulation, Loss, MarginLoss, before_batch_normalisation
+from noisewise.losses import Accumulation, Loss
 from noisewise.margin import margin
+from noisewise.methods import Batch, LossPull, Method, Pull, State
 from noisewise.models import Classifier
 from noisewise.train._optimisers import Updater
 
@@ -135,11 +133,32 @@ class Scorer(nn.Module):
         return self.model.head(output.float()) if self.ends_in_head else output.float()  # type: ignore[no-any-return]
 
 
+class Networks(nn.Module):
+    """The forward pass of a method in training, as one module that data parallelism can wrap.
+
+    Args:
+        networks: compute scores.
+        method: combines them.
+        state: the state of the method.
+    """
+
+    def __init__(self, networks: Sequence[nn.Module], method: Method, state: State) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        self.method, self.state = method, state
+
+    def forward(self, batch: Batch) -> tuple[Tensor, ...]:
+        return self.method.scores(tuple(self.networks), self.state, batch)
+
+
 class Step:
     """The update of one batch.
 
     Args:
-        scorer: computes scores.
+        networks: computes the scores of a batch: a `Networks`, perhaps inside data parallelism.
+        models: the networks themselves.
+        method: the training rule.
+        state: its state.
         loss: the loss, with reduction "mean".
         updater: updates the parameters.
         data: the training set, with labels on the device; also its inputs, unless batches bring them.
@@ -147,11 +166,16 @@ class Step:
         clip: the largest gradient norm, or None.
         accumulate: the number of parts of a batch.
         batch_size: the size of all batches but the last.
+        total: the number of steps of the training.
+        generator: random numbers of the method.
     """
 
     def __init__(
         self,
-        scorer: nn.Module,
+        networks: nn.Module,
+        models: Sequence[nn.Module],
+        method: Method,
+        state: State,
         loss: Loss,
         updater: Updater,
         data: Dataset,
@@ -159,19 +183,18 @@ class Step:
         clip: float | None,
         accumulate: int,
         batch_size: int,
+        total: int,
+        generator: torch.Generator,
     ) -> None:
         device = data.labels.device
-        self.scorer, self.loss, self.updater, self.data, self.prepare = scorer, loss.to(device), updater, data, prepare
-        self.clip, self.accumulate = clip, accumulate
+        self.networks, self.models, self.method, self.state = networks, models, method, state
+        self.loss, self.updater, self.data, self.prepare = loss.to(device), updater, data, prepare
+        self.clip, self.accumulate, self.total, self.generator = clip, accumulate, total, generator
         self.tally = Tally.of(len(data), device)
         self.number = torch.zeros((), dtype=torch.int64, device=device)
         self.groups = right_and_wrong(data)
-        # A function of the margin needs no autograd: its emphasis is its gradient, and its value is computed later from the margins.
-        self.by_emphasis = (
-            isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin and not (loss.contract or loss.depends_on_batch)
-        )
-        # A loss that is normalised over the batch needs none either, if a kernel computes emphasis and value together.
-        self.by_kernel = self.by_emphasis or (accumulate == 1 and not loss.contract and before_batch_normalisation(loss) is not None)
+        self.pull = LossPull(self.loss, accumulates=accumulate > 1)
+        self.value_from_margins = self.pull.by_emphasis and method.follows_the_loss
         self.accumulation = Accumulation(loss) if accumulate > 1 and loss.depends_on_batch else None
         self.weights = self._weights()
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
@@ -203,8 +226,10 @@ class Step:
         # take parts of one example, so these occur only if the settings ask for them.
         number = max(1, min(self.accumulate, whole // (self.least * self.world)))
         parts = zip(index.tensor_split(number), inputs.tensor_split(number), strict=True)
+        progress = self.number / self.total
         with self.accumulation or nullcontext():
-            sums: Tensor = sum(self._stand_in(*part) if stands_in else self._part(*part, whole, mean_weight) for part in parts)  # type: ignore[assignment]
+            batches = (self._batch(*part, whole, progress, stands_in) for part in parts)
+            sums: Tensor = sum(self._stand_in(batch) if stands_in else self._part(batch, mean_weight) for batch in batches)  # type: ignore[assignment]
         if self.accumulation is not None:
             sums = sums / self.accumulation.divide(self.updater.parameters)
         if not stands_in:
@@ -212,7 +237,12 @@ class Step:
         if self.clip is not None:
             self.updater.clip(self.clip)
         self.updater.step()
+        self.method.after_step(self.models, self.state)
         self.number += 1
+
+    def _batch(self, index: Tensor, inputs: Tensor, whole: int, progress: Tensor, stands_in: bool) -> Batch:
+        labels = self.data.labels[index]
+        return Batch(index, labels, inputs, self.prepare, whole, self.updater.lr, progress, self.generator, stands_in)
 
     def _mean_weight(self, index: Tensor, whole: int) -> Tensor | None:
         """The mean weight of the examples of a batch, over all processes."""
@@ -223,68 +253,72 @@ class Step:
             dist.all_reduce(total)
         return torch.where(total == 0, 1.0, total / whole)
 
-    def _part(self, index: Tensor, inputs: Tensor, whole: int, mean_weight: Tensor | None) -> Tensor:
+    def _part(self, batch: Batch, mean_weight: Tensor | None) -> Tensor:
         """Backpropagate some examples; return the sums of their emphases, for right and for wrong labels, and of their losses."""
-        labels = self.data.labels[index]
-        scores = self.scorer(self.prepare(inputs))
-        leaf = scores.detach()
-        if self.by_kernel and usable(leaf):
-            margins, emphasis, gradient, value = self._by_kernel(leaf, labels)
-        else:
-            margins, emphasis, gradient, value = (self._by_emphasis if self.by_emphasis else self._by_differentiation)(leaf, labels)
-        size = 1.0 if mean_weight is None else self.weights[index].mean() / mean_weight  # type: ignore[index]
+        scores = self.networks(batch)
+        leaves = tuple(each.detach() for each in scores)
+        pulls = self.method.pulls(self.pull, self.state, batch, leaves)
+        size = 1.0 if mean_weight is None else 1 / mean_weight
         # The loss is a mean over the whole batch; data parallelism divides by the number of processes.
-        scores.backward(gradient * (size * self.world / whole))
-        self.tally.note(index, leaf, margins, self.number)
-        return size * torch.cat([self.groups[:, index] @ emphasis.double(), value.double().view(1)])
-
-    def _stand_in(self, index: Tensor, inputs: Tensor) -> Tensor:
-        """Take part in the communication of the processes, with an example that is ignored."""
-        scores = self.scorer(self.prepare(inputs))
-        if self.loss.depends_on_batch:
-            self.loss(scores.detach(), torch.full_like(index, self.loss.ignore_index))
-        scores.backward(torch.zeros_like(scores))
-        return torch.zeros_like(self.tally.loss).expand(3)
-
-    @torch.no_grad()
-    def _by_kernel(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Margins, emphases, ∂(sum of losses)/∂scores and the sum of losses from one kernel."""
-        loss = copy.copy(self.loss)
-        loss.reduction = "none"
-        result = loss_and_gradient(loss, scores, labels)
-        return result.margin, result.emphasis, result.gradient, result.value.double().sum()
-
-    @torch.no_grad()
-    def _by_emphasis(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The same from the emphasis in closed form, without the losses, which follow from the margins."""
-        label = labels.unsqueeze(1)
-        margins, pull = margin_of(scores, label, 1)
-        emphasis = self.loss.emphasis(margins)  # type: ignore[operator]
-        gradient = pull * (emphasis / pull.sum(1, keepdim=True)).nan_to_num(0.0, 0.0)
-        return margins.squeeze(1), emphasis.squeeze(1), gradient.scatter_(1, label, -emphasis), torch.zeros_like(self.tally.loss)
-
-    def _by_differentiation(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The same for any loss."""
-        leaf = scores.requires_grad_()
-        value = self.loss(leaf, labels)
-        (gradient,) = torch.autograd.grad(value, leaf)
+        torch.autograd.backward(scores, [pull.gradient * (size * self.world / batch.whole) for pull in pulls])
         with torch.no_grad():
-            gradient, total = gradient * len(labels), value.double() * len(labels)
-            return margin(leaf, labels) + 0 * value, 0.5 * gradient.abs().sum(1), gradient, total  # the margin is NaN if the loss is
+            combined = leaves[0] if len(leaves) == 1 else torch.stack(leaves).mean(0)
+            value = _mean([_zero(pull.gradient) if pull.value is None else pull.value.double().sum() for pull in pulls])
+            margins = pulls[0].margin if len(pulls) == 1 else None
+            margins = margin(combined, batch.labels) + 0 * value if margins is None else margins
+            self.tally.note(batch.index, combined, margins, self.number)
+            emphasis = _mean([_emphasis(pull) for pull in pulls])
+            return size * torch.cat([self.groups[:, batch.index] @ emphasis.double(), value.view(1)])
+
+    def _stand_in(self, batch: Batch) -> Tensor:
+        """Take part in the communication of the processes, with an example that is ignored."""
+        scores = self.networks(batch)
+        leaves = tuple(each.detach() for each in scores)
+        if self.loss.depends_on_batch:
+            for each in leaves:
+                self.loss(each, torch.full_like(batch.index, self.loss.ignore_index))
+        else:
+            self.method.pulls(self.pull, self.state, batch, leaves)
+        torch.autograd.backward(scores, [torch.zeros_like(each) for each in scores])
+        return torch.zeros_like(self.tally.loss).expand(3)
 
     def mean_loss(self) -> float:
         """The mean loss of the examples of the epoch."""
-        if not self.by_emphasis:
+        if not self.value_from_margins:
             return float(self.tally.loss) / float(self.tally.number.sum())
         margins = self.tally.margins
         return float(self.loss.value(margins[~margins.isnan()]).double().mean())  # type: ignore[operator]
+
+    def share_state(self) -> None:
+        """Give every process the rows of the method's state that the others changed; before the tally is gathered."""
+        changed = ~self.tally.margins.isnan()
+        number = changed.double()
+        dist.all_reduce(number)
+        for name in self.method.per_example:
+            rows = self.state[name]
+            mask, anywhere = (each.view(-1, *[1] * (rows.dim() - 1)) for each in (changed, number > 0))
+            shared = torch.where(mask, rows, torch.zeros_like(rows))
+            dist.all_reduce(shared)
+            rows.copy_(torch.where(anywhere, shared, rows))
+
+
+def _mean(tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.stack(tuple(tensors)).mean(0)
+
+
+def _zero(like: Tensor) -> Tensor:
+    return torch.zeros((), dtype=torch.float64, device=like.device)
+
+
+def _emphasis(pull: Pull) -> Tensor:
+    return 0.5 * pull.gradient.abs().sum(1) if pull.emphasis is None else pull.emphasis
 
 
 class Scoring:
     """Computes margins and predictions of a data set in eval mode, batch by batch.
 
     Args:
-        scorer: computes scores.
+        score: computes scores.
         data: the data set, with labels on the device; also its inputs, unless batches bring them.
         prepare: turns raw inputs into inputs of the model.
 
@@ -293,14 +327,14 @@ class Scoring:
         predictions: the classes with the highest score.
     """
 
-    def __init__(self, scorer: nn.Module, data: Dataset, prepare: Prepare) -> None:
-        self.scorer, self.data, self.prepare = scorer, data, prepare
+    def __init__(self, score: Callable[[Tensor], Tensor], data: Dataset, prepare: Prepare) -> None:
+        self.score, self.data, self.prepare = score, data, prepare
         self.margins = torch.full((len(data),), torch.nan, device=data.labels.device)
         self.predictions = torch.full_like(data.labels, -1)
 
     @torch.no_grad()
     def __call__(self, index: Tensor, inputs: Tensor | None = None) -> None:
-        scores = self.scorer(self.prepare(self.data.inputs[index] if inputs is None else inputs))
+        scores = self.score(self.prepare(self.data.inputs[index] if inputs is None else inputs))
         self.margins[index] = margin(scores, self.data.labels[index])
         self.predictions[index] = scores.argmax(1)
 

@@ -1,0 +1,45 @@
+"""Methods: training rules that need more than a loss, such as two networks, corrected labels or selected examples.
+
+Every module in this folder is imported, so that a new file registers the method it defines.
+
+>>> from noisewise import methods
+>>> methods.get("plain")
+plain
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from noisewise.methods._base import Method, Scored, State, refuse_batch_loss, registry
+from noisewise.methods._batch import Batch
+from noisewise.methods._ensemble import Ensemble, networks_of
+from noisewise.methods._pull import LossPull, Pull
+from noisewise.spec import discover
+
+__all__ = [
+    "Batch",
+    "Ensemble",
+    "LossPull",
+    "Method",
+    "Pull",
+    "Scored",
+    "State",
+    "available",
+    "get",
+    "networks_of",
+    "refuse_batch_loss",
+    "registry",
+]
+
+_methods = discover(__name__, __path__, Method)
+globals().update(_methods)
+__all__ += list(_methods)
+
+if TYPE_CHECKING:  # type checkers do not see the classes that are discovered at run time
+
+    def __getattr__(name: str) -> Any: ...
+
+
+available = registry.available
+get = registry.get

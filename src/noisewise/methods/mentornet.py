@@ -1,0 +1,76 @@
+import math
+
+import torch
+from torch import Tensor
+
+from noisewise.data import Dataset
+from noisewise.losses import Loss
+from noisewise.methods._base import Method, Scored, State, refuse_batch_loss
+from noisewise.methods._batch import Batch
+from noisewise.methods._pull import LossPull, Pull
+from noisewise.methods._select import average, weighted
+from noisewise.spec import setting
+
+
+class MentorNetPD(Method, name="mentornet_pd"):
+    """MentorNet with its predefined curriculum: examples with a loss above a moving threshold get a smaller weight, down to 0.
+
+    Formula:
+        v = min(max(1 − (loss − λ₁) / lambda_2, 0), 1),  or v = 1 if loss ≤ λ₁, else 0, for lambda_2 = 0;
+        λ₁ = the moving average of the percentile of the losses in a batch;
+        L = Σ v · loss / Σ v
+
+    The weights are computed directly, without the network that imitates them in the paper. Two details differ from the authors' code:
+    the moving average has no bias towards its start at 0, and the loss is divided by Σ v (at least 1) instead of the batch size.
+
+    Args:
+        percentile: which loss of a batch the threshold follows, as a share of the batch.
+        lambda_2: the range of losses above the threshold in which the weight falls from 1 to 0.
+        decay: the momentum of the moving average.
+        burn_in: the number of first epochs in which all weights are 1.
+
+    Example:
+        >>> MentorNetPD(percentile=0.6)
+        mentornet_pd(percentile=0.6, lambda_2=1.0, decay=0.9, burn_in=0)
+
+    Reference:
+        Jiang et al., MentorNet: learning data-driven curriculum for very deep neural networks on corrupted labels, ICML 2018.
+    """
+
+    examples = ("mentornet_pd(percentile=0.6, lambda_2=0.5, burn_in=1)", "mentornet_pd(percentile=0.6, lambda_2=0)")
+    needs_whole_batch = True
+
+    percentile: float = setting(default=0.7, bounds="[0, 1]")
+    lambda_2: float = setting(default=1.0, bounds="[0, inf)")
+    decay: float = setting(default=0.9, bounds="[0, 1)")
+    burn_in: int = setting(default=0, bounds="[0, inf)", integer=True)
+
+    def check(self, loss: Loss, data: Dataset) -> None:
+        refuse_batch_loss(self, loss)
+
+    def start(self, data: Dataset, seed: int) -> State:
+        device = data.labels.device
+        return {
+            "average": torch.zeros((), device=device),
+            "seen": torch.zeros((), device=device),
+            "burning_in": torch.zeros((), dtype=torch.bool, device=device),
+        }
+
+    def begin_epoch(self, state: State, epoch: int, epochs: int, scored: Scored) -> None:
+        state["burning_in"].fill_(epoch <= self.burn_in)
+
+    def pulls(self, loss: LossPull, state: State, batch: Batch, scores: tuple[Tensor, ...]) -> tuple[Pull, ...]:
+        pull = loss.rows(scores[0], batch.labels)
+        assert pull.value is not None
+        # The average starts at 0; `seen` is the sum of the weights in it.
+        state["average"].mul_(self.decay).add_((1 - self.decay) * self._percentile(batch.gather(pull.value)))
+        state["seen"].mul_(self.decay).add_(1 - self.decay)
+        excess = pull.value - state["average"] / state["seen"]
+        v = (1 - excess / self.lambda_2).clamp(0, 1) if self.lambda_2 > 0 else (excess <= 0).float()
+        return (weighted(pull, average(batch, torch.where(state["burning_in"], 1.0, v))),)
+
+    def _percentile(self, values: Tensor) -> Tensor:
+        ordered = values.sort().values
+        position = self.percentile * (len(values) - 1)
+        low = math.floor(position)
+        return ordered[low].lerp(ordered[min(low + 1, len(values) - 1)], position - low)
