@@ -15,7 +15,7 @@ from noisewise.train._fit import _Training
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 SPECS = [spec for name in methods.available() for spec in methods.registry[name].examples]  # type: ignore[attr-defined]
-SMALL: dict[str, Any] = {"noise": "symmetric(0.4)", "epochs": 4, "batch_size": 64, "device": "cuda", "clean_pass": False, "lr": 0.02}
+SMALL: dict[str, Any] = {"noise": "symmetric(0.4)", "epochs": 4, "batch_size": 64, "device": "cuda", "clean_pass": False}
 
 
 def clusters(number: int = 320, classes: int = 3) -> Dataset:
