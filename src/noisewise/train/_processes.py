@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import re
@@ -51,6 +52,7 @@ def join(device: torch.device) -> Iterator[None]:
     try:
         yield
     finally:
+        gc.collect()  # objects of the run refer to each other, and the data-parallel model among them keeps the group
         time.sleep(_RELEASE)
         dist.destroy_process_group()
         _store = None
