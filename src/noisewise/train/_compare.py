@@ -144,7 +144,8 @@ def summarise_failures(tasks: Sequence[Task], failures: Mapping[int, str], data:
     """The message of `RunsFailedError`, and the runs that finished."""
     first, why = next(iter(failures.items()))
     finished = Runs(Run(task.folder, data=data, test=test) for index, task in enumerate(tasks) if index not in failures)
-    return f"{len(failures)} of {len(tasks)} runs failed; the first, {in_short(tasks[first].settings.loss)}: {why}", finished
+    loss = in_short(tasks[first].settings.loss)
+    return f"{len(failures)} of {len(tasks)} runs failed. The first was {loss}: {why.rstrip('.')}.", finished
 
 
 def train_each(
