@@ -151,6 +151,7 @@ def train(
             if isinstance(model, nn.Module) and training.began:
                 mark_trained(model, target)
         wait_for_all()
+        del training  # it holds the data-parallel model, which keeps the process group
     return _checked(Run(target.path, data=data, test=test))
 
 
@@ -209,7 +210,7 @@ def _check_whole(folder: RunFolder, settings: Settings) -> None:
 
 
 def _seed(*parts: object) -> int:
-    """A seed for one purpose, from the run's seed."""
+    """Derive a seed for one purpose from the seed of the run."""
     return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "little") >> 1
 
 
@@ -235,7 +236,7 @@ class _Training:
         self.loss, self.method = losses.get(settings.loss), methods.get(settings.method)
         self.method.check(self.loss, sources.train)
         self.scheduled = any(isinstance(part, curriculum.Scheduled) for part in self.loss.modules())
-        self.normalise = recorded_scale(folder) if settings.normalise and folder.exists() else None  # a resumed run keeps its scale
+        self.normalise = recorded_scale(folder) if settings.normalise and folder.exists() else None  # a resumed run keeps its normalisation
         if settings.normalise and self.normalise is None:
             self.normalise = _scale_of(sources.train)
         self.data = sources.to(self.device)
@@ -301,7 +302,7 @@ class _Training:
         self.folder.begin(self.settings.as_json(), {**self.provenance, **inputs_are}, self.data.train)
 
     def _first_inputs(self) -> Tensor:
-        """The first two examples; only these are decoded from disk."""
+        """The inputs of the first two examples. Of images on disk only these two are decoded."""
         first = self.data.train.take(torch.arange(min(2, len(self.data.train))))
         return next(iter(batches(first, 2, shuffle=False))).inputs
 
@@ -353,7 +354,7 @@ class _Training:
         state = "failed"
         with self.folder.lock() if self.rank == 0 else nullcontext():
             try:
-                self._log(lambda logger: logger.start(self.settings.as_json()))  # first: its library may be missing
+                self._log(lambda logger: logger.start(self.settings.as_json()))  # before the folder is made: its library may be missing
                 if self.rank == 0:
                     self._open()
                 wait_for_all()
@@ -466,7 +467,7 @@ class _Training:
                 self.update = self._graphed()  # a graph keeps the hyper-parameters it was captured with
 
     def _scored(self, epoch: int) -> Scored:
-        """The training set as the networks score it now, for the method."""
+        """Access to the current scores and features of the training set, for the method."""
 
         def scores(network: int | None) -> Tensor:
             self.model.eval()
@@ -481,15 +482,15 @@ class _Training:
         return Scored(scores, features, torch.Generator().manual_seed(seed))
 
     def _score(self, inputs: Tensor) -> Tensor:
-        """What the run is tested, recorded and used with."""
+        """The scores that the run is evaluated with: those of its network, or those of all networks combined."""
         scores = [scorer(inputs) for scorer in self.scorers]
         return scores[0] if len(scores) == 1 else self.method.combine(scores)
 
     @torch.no_grad()
     def _pass(self, function: Callable[[Tensor], Tensor], index: Tensor | None = None) -> Tensor:
-        """A function of the prepared inputs of the training set, or of some examples; the same result in all processes.
+        """Apply a function to the prepared inputs of the training set, or of some examples; all processes return the same result.
 
-        Only the first process has the running statistics of batch normalisation, so it computes for all.
+        Only the first process has the running statistics of batch normalisation, so all processes use its result.
         """
         data = self.data.train if index is None else self.data.train.take(index)
         parts = batches(data, EVALUATION_BATCH, shuffle=False)
@@ -499,7 +500,7 @@ class _Training:
         return result
 
     def _record_pass(self) -> None:
-        """Replace the record of mixed inputs by one of the examples themselves, in eval mode."""
+        """Record the original examples in eval mode, because the inputs of training were mixtures of examples."""
         tally = self.step.tally
         if self.rank == 0:
             for target, value in zip((tally.margins, tally.predictions), self._scores("train"), strict=True):
@@ -510,7 +511,7 @@ class _Training:
         data, settings = self.data.train, self.settings
 
         def mine(batch: Tensor) -> Tensor:
-            """The part of a batch for this process: at least one example, which is ignored if another process has it too."""
+            """The part of a batch for this process. It has at least one example, which is ignored if another process has it too."""
             return batch[min(self.rank, len(batch) - 1) :: self.world]
 
         positions = order(data.labels, settings.seed, epoch, settings.group)
@@ -604,7 +605,7 @@ class _Training:
         self.folder.write_checkpoint(epoch, tensors, notes)
 
     def _finish(self, stopped_early: bool, **kept: int) -> None:
-        if not evaluate(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
+        if not evaluate(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # some runs are never evaluated
             raise self._diverged(f"The scores were not finite after step {int(self.step.number)}")
         network = networks_of(self.model)[0]
         notes = {"model": repr(network) if is_built_in(network) else type(network).__name__}
