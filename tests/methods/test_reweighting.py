@@ -13,6 +13,7 @@ from torch import nn
 import noisewise
 from noisewise import losses, methods
 from noisewise.data import Dataset
+from noisewise.methods.mentornet_dd import mentor
 from refused import refused
 
 N, CLASSES = 24, 3
@@ -112,3 +113,83 @@ def test_trusted_examples_are_required(tmp_path: Path) -> None:
     with refused("per_step", 10, 9):
         train("bilevel(trusted=9, per_step=10)", data())
     assert not (tmp_path / "run").exists()
+
+
+def mentored(burn_in: float = 0.2, again: float = 0.6) -> tuple[methods.Method, methods.State]:
+    """MentorNet with trusted examples whose losses are large where the label is wrong."""
+    method = methods.get(f"mentornet_dd(trusted=18, burn_in={burn_in}, again={again})")
+    state = method.start(data(), 0)
+    wrong = data().wrong
+    assert wrong is not None
+    state["losses"].copy_(torch.where(wrong, 3.0, 0.2) + 0.02 * torch.arange(N))
+    state["differences"].copy_(state["losses"] - 1)
+    return method, state
+
+
+def test_mentornet_encodes_losses_with_a_bidirectional_lstm() -> None:
+    _, state = mentored()
+    losses_, differences = torch.rand(2, N, generator=torch.Generator().manual_seed(4))
+    lstm = nn.LSTM(2, 1, bidirectional=True, batch_first=True)
+    for direction, suffix in enumerate(("", "_reverse")):
+        enter, new, leave = (2 * gate + direction for gate in range(3))
+        for name, value in (("weight_ih", state["gates"]), ("bias_ih", state["gate_biases"])):
+            getattr(lstm, f"{name}_l0{suffix}").data.copy_(torch.stack([value[enter], 9 * value[enter], value[new], value[leave]]))
+        getattr(lstm, f"bias_hh_l0{suffix}").data.zero_()
+    encoded = lstm(torch.stack([losses_, differences], 1).unsqueeze(1))[0].squeeze(1)
+    percentage = state["epoch_embedding"][42].expand(N, -1)
+    features = torch.cat([state["label_embedding"][data().labels], percentage, encoded], 1)
+    expected = torch.tanh(features @ state["hidden"].T + state["hidden_biases"]) @ state["output"] + state["output_bias"]
+    state["percentage"].fill_(42)
+    torch.testing.assert_close(mentor(state, losses_, differences, data().labels), expected)
+
+
+def test_mentornet_learns_from_trusted_examples_which_labels_are_right() -> None:
+    method, state = mentored()
+    untrained = {name: value.clone() for name, value in state.items()}
+    method.begin_epoch(state, 3, 10, None)  # type: ignore[arg-type]
+    assert torch.equal(state["epoch_embedding"], untrained["epoch_embedding"]) and int(state["percentage"]) == 20
+    v = mentor(state, state["losses"], state["differences"], data().labels).sigmoid()
+    wrong = data().wrong
+    assert wrong is not None and bool(wrong.any())
+    assert float(v[wrong].max()) < 0.1 and float(v[~wrong].min()) > 0.9, "also for examples that are not trusted"
+
+
+@pytest.mark.parametrize(("epoch", "trained", "burning_in"), [(1, False, True), (2, False, True), (3, True, False), (4, False, False)])
+def test_mentornet_is_trained_after_the_burn_in(epoch: int, trained: bool, burning_in: bool) -> None:
+    method, state = mentored()
+    before = state["hidden"].clone()
+    method.begin_epoch(state, epoch, 10, None)  # type: ignore[arg-type]
+    assert torch.equal(state["hidden"], before) is not trained
+    assert bool(state["burning_in"]) is burning_in
+
+
+def test_mentornet_is_trained_a_second_time() -> None:
+    trained = []
+    for epoch in range(1, 11):
+        method, state = mentored()
+        before = state["hidden"].clone()
+        method.begin_epoch(state, epoch, 10, None)  # type: ignore[arg-type]
+        trained += [] if torch.equal(state["hidden"], before) else [epoch]
+    assert trained == [3, 7]
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_mentornet_weights_the_loss(epoch: int) -> None:
+    method, state = mentored()
+    method.begin_epoch(state, epoch, 10, None)  # type: ignore[arg-type]
+    batch = batch_of(torch.arange(4, 20))
+    scores = 2 * torch.randn(16, CLASSES, generator=torch.Generator().manual_seed(6))
+    (pull,) = method.pulls(methods.LossPull(losses.get("ce")), state, batch, (scores,))
+    loss = F.cross_entropy(scores, batch.labels, reduction="none")
+    difference = loss - torch.quantile(loss, 0.7)
+    torch.testing.assert_close(state["losses"][4:20], loss)
+    torch.testing.assert_close(state["differences"][4:20], difference)
+    v = torch.ones(16) if epoch == 1 else mentor(state, loss, difference, batch.labels).sigmoid()
+    assert pull.value is not None
+    torch.testing.assert_close(pull.value, v * loss * 16 / v.sum().clamp(min=1), rtol=1e-4, atol=1e-6)
+
+
+def test_mentornet_needs_trusted_examples(tmp_path: Path) -> None:
+    for examples, mention in ((data(truth=False), "true labels"), (data(), 5000)):
+        with refused("mentornet_dd", mention):
+            noisewise.fit("linear", examples, method="mentornet_dd", epochs=1, folder=tmp_path / "run", device="cpu")
