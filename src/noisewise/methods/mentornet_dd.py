@@ -102,7 +102,8 @@ def mentor(state: State, losses: Tensor, differences: Tensor, labels: Tensor) ->
     # Three gates in two directions. Both directions read the same single step, from a state of zero.
     enter, new, leave = (inputs @ state["gates"].T + state["gate_biases"]).chunk(3, 1)
     encoded = leave.sigmoid() * (enter.sigmoid() * new.tanh()).tanh()
-    percentage = state["epoch_embedding"][state["percentage"]].expand(len(losses), -1)
+    # Indexing with a tensor without dimensions would read it on the host, which a CUDA graph cannot capture.
+    percentage = state["epoch_embedding"].index_select(0, state["percentage"].view(1)).expand(len(losses), -1)
     features = torch.cat([state["label_embedding"][labels], percentage, encoded], 1)
     return (features @ state["hidden"].T + state["hidden_biases"]).tanh() @ state["output"] + state["output_bias"]
 
