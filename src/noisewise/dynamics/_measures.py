@@ -64,7 +64,9 @@ MEASURES: dict[str, Measure] = {
     "balanced": Measure(
         "Test, balanced", "The mean of the test accuracies on every class, so that rare classes count as much as others.", "%"
     ),
-    "kept": Measure("Test, kept", "Test accuracy of the model that the run keeps: the best on its held-out share.", "%"),
+    "kept": Measure(
+        "Test, kept", "Test accuracy of the model that the run keeps: the best on its held-out share, or the choice of Label Wave.", "%"
+    ),
     "best": Measure("Test, best", "The best test accuracy of any epoch. It is chosen on the test set, so it is optimistic.", "%"),
     "held_out": Measure("Held out", "Accuracy on held-out training examples, by their given labels.", "%"),
     "fitting": Measure("Labels learned", "Training accuracy by the given labels, right or wrong.", "%"),

@@ -31,6 +31,7 @@ from noisewise.methods import Ensemble, Scored, networks_of
 from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, end_state, folder_name, load_settings
 from noisewise.spec import in_short, name_of
 from noisewise.train._dry_run import check_scores, check_training, evaluate, use_channels_last
+from noisewise.train._label_wave import LabelWave
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import optimisers, schedules
@@ -228,7 +229,7 @@ class _Training:
         watch: Watch | None,
     ) -> None:
         self.settings, self.folder, self.provenance, self.loggers, self.watch = settings, folder, provenance, loggers, watch
-        self.best_epoch, self.began = 0, False
+        self.best_epoch, self.began, self.label_wave = 0, False, LabelWave(folder.path)
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.device = device_of(settings)
@@ -381,7 +382,7 @@ class _Training:
             if self.rank == 0 and (self._over(epoch, waited) or epoch % self.settings.checkpoint_every == 0):
                 self._checkpoint(epoch, best, waited)
         kept = {}
-        if self.settings.keep == "best":
+        if self.settings.keep != "last":
             wait_for_all()
             fill(self.model, self.folder.read_best(self.best_epoch), self.settings.model, self.folder)
             kept = {"kept": self.best_epoch}
@@ -413,8 +414,8 @@ class _Training:
         return 0, None, 0
 
     def _has_best(self, notes: Mapping[str, Any]) -> bool:
-        """Whether the run still has the model that was best at a checkpoint, if it needs it."""
-        if self.settings.keep == "best" and notes["best"] is not None:
+        """Whether the run still has the model that it kept at a checkpoint, if it needs it."""
+        if self.settings.keep != "last" and notes["best_epoch"] > 0:
             try:
                 self.folder.read_best(notes["best_epoch"])
             except CannotOpenError:
@@ -582,8 +583,10 @@ class _Training:
         self._log(lambda logger: logger.log(line, line["step"]))
 
     def _judge(self, line: dict[str, Any], best: float | None, waited: int) -> tuple[float | None, int]:
-        """Update the best validation accuracy and the number of evaluations since; write the model if it is the best so far."""
-        if self.settings.patience is None and self.settings.keep == "last":
+        """Update the best validation accuracy and the number of evaluations since; write the model if it is to be kept so far."""
+        if self.settings.keep == "label_wave":
+            self._follow_label_wave(line["epoch"])
+        if self.settings.patience is None and self.settings.keep != "best":
             return best, waited
         accuracy = [line.get("validation_accuracy")]
         if self.world > 1:
@@ -592,10 +595,22 @@ class _Training:
             return best, waited
         if best is not None and accuracy[0] <= best:
             return best, waited + 1
-        self.best_epoch = line["epoch"]
-        if self.rank == 0 and self.settings.keep == "best":
-            self.folder.write_best(self.best_epoch, self.model.state_dict())
+        if self.settings.keep == "best":
+            self._keep(line["epoch"])
         return accuracy[0], 0
+
+    def _follow_label_wave(self, epoch: int) -> None:
+        """Keep the model of this epoch, unless Label Wave has chosen an earlier one."""
+        kept = [self.label_wave.kept(epoch) if self.rank == 0 else 0]
+        if self.world > 1:
+            dist.broadcast_object_list(kept)
+        if kept[0] == epoch:
+            self._keep(epoch)
+
+    def _keep(self, epoch: int) -> None:
+        self.best_epoch = epoch
+        if self.rank == 0:
+            self.folder.write_best(epoch, self.model.state_dict())
 
     def _checkpoint(self, epoch: int, best: float | None, waited: int) -> None:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}

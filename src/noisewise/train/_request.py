@@ -32,7 +32,7 @@ _BOUNDS = {name: Interval.parse(bounds) for name, bounds in (("weight_decay", "[
 _OPTIONAL = ("epochs", "steps", "classes_per_batch", "patience", "clip")
 _FLAGS = ("normalise", "clean_pass", "compile")
 _FILE = re.compile(r"\.\w+['\"]")  # the end of a file name in a spec
-_CHOICES = {"precision": ("auto", "float32", "bfloat16"), "keep": ("last", "best")}
+_CHOICES = {"precision": ("auto", "float32", "bfloat16"), "keep": ("last", "best", "label_wave")}
 _REGISTRIES: dict[str, Registry[Any]] = {
     "loss": losses.Loss.registry,
     "noise": noises,
@@ -94,6 +94,11 @@ def _check(settings: Settings) -> None:
         raise InputError("Early stopping needs a validation share. Got patience without validation; give for example validation=0.1.")
     if settings.keep == "best" and settings.validation == 0:
         raise InputError("The best model is chosen on a validation share. Got keep='best' without validation; give, say, validation=0.1.")
+    if settings.keep == "label_wave" and settings.evaluate_every > 1:
+        raise InputError(
+            "Label Wave may keep the model of any epoch, so every epoch is evaluated. "
+            f"Got keep='label_wave' with evaluate_every={settings.evaluate_every}; leave out evaluate_every."
+        )
     if settings.accumulate > settings.batch_size:
         raise invalid_parameter("accumulate", "a run", f"at most the batch_size, {settings.batch_size}", settings.accumulate)
     if settings.classes_per_batch is not None and settings.batch_size % settings.classes_per_batch:
