@@ -15,13 +15,14 @@ from torch import Tensor
 
 from noisewise.kernels import _arithmetic, _rows, _tuning
 from noisewise.kernels._encoding import written
+from noisewise.kernels._switch import untraced
 
 _WORDS = {name: getattr(_arithmetic, name) for name in ("log1p", "expm1", "sigmoid", "log_sigmoid", "power", "look_up")}
 
 _read_by_graphs: list[Tensor] = []  # tables that CUDA graphs read and that must outlive them
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@untraced
 def run(
     scores: Tensor,
     target: Tensor,
@@ -78,7 +79,7 @@ def _lie_alike(scores: Tensor, gradient: Tensor) -> bool:
     return size == gradient.element_size() and strides and (scores.data_ptr() - gradient.data_ptr()) % 16 == 0
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@untraced
 def add_up(losses: Tensor) -> Tensor:
     """The sum of the losses of rows."""
     if not 0 < len(losses) <= _tuning.MOST_ADDED_BY_ONE:
@@ -90,7 +91,7 @@ def add_up(losses: Tensor) -> Tensor:
     return total
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@untraced
 def scale_(gradient: Tensor, upstream: Tensor) -> Tensor:
     """Multiply every row of a contiguous gradient in place; rows with factor 1 are not read."""
     rows, classes = gradient.shape
