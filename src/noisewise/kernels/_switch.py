@@ -65,7 +65,7 @@ def off() -> Iterator[None]:
 
 def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.compiler.disable` for a function, applied only once the compiler is loaded: the decorator would load it, for seconds."""
-    disabled = functools.cache(lambda: torch.compiler.disable(function))
+    disabled = functools.cache(lambda: torch.compiler.disable(function))  # type: ignore[no-untyped-call]
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

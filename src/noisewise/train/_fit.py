@@ -27,6 +27,7 @@ from noisewise import curriculum, losses, methods, models, signals
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, cut, number_of_batches, order, smallest_part
 from noisewise.dynamics import class_accuracies, underfitting, unlearned_sentence
 from noisewise.errors import DivergedError, InputError, NoisewiseError, NoisewiseWarning, invalid_parameter
+from noisewise.kernels import compiled_ahead
 from noisewise.methods import Ensemble, Scored, networks_of
 from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, end_state, folder_name, load_settings
 from noisewise.spec import in_short, name_of
@@ -373,6 +374,8 @@ class _Training:
     def _epochs(self) -> None:
         epoch, best, waited = self._resume()
         self._status("running", epoch=epoch, step=int(self.step.number))
+        if isinstance(self.update, GraphedStep) and not self._over(epoch, waited):
+            self._compile_kernels(self.update)
         wait_for_all()
         while not self._over(epoch, waited):
             epoch += 1
@@ -386,6 +389,15 @@ class _Training:
             kept = {"kept": self.best_epoch}
         if self.rank == 0:
             self._finish(stopped_early=epoch < self.epochs, **kept)
+
+    def _compile_kernels(self, update: GraphedStep) -> None:
+        """Compile the kernels of all batch sizes together. Evaluation uses the same kernels."""
+        positions = torch.arange(len(self.data.train), device=self.device)
+        sizes = {len(batch): batch for batch in cut(positions, self.settings.batch_size)}
+        self.model.train()
+        with compiled_ahead():
+            for batch in sizes.values():
+                update.run_undone(batch)
 
     def _over(self, epoch: int, waited: int) -> bool:
         return epoch >= self.epochs or (self.settings.patience is not None and waited >= self.settings.patience)
