@@ -42,6 +42,7 @@ from noisewise.train._run import Run, fill, is_built_in, is_unmodified, recorded
 from noisewise.train._step import GraphedStep, Networks, Prepare, Scorer, Scoring, Step, prepared
 from noisewise.train._temperature import temperature
 from noisewise.train._user_module import mark_trained, model_digests, warn_of_other_start, was_trained
+from noisewise.train._writer import Writer
 
 _SCALED_ON = 1000
 """The number of images on disk from which mean and variance are estimated."""
@@ -228,7 +229,7 @@ class _Training:
         watch: Watch | None,
     ) -> None:
         self.settings, self.folder, self.provenance, self.loggers, self.watch = settings, folder, provenance, loggers, watch
-        self.best_epoch, self.began = 0, False
+        self.best_epoch, self.began, self.writer = 0, False, Writer()
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.device = device_of(settings)
@@ -352,7 +353,7 @@ class _Training:
     def run(self) -> None:
         """Train to the end, from the newest checkpoint if there is one."""
         state = "failed"
-        with self.folder.lock() if self.rank == 0 else nullcontext():
+        with self.folder.lock() if self.rank == 0 else nullcontext(), self.writer:
             try:
                 self._log(lambda logger: logger.start(self.settings.as_json()))  # first: its library may be missing
                 if self.rank == 0:
@@ -365,6 +366,8 @@ class _Training:
                     state = "finished"
                 except BaseException as error:
                     state, reason = end_state(error)
+                    with suppress(Exception):  # the run ends with the first error
+                        self.writer.flush()
                     with suppress(NoisewiseError):  # the disk may be full
                         self._status(state, reason)
                     raise
@@ -382,6 +385,7 @@ class _Training:
             best, waited = self._judge(self._epoch(epoch), best, waited)
             if self.rank == 0 and (self._over(epoch, waited) or epoch % self.settings.checkpoint_every == 0):
                 self._checkpoint(epoch, best, waited)
+        self.writer.flush()
         kept = {}
         if self.settings.keep == "best":
             wait_for_all()
@@ -421,6 +425,7 @@ class _Training:
             self.folder.forget_after(0)
             if not self.from_seed:
                 self._checkpoint(0, None, 0)
+                self.writer.flush()  # refuse a model that cannot be stored before it is trained
         return 0, None, 0
 
     def _has_best(self, notes: Mapping[str, Any]) -> bool:
@@ -452,6 +457,7 @@ class _Training:
             self.step.share_state()
             self.step.tally.gather()
         self._check_finite(first + number)
+        self.writer.flush()  # the files of the epoch before; an error ends the run here
         if self.method.mixes:
             self._record_pass()
         line = {"epoch": epoch, "step": first + number, "lr": float(rates[-1]), "train_loss": self.step.mean_loss()}
@@ -581,16 +587,19 @@ class _Training:
                 metrics[f"{name}_accuracy"] = float((predictions == data.labels).double().mean())
                 accuracies = class_accuracies(data.labels.cpu().numpy(), predictions.cpu().numpy(), len(data.classes))
                 metrics[f"{name}_balanced_accuracy"] = float(np.nanmean(accuracies))
-                self.folder.write_array(f"record/{name}/accuracies-{epoch:05d}.npy", accuracies)
+                self.writer.submit(self.folder.write_array, f"record/{name}/accuracies-{epoch:05d}.npy", accuracies)
         if self.settings.clean_pass:
-            self.folder.write_record("clean", epoch, *self._scores("train"))
+            self.writer.submit(self.folder.write_record, "clean", epoch, *map(_on_host, self._scores("train")))
         return metrics
 
     def _write(self, epoch: int, line: dict[str, Any]) -> None:
-        self.folder.write_record("training", epoch, self.step.tally.margins, self.step.tally.predictions)
-        self.folder.add_metrics(line)
-        self._status("running", epoch=epoch, step=line["step"])
-        self._log(lambda logger: logger.log(line, line["step"]))
+        tally = self.step.tally
+        self.writer.submit(self.folder.write_record, "training", epoch, _on_host(tally.margins), _on_host(tally.predictions))
+        self.writer.submit(self.folder.add_metrics, line)
+        self.writer.submit(self.folder.write_status, "running", epoch=epoch, step=line["step"])
+        if self.loggers:
+            self.writer.flush()  # a logger gets an epoch when its files are written
+            self._log(lambda logger: logger.log(line, line["step"]))
 
     def _judge(self, line: dict[str, Any], best: float | None, waited: int) -> tuple[float | None, int]:
         """Update the best validation accuracy and the number of evaluations since; write the model if it is the best so far."""
@@ -605,7 +614,8 @@ class _Training:
             return best, waited + 1
         self.best_epoch = line["epoch"]
         if self.rank == 0 and self.settings.keep == "best":
-            self.folder.write_best(self.best_epoch, self.model.state_dict())
+            tensors = {name: _on_host(value) for name, value in self.model.state_dict().items()}
+            self.writer.submit(self.folder.write_best, self.best_epoch, tensors)
         return accuracy[0], 0
 
     def _checkpoint(self, epoch: int, best: float | None, waited: int) -> None:
@@ -613,7 +623,7 @@ class _Training:
         tensors |= {f"updater.{name}": value for name, value in self.updater.state().items()}
         tensors |= {f"method.{name}": value for name, value in self.method_state.items()}
         notes = {"epoch": epoch, "step": int(self.step.number), "best": best, "best_epoch": self.best_epoch, "waited": waited}
-        self.folder.write_checkpoint(epoch, tensors, notes)
+        self.writer.submit(self.folder.write_checkpoint, epoch, {name: _on_host(value) for name, value in tensors.items()}, notes)
 
     def _finish(self, stopped_early: bool, **kept: int) -> None:
         if not evaluate(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
@@ -643,6 +653,11 @@ class _Training:
         if self.rank == 0:
             for logger in self.loggers:
                 call(logger)
+
+
+def _on_host(value: Any) -> Any:
+    """A copy of a tensor in the memory of the host, which training does not change. A model may also have state that is no tensor."""
+    return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
