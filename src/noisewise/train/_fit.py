@@ -27,6 +27,7 @@ from noisewise import curriculum, losses, methods, models, signals
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, cut, number_of_batches, order, smallest_part
 from noisewise.dynamics import class_accuracies, underfitting, unlearned_sentence
 from noisewise.errors import DivergedError, InputError, NoisewiseError, NoisewiseWarning, invalid_parameter
+from noisewise.kernels import compiled_ahead
 from noisewise.methods import Ensemble, Scored, networks_of
 from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, end_state, folder_name, load_settings
 from noisewise.spec import in_short, name_of
@@ -42,6 +43,7 @@ from noisewise.train._run import Run, fill, is_built_in, is_unmodified, recorded
 from noisewise.train._step import GraphedStep, Networks, Prepare, Scorer, Scoring, Step, prepared
 from noisewise.train._temperature import temperature
 from noisewise.train._user_module import mark_trained, model_digests, warn_of_other_start, was_trained
+from noisewise.train._writer import Writer
 
 _SCALED_ON = 1000
 """The number of images on disk from which mean and variance are estimated."""
@@ -229,7 +231,7 @@ class _Training:
         watch: Watch | None,
     ) -> None:
         self.settings, self.folder, self.provenance, self.loggers, self.watch = settings, folder, provenance, loggers, watch
-        self.best_epoch, self.began, self.label_wave = 0, False, LabelWave(folder.path)
+        self.best_epoch, self.began, self.writer, self.label_wave = 0, False, Writer(), LabelWave(folder.path)
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.device = device_of(settings)
@@ -353,7 +355,7 @@ class _Training:
     def run(self) -> None:
         """Train to the end, from the newest checkpoint if there is one."""
         state = "failed"
-        with self.folder.lock() if self.rank == 0 else nullcontext():
+        with self.folder.lock() if self.rank == 0 else nullcontext(), self.writer:
             try:
                 self._log(lambda logger: logger.start(self.settings.as_json()))  # before the folder is made: its library may be missing
                 if self.rank == 0:
@@ -366,6 +368,8 @@ class _Training:
                     state = "finished"
                 except BaseException as error:
                     state, reason = end_state(error)
+                    with suppress(Exception):  # the run ends with the first error
+                        self.writer.flush()
                     with suppress(NoisewiseError):  # the disk may be full
                         self._status(state, reason)
                     raise
@@ -375,12 +379,15 @@ class _Training:
     def _epochs(self) -> None:
         epoch, best, waited = self._resume()
         self._status("running", epoch=epoch, step=int(self.step.number))
+        if isinstance(self.update, GraphedStep) and not self._over(epoch, waited):
+            self._compile_kernels(self.update)
         wait_for_all()
         while not self._over(epoch, waited):
             epoch += 1
             best, waited = self._judge(self._epoch(epoch), best, waited)
             if self.rank == 0 and (self._over(epoch, waited) or epoch % self.settings.checkpoint_every == 0):
                 self._checkpoint(epoch, best, waited)
+        self.writer.flush()
         kept = {}
         if self.settings.keep != "last":
             wait_for_all()
@@ -388,6 +395,15 @@ class _Training:
             kept = {"kept": self.best_epoch}
         if self.rank == 0:
             self._finish(stopped_early=epoch < self.epochs, **kept)
+
+    def _compile_kernels(self, update: GraphedStep) -> None:
+        """Compile the kernels of all batch sizes together. Evaluation uses the same kernels."""
+        positions = torch.arange(len(self.data.train), device=self.device)
+        sizes = {len(batch): batch for batch in cut(positions, self.settings.batch_size)}
+        self.model.train()
+        with compiled_ahead():
+            for batch in sizes.values():
+                update.run_undone(batch)
 
     def _over(self, epoch: int, waited: int) -> bool:
         return epoch >= self.epochs or (self.settings.patience is not None and waited >= self.settings.patience)
@@ -411,6 +427,7 @@ class _Training:
             self.folder.forget_after(0)
             if not self.from_seed:
                 self._checkpoint(0, None, 0)
+                self.writer.flush()  # refuse a model that cannot be stored before it is trained
         return 0, None, 0
 
     def _has_best(self, notes: Mapping[str, Any]) -> bool:
@@ -442,6 +459,7 @@ class _Training:
             self.step.share_state()
             self.step.tally.gather()
         self._check_finite(first + number)
+        self.writer.flush()  # the files of the epoch before; an error ends the run here
         if self.method.mixes:
             self._record_pass()
         line = {"epoch": epoch, "step": first + number, "lr": float(rates[-1]), "train_loss": self.step.mean_loss()}
@@ -571,16 +589,19 @@ class _Training:
                 metrics[f"{name}_accuracy"] = float((predictions == data.labels).double().mean())
                 accuracies = class_accuracies(data.labels.cpu().numpy(), predictions.cpu().numpy(), len(data.classes))
                 metrics[f"{name}_balanced_accuracy"] = float(np.nanmean(accuracies))
-                self.folder.write_array(f"record/{name}/accuracies-{epoch:05d}.npy", accuracies)
+                self.writer.submit(self.folder.write_array, f"record/{name}/accuracies-{epoch:05d}.npy", accuracies)
         if self.settings.clean_pass:
-            self.folder.write_record("clean", epoch, *self._scores("train"))
+            self.writer.submit(self.folder.write_record, "clean", epoch, *map(_on_host, self._scores("train")))
         return metrics
 
     def _write(self, epoch: int, line: dict[str, Any]) -> None:
-        self.folder.write_record("training", epoch, self.step.tally.margins, self.step.tally.predictions)
-        self.folder.add_metrics(line)
-        self._status("running", epoch=epoch, step=line["step"])
-        self._log(lambda logger: logger.log(line, line["step"]))
+        tally = self.step.tally
+        self.writer.submit(self.folder.write_record, "training", epoch, _on_host(tally.margins), _on_host(tally.predictions))
+        self.writer.submit(self.folder.add_metrics, line)
+        self.writer.submit(self.folder.write_status, "running", epoch=epoch, step=line["step"])
+        if self.loggers:
+            self.writer.flush()  # a logger gets an epoch when its files are written
+            self._log(lambda logger: logger.log(line, line["step"]))
 
     def _judge(self, line: dict[str, Any], best: float | None, waited: int) -> tuple[float | None, int]:
         """Update the best validation accuracy and the number of evaluations since; write the model if it is to be kept so far."""
@@ -601,6 +622,7 @@ class _Training:
 
     def _follow_label_wave(self, epoch: int) -> None:
         """Keep the model of this epoch, unless Label Wave has chosen an earlier one."""
+        self.writer.flush()  # Label Wave reads the record of this epoch
         kept = [self.label_wave.kept(epoch) if self.rank == 0 else 0]
         if self.world > 1:
             dist.broadcast_object_list(kept)
@@ -610,14 +632,15 @@ class _Training:
     def _keep(self, epoch: int) -> None:
         self.best_epoch = epoch
         if self.rank == 0:
-            self.folder.write_best(epoch, self.model.state_dict())
+            tensors = {name: _on_host(value) for name, value in self.model.state_dict().items()}
+            self.writer.submit(self.folder.write_best, epoch, tensors)
 
     def _checkpoint(self, epoch: int, best: float | None, waited: int) -> None:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"updater.{name}": value for name, value in self.updater.state().items()}
         tensors |= {f"method.{name}": value for name, value in self.method_state.items()}
         notes = {"epoch": epoch, "step": int(self.step.number), "best": best, "best_epoch": self.best_epoch, "waited": waited}
-        self.folder.write_checkpoint(epoch, tensors, notes)
+        self.writer.submit(self.folder.write_checkpoint, epoch, {name: _on_host(value) for name, value in tensors.items()}, notes)
 
     def _finish(self, stopped_early: bool, **kept: int) -> None:
         if not evaluate(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # some runs are never evaluated
@@ -647,6 +670,11 @@ class _Training:
         if self.rank == 0:
             for logger in self.loggers:
                 call(logger)
+
+
+def _on_host(value: Any) -> Any:
+    """A copy of a tensor in the memory of the host, which training does not change. A model may also have state that is no tensor."""
+    return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -6,8 +6,8 @@ A step stores its results in tensors on the device and reads nothing back, so th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -360,30 +360,40 @@ class GraphedStep:
         static_index.copy_(index)
         graph.replay()
 
-    def _capture(self, index: Tensor) -> tuple[Tensor, Any]:
-        static_index = index.clone()
+    def run_undone(self, index: Tensor) -> None:
+        """Run the step once without a graph, and restore its state."""
+        with self._restored(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the numbers may be arbitrary
+            self._step(index)
+
+    @contextmanager
+    def _restored(self) -> Iterator[None]:
+        """Restore the state and the generators after the block."""
         values = [tensor.clone() for tensor in self._state()]
         seeds = [generator.get_state() for generator in self._generators]
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns that gradients were first computed on another stream
-            for _ in range(3):
-                self._step(static_index)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        for generator in self._generators:
-            graph.register_generator_state(generator)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with torch.cuda.graph(graph, pool=self._pool):
-                self._step(static_index)
-        torch.cuda.synchronize()  # torch seeds the generators on the capture stream, and a replay does not wait for it
-        self._pool = self._pool or graph.pool()
+        yield
         for tensor, value in zip(self._state(), values, strict=True):
             tensor.copy_(value)
         for generator, seed in zip(self._generators, seeds, strict=True):
             generator.set_state(seed)
+
+    def _capture(self, index: Tensor) -> tuple[Tensor, Any]:
+        static_index = index.clone()
+        with self._restored(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that gradients were first computed on another stream
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    self._step(static_index)
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            for generator in self._generators:
+                graph.register_generator_state(generator)
+            with torch.cuda.graph(graph, pool=self._pool):
+                self._step(static_index)
+            torch.cuda.synchronize()  # torch seeds the generators on the capture stream, and a replay does not wait for it
+        self._pool = self._pool or graph.pool()
         return static_index, graph
 
 
