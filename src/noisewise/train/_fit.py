@@ -29,7 +29,7 @@ from noisewise.dynamics import class_accuracies, underfitting, unlearned_sentenc
 from noisewise.errors import DivergedError, InputError, NoisewiseError, NoisewiseWarning, invalid_parameter
 from noisewise.kernels import compiled_ahead
 from noisewise.methods import Ensemble, Scored, networks_of
-from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, end_state, folder_name, load_settings
+from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, Writer, end_state, folder_name, load_settings
 from noisewise.spec import in_short, name_of
 from noisewise.train._dry_run import check_scores, check_training, evaluate, use_channels_last
 from noisewise.train._label_wave import LabelWave
@@ -43,7 +43,6 @@ from noisewise.train._run import Run, fill, is_built_in, is_unmodified, recorded
 from noisewise.train._step import GraphedStep, Networks, Prepare, Scorer, Scoring, Step, prepared
 from noisewise.train._temperature import temperature
 from noisewise.train._user_module import mark_trained, model_digests, warn_of_other_start, was_trained
-from noisewise.train._writer import Writer
 
 _SCALED_ON = 1000
 """The number of images on disk from which mean and variance are estimated."""
@@ -231,7 +230,8 @@ class _Training:
         watch: Watch | None,
     ) -> None:
         self.settings, self.folder, self.provenance, self.loggers, self.watch = settings, folder, provenance, loggers, watch
-        self.best_epoch, self.began, self.writer, self.label_wave = 0, False, Writer(), LabelWave(folder.path)
+        self.best_epoch, self.began, self.writer = 0, False, Writer()
+        self.label_wave = LabelWave(folder.path) if settings.keep == "label_wave" else None
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.device = device_of(settings)
@@ -605,8 +605,8 @@ class _Training:
 
     def _judge(self, line: dict[str, Any], best: float | None, waited: int) -> tuple[float | None, int]:
         """Update the best validation accuracy and the number of evaluations since; write the model if it is to be kept so far."""
-        if self.settings.keep == "label_wave":
-            self._follow_label_wave(line["epoch"])
+        if self.label_wave:
+            self._follow_label_wave(self.label_wave, line["epoch"])
         if self.settings.patience is None and self.settings.keep != "best":
             return best, waited
         accuracy = [line.get("validation_accuracy")]
@@ -620,10 +620,10 @@ class _Training:
             self._keep(line["epoch"])
         return accuracy[0], 0
 
-    def _follow_label_wave(self, epoch: int) -> None:
+    def _follow_label_wave(self, label_wave: LabelWave, epoch: int) -> None:
         """Keep the model of this epoch, unless Label Wave has chosen an earlier one."""
         self.writer.flush()  # Label Wave reads the record of this epoch
-        kept = [self.label_wave.kept(epoch) if self.rank == 0 else 0]
+        kept = [label_wave.kept(epoch) if self.rank == 0 else 0]
         if self.world > 1:
             dist.broadcast_object_list(kept)
         if kept[0] == epoch:
