@@ -11,7 +11,7 @@ import noisewise
 from noisewise.losses import MarginLoss, registry
 
 SPECS = [spec for name in registry for spec in (registry[name].examples or (name,))]
-SUMS = ["0.3*nce + 0.7*mae", "0.5*ce + 2*imae(T=4)", "0.01*eps_softmax(m=1e5) + 5*mae"]
+SUMS = ["0.3*nce + 0.7*mae", "0.5*ce + 2*imae(T=4)", "0.01*eps_softmax(m=1e5) + 5*mae", "5*nce + amse(a=20)"]
 
 # These have one score per yes/no label instead of one per class: tests/test_binary.py tests them.
 BINARY = [spec for spec in SPECS if spec.startswith("binary(")]

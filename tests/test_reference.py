@@ -53,6 +53,8 @@ EXAMPLES: list[tuple[str, Hyper]] = [
     ("anl_fl", {"alpha": 5.0, "beta": 2.0, "q": 0.5, "p_min": 1e-7}),
     ("anl_fl", {"alpha": 0.0, "beta": 1.0, "q": 2.0, "p_min": 0.02}),
     ("mse", {}),
+    ("amse", {"a": 30.0}),
+    ("amse", {"a": 1.5}),
     ("ls", {"alpha": 0.1}),
     ("gls", {"alpha": -0.6}),
     ("cr", {"beta": 2.0, "prior": None}),
@@ -270,6 +272,7 @@ SAME: list[tuple[str, tuple[str, Hyper], tuple[str, Hyper], float]] = [
         ("anl_ce", {"alpha": 2.0, "beta": 3.0, "p_min": 0.02}),
         1,
     ),
+    ("AMSE of four classes at a = 1 is a quarter of MSE", ("amse", {"a": 1.0}), ("mse", {}), 0.25),
     ("no smoothing is CE", ("ls", {"alpha": 0.0}), ("ce", {}), 1),
     ("smoothing is CE with a uniform prior's confidence", ("gls", {"alpha": -0.5}), ("cr", {"beta": 0.5 / 1.5, "prior": None}), 1.5),
     (
