@@ -269,6 +269,11 @@ LOSSES: dict[str, Reference] = {
         of_label(lambda p: 2 * (1 - p), lambda p: np.full_like(p, -2.0)),
         of_margin(lambda at: 2 * at.v, lambda at: 2 * at.p * at.v),
     ),
+    # Wu et al. 2025 (dynamic fine-tuning): the gradient of cross entropy times p.
+    "dft": Reference(
+        of_label(lambda p: 1 - p, lambda p: np.full_like(p, -1.0)),
+        of_margin(lambda at: at.v, lambda at: at.p * at.v),
+    ),
     # Wang et al. 2019 (symmetric cross entropy).
     "rce": Reference(
         of_label(lambda p, A: -A * (1 - p), lambda p, A: np.full_like(p, A)),
@@ -285,9 +290,13 @@ LOSSES: dict[str, Reference] = {
         ),
     ),
     # Zhang & Sabuncu 2018.
-    "gce": Reference(
-        of_label(lambda p, q: (1 - p**q) / q, lambda p, q: -(p ** (q - 1))),
-        of_margin(lambda at, q: -mp.expm1(q * at.log_p) / q, lambda at, q: at.p**q * at.v),
+    # The power of Li et al. 2025 is the same function, with q above 1.
+    **dict.fromkeys(
+        ("gce", "power"),
+        Reference(
+            of_label(lambda p, q: (1 - p**q) / q, lambda p, q: -(p ** (q - 1))),
+            of_margin(lambda at, q: -mp.expm1(q * at.log_p) / q, lambda at, q: at.p**q * at.v),
+        ),
     ),
     "truncated_gce": Reference(
         of_label(
