@@ -36,6 +36,10 @@ from reference_arithmetic import (
     softmax,
 )
 from reference_classes import (
+    concentrated,
+    concentrated_slope,
+    exact_concentrated,
+    exact_concentrated_slope,
     exact_cr_gradient,
     exact_cr_value,
     exact_ls_gradient,
@@ -412,6 +416,8 @@ LOSSES: dict[str, Reference] = {
             lambda row, label, a: [slope / len(row.p) for slope in exact_squared_slope(row, label, a)],
         ),
     ),
+    # Wang et al. 2026 (dynamic entropy fine-tuning).
+    "deft": Reference(of_all(concentrated, concentrated_slope), Exact(exact_concentrated, exact_concentrated_slope)),
     # Szegedy et al. 2016; Wei et al. 2022 (generalised label smoothing: alpha may be negative).
     **dict.fromkeys(
         ("ls", "gls"),

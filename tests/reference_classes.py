@@ -1,4 +1,4 @@
-"""The reference formulas of losses with a term for every class: squared errors, label smoothing and the confidence regulariser.
+"""The reference formulas of losses with a term for every class: squared errors, DEFT, label smoothing and the confidence regulariser.
 
 Like reference.py, this file must not know the library.
 """
@@ -43,6 +43,26 @@ def exact_squared_slope(row: Row, label: int, a: mpf) -> list[mpf]:
         return 2 * p[j] * (2 * p[label] * p[j] + mp.fsum(p[i] * balance(i, j) for i in others if i != j) + (a - 1) * p[label])
 
     return [slope(j) for j in range(len(p))]
+
+
+def concentrated(p: Array, hot: Array) -> Array:
+    concentration = (p**2).sum(axis=1)
+    return (1 - (p * hot).sum(axis=1) ** concentration) / concentration
+
+
+def concentrated_slope(p: Array, hot: Array) -> Array:
+    """The derivative of (1 − p_y^q) / q with q = Σ p² held constant."""
+    return -hot * p ** ((p**2).sum(axis=1, keepdims=True) - 1)
+
+
+def exact_concentrated(row: Row, label: int) -> mpf:
+    concentration = mp.fsum(p**2 for p in row.p)
+    return -mp.expm1(concentration * row.at(label).log_p) / concentration
+
+
+def exact_concentrated_slope(row: Row, label: int) -> list[mpf]:
+    at = row.at(label)
+    return row.along_margin(at.p ** mp.fsum(p**2 for p in row.p) * at.v, label)
 
 
 def smooth(p: Array, hot: Array, alpha: float) -> Array:

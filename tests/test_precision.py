@@ -172,7 +172,7 @@ def compare_with_p_space(spec: str, classes: int) -> None:
         assert (error <= allowed * size + torch.finfo(dtype).tiny).all(), (error, size)
 
 
-@pytest.mark.parametrize("spec", ["eps_softmax(m=1.0)", "mse", "amse(a=2.5)", "nce", "nfl(q=2.0)", "anl_ce(alpha=5.0, beta=5.0)"])
+@pytest.mark.parametrize("spec", ["eps_softmax(m=1.0)", "mse", "amse(a=2.5)", "deft", "nce", "nfl(q=2.0)", "anl_ce(alpha=5.0, beta=5.0)"])
 @pytest.mark.parametrize("chosen", ["winner", "loser"])
 def test_the_gradient_of_a_thousand_classes_of_nearly_equal_scores_is_exact(spec: str, chosen: str) -> None:
     random = np.random.default_rng(0)
