@@ -31,6 +31,7 @@ from noisewise.methods import Ensemble, Scored, networks_of
 from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, end_state, folder_name, load_settings
 from noisewise.spec import in_short, name_of
 from noisewise.train._dry_run import check_scores, check_training, evaluate, use_channels_last
+from noisewise.train._label_wave import LabelWave
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import optimisers, schedules
@@ -151,6 +152,7 @@ def train(
             if isinstance(model, nn.Module) and training.began:
                 mark_trained(model, target)
         wait_for_all()
+        del training  # it holds the data-parallel model, which keeps the process group
     return _checked(Run(target.path, data=data, test=test))
 
 
@@ -209,7 +211,7 @@ def _check_whole(folder: RunFolder, settings: Settings) -> None:
 
 
 def _seed(*parts: object) -> int:
-    """A seed for one purpose, from the run's seed."""
+    """Derive a seed for one purpose from the seed of the run."""
     return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "little") >> 1
 
 
@@ -227,7 +229,7 @@ class _Training:
         watch: Watch | None,
     ) -> None:
         self.settings, self.folder, self.provenance, self.loggers, self.watch = settings, folder, provenance, loggers, watch
-        self.best_epoch, self.began = 0, False
+        self.best_epoch, self.began, self.label_wave = 0, False, LabelWave(folder.path)
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.device = device_of(settings)
@@ -235,7 +237,7 @@ class _Training:
         self.loss, self.method = losses.get(settings.loss), methods.get(settings.method)
         self.method.check(self.loss, sources.train)
         self.scheduled = any(isinstance(part, curriculum.Scheduled) for part in self.loss.modules())
-        self.normalise = recorded_scale(folder) if settings.normalise and folder.exists() else None  # a resumed run keeps its scale
+        self.normalise = recorded_scale(folder) if settings.normalise and folder.exists() else None  # a resumed run keeps its normalisation
         if settings.normalise and self.normalise is None:
             self.normalise = _scale_of(sources.train)
         self.data = sources.to(self.device)
@@ -301,7 +303,7 @@ class _Training:
         self.folder.begin(self.settings.as_json(), {**self.provenance, **inputs_are}, self.data.train)
 
     def _first_inputs(self) -> Tensor:
-        """The first two examples; only these are decoded from disk."""
+        """The inputs of the first two examples. Of images on disk only these two are decoded."""
         first = self.data.train.take(torch.arange(min(2, len(self.data.train))))
         return next(iter(batches(first, 2, shuffle=False))).inputs
 
@@ -353,7 +355,7 @@ class _Training:
         state = "failed"
         with self.folder.lock() if self.rank == 0 else nullcontext():
             try:
-                self._log(lambda logger: logger.start(self.settings.as_json()))  # first: its library may be missing
+                self._log(lambda logger: logger.start(self.settings.as_json()))  # before the folder is made: its library may be missing
                 if self.rank == 0:
                     self._open()
                 wait_for_all()
@@ -380,7 +382,7 @@ class _Training:
             if self.rank == 0 and (self._over(epoch, waited) or epoch % self.settings.checkpoint_every == 0):
                 self._checkpoint(epoch, best, waited)
         kept = {}
-        if self.settings.keep == "best":
+        if self.settings.keep != "last":
             wait_for_all()
             fill(self.model, self.folder.read_best(self.best_epoch), self.settings.model, self.folder)
             kept = {"kept": self.best_epoch}
@@ -412,8 +414,8 @@ class _Training:
         return 0, None, 0
 
     def _has_best(self, notes: Mapping[str, Any]) -> bool:
-        """Whether the run still has the model that was best at a checkpoint, if it needs it."""
-        if self.settings.keep == "best" and notes["best"] is not None:
+        """Whether the run still has the model that it kept at a checkpoint, if it needs it."""
+        if self.settings.keep != "last" and notes["best_epoch"] > 0:
             try:
                 self.folder.read_best(notes["best_epoch"])
             except CannotOpenError:
@@ -466,7 +468,7 @@ class _Training:
                 self.update = self._graphed()  # a graph keeps the hyper-parameters it was captured with
 
     def _scored(self, epoch: int) -> Scored:
-        """The training set as the networks score it now, for the method."""
+        """Access to the current scores and features of the training set, for the method."""
 
         def scores(network: int | None) -> Tensor:
             self.model.eval()
@@ -481,15 +483,15 @@ class _Training:
         return Scored(scores, features, torch.Generator().manual_seed(seed))
 
     def _score(self, inputs: Tensor) -> Tensor:
-        """What the run is tested, recorded and used with."""
+        """The scores that the run is evaluated with: those of its network, or those of all networks combined."""
         scores = [scorer(inputs) for scorer in self.scorers]
         return scores[0] if len(scores) == 1 else self.method.combine(scores)
 
     @torch.no_grad()
     def _pass(self, function: Callable[[Tensor], Tensor], index: Tensor | None = None) -> Tensor:
-        """A function of the prepared inputs of the training set, or of some examples; the same result in all processes.
+        """Apply a function to the prepared inputs of the training set, or of some examples; all processes return the same result.
 
-        Only the first process has the running statistics of batch normalisation, so it computes for all.
+        Only the first process has the running statistics of batch normalisation, so all processes use its result.
         """
         data = self.data.train if index is None else self.data.train.take(index)
         parts = batches(data, EVALUATION_BATCH, shuffle=False)
@@ -499,7 +501,7 @@ class _Training:
         return result
 
     def _record_pass(self) -> None:
-        """Replace the record of mixed inputs by one of the examples themselves, in eval mode."""
+        """Record the original examples in eval mode, because the inputs of training were mixtures of examples."""
         tally = self.step.tally
         if self.rank == 0:
             for target, value in zip((tally.margins, tally.predictions), self._scores("train"), strict=True):
@@ -510,7 +512,7 @@ class _Training:
         data, settings = self.data.train, self.settings
 
         def mine(batch: Tensor) -> Tensor:
-            """The part of a batch for this process: at least one example, which is ignored if another process has it too."""
+            """The part of a batch for this process. It has at least one example, which is ignored if another process has it too."""
             return batch[min(self.rank, len(batch) - 1) :: self.world]
 
         positions = order(data.labels, settings.seed, epoch, settings.group)
@@ -581,8 +583,10 @@ class _Training:
         self._log(lambda logger: logger.log(line, line["step"]))
 
     def _judge(self, line: dict[str, Any], best: float | None, waited: int) -> tuple[float | None, int]:
-        """Update the best validation accuracy and the number of evaluations since; write the model if it is the best so far."""
-        if self.settings.patience is None and self.settings.keep == "last":
+        """Update the best validation accuracy and the number of evaluations since; write the model if it is to be kept so far."""
+        if self.settings.keep == "label_wave":
+            self._follow_label_wave(line["epoch"])
+        if self.settings.patience is None and self.settings.keep != "best":
             return best, waited
         accuracy = [line.get("validation_accuracy")]
         if self.world > 1:
@@ -591,10 +595,22 @@ class _Training:
             return best, waited
         if best is not None and accuracy[0] <= best:
             return best, waited + 1
-        self.best_epoch = line["epoch"]
-        if self.rank == 0 and self.settings.keep == "best":
-            self.folder.write_best(self.best_epoch, self.model.state_dict())
+        if self.settings.keep == "best":
+            self._keep(line["epoch"])
         return accuracy[0], 0
+
+    def _follow_label_wave(self, epoch: int) -> None:
+        """Keep the model of this epoch, unless Label Wave has chosen an earlier one."""
+        kept = [self.label_wave.kept(epoch) if self.rank == 0 else 0]
+        if self.world > 1:
+            dist.broadcast_object_list(kept)
+        if kept[0] == epoch:
+            self._keep(epoch)
+
+    def _keep(self, epoch: int) -> None:
+        self.best_epoch = epoch
+        if self.rank == 0:
+            self.folder.write_best(epoch, self.model.state_dict())
 
     def _checkpoint(self, epoch: int, best: float | None, waited: int) -> None:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
@@ -604,7 +620,7 @@ class _Training:
         self.folder.write_checkpoint(epoch, tensors, notes)
 
     def _finish(self, stopped_early: bool, **kept: int) -> None:
-        if not evaluate(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
+        if not evaluate(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # some runs are never evaluated
             raise self._diverged(f"The scores were not finite after step {int(self.step.number)}")
         network = networks_of(self.model)[0]
         notes = {"model": repr(network) if is_built_in(network) else type(network).__name__}

@@ -77,7 +77,7 @@ class Tally:
 
     @torch.no_grad()
     def note(self, index: Tensor, scores: Tensor, margins: Tensor, number: Tensor) -> None:
-        """Note the margins (not finite if the loss is not) and predictions of some examples at the step with this number."""
+        """Store margins and predictions of some examples at the step with this number. A margin is not finite if the loss is not."""
         self.margins[index] = margins.to(self.margins.dtype)
         self.predictions[index] = scores.argmax(1)
         broken = ~torch.isfinite(margins.sum()) & (self.bad_step < 0)
@@ -104,7 +104,7 @@ class Tally:
 
 
 def right_and_wrong(data: Dataset) -> Tensor:
-    """(2, N) 1 for right labels, and 1 for wrong labels; all count as right if the true labels are not known."""
+    """A mask shaped (2, N): row 0 is 1 for right labels, row 1 for wrong ones. Labels count as right if the true labels are not known."""
     wrong = data.wrong if data.wrong is not None else torch.zeros_like(data.labels, dtype=torch.bool)
     return torch.stack([~wrong, wrong]).double()
 
@@ -214,7 +214,7 @@ class Step:
         """Update on the examples at these positions.
 
         Args:
-            index: the positions. If there are more processes than examples, a process without one gets any of them.
+            index: the positions. With more processes than examples, some processes get the same example, which counts once.
             inputs: the inputs of these examples, if the data set does not have them in memory.
             whole: the size of the batch over all processes.
         """
@@ -271,7 +271,7 @@ class Step:
             return size * torch.cat([self.groups[:, batch.index] @ emphasis.double(), value.view(1)])
 
     def _stand_in(self, batch: Batch) -> Tensor:
-        """Take part in the communication of the processes, with an example that is ignored."""
+        """Do a pass that changes nothing, for a process without examples: the other processes wait for its communication."""
         scores = self.networks(batch)
         leaves = tuple(each.detach() for each in scores)
         if self.loss.depends_on_batch:
@@ -290,7 +290,7 @@ class Step:
         return float(self.loss.value(margins[~margins.isnan()]).double().mean())  # type: ignore[operator]
 
     def share_state(self) -> None:
-        """Give every process the rows of the method's state that the others changed; before the tally is gathered."""
+        """Copy the rows of the method's state that each process changed to all others. Call it before `Tally.gather`."""
         changed = ~self.tally.margins.isnan()
         number = changed.double()
         dist.all_reduce(number)
@@ -367,7 +367,7 @@ class GraphedStep:
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that gradients were first computed on another stream
+            warnings.simplefilter("ignore")  # torch warns that gradients were first computed on another stream
             for _ in range(3):
                 self._step(static_index)
         torch.cuda.current_stream().wait_stream(side)
@@ -388,7 +388,7 @@ class GraphedStep:
 
 
 def prepared(augment: Augmentation, normalise: Augmentation | None, generator: torch.Generator, last: bool) -> Prepare:
-    """A function that augments and normalises raw inputs, in the memory format of the model (`last`: channels last)."""
+    """Make a function that augments and normalises raw inputs; `last` says that the model takes images with channels last."""
 
     def prepare(inputs: Tensor) -> Tensor:
         if inputs.dim() == 4:
