@@ -35,11 +35,13 @@ class Scored:
         scores: the scores of a network, by its number, or the combined scores (None): (N, classes).
         features: the inputs of the last layer of the first network, of some examples: (n, size).
         generator: random numbers of this epoch, on the CPU, the same in all processes.
+        losses: the loss of every example with its given label, by the combined scores: (N,).
     """
 
     scores: Callable[[int | None], Tensor]
     features: Callable[[Tensor], Tensor]
     generator: torch.Generator
+    losses: Callable[[], Tensor] | None = None
 
 
 class Method(Named, registry=registry):

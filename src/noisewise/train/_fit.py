@@ -6,6 +6,7 @@ one.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -497,8 +498,13 @@ class _Training:
             network: Any = networks_of(self.model)[0]
             return self._pass(network.features, index.to(self.device))
 
+        def losses() -> Tensor:
+            loss = copy.copy(self.loss)
+            loss.reduction = "none"
+            return loss(scores(None), self.data.train.labels)  # type: ignore[no-any-return]
+
         seed = _seed(self.settings.seed, epoch, "between epochs")
-        return Scored(scores, features, torch.Generator().manual_seed(seed))
+        return Scored(scores, features, torch.Generator().manual_seed(seed), losses)
 
     def _score(self, inputs: Tensor) -> Tensor:
         """The scores that the run is evaluated with: those of its network, or those of all networks combined."""
