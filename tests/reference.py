@@ -199,6 +199,31 @@ def _exact_forward_gradient(row: Row, label: int, inner: tuple[str, dict[str, An
     return [-emphasis * (g / mp.fsum(given) - o / mp.fsum(other)) for g, o in zip(given, other, strict=True)]
 
 
+def _backward_value(scores: Array, labels: Labels, inner: tuple[str, dict[str, Any]], matrix: Matrix) -> Array:
+    every = [value(inner[0], scores, np.full_like(labels, label), **inner[1]) for label in range(scores.shape[1])]
+    return (np.linalg.inv(matrix)[labels] * np.stack(every, axis=1)).sum(axis=1)
+
+
+def _backward_gradient(scores: Array, labels: Labels, inner: tuple[str, dict[str, Any]], matrix: Matrix) -> Array:
+    every = [gradient(inner[0], scores, np.full_like(labels, label), **inner[1]) for label in range(scores.shape[1])]
+    return (np.linalg.inv(matrix)[labels][:, :, None] * np.stack(every, axis=1)).sum(axis=1)
+
+
+def _exact_inverse(label: int, matrix: Matrix) -> list[mpf]:
+    """A row of the inverse of T."""
+    return list((mp.matrix([[mpf(entry) for entry in row] for row in matrix]) ** -1)[label, :])
+
+
+def _exact_backward_value(row: Row, label: int, inner: tuple[str, dict[str, Any]], matrix: Matrix) -> mpf:
+    every = [LOSSES[inner[0]].exact.value(row, other, **_exactly(inner[1])) for other in range(len(row.p))]
+    return mp.fdot(_exact_inverse(label, matrix), every)
+
+
+def _exact_backward_gradient(row: Row, label: int, inner: tuple[str, dict[str, Any]], matrix: Matrix) -> list[mpf]:
+    every = [LOSSES[inner[0]].exact.gradient(row, other, **_exactly(inner[1])) for other in range(len(row.p))]
+    return [mp.fdot(_exact_inverse(label, matrix), slopes) for slopes in zip(*every, strict=True)]
+
+
 def _moved(move: Callable[..., tuple[Any, Any]]) -> Reference:
     """A curriculum that moves the margin by an affine map: w becomes w(rate·Δ + offset), V becomes V(rate·Δ + offset)/rate.
 
@@ -446,6 +471,11 @@ LOSSES: dict[str, Reference] = {
     "forward": Reference(
         Paper(("inner", "matrix"), _forward_value, _forward_gradient),
         Exact(_exact_forward_value, _exact_forward_gradient),
+    ),
+    # The same paper (backward correction); `inner` is any loss.
+    "backward": Reference(
+        Paper(("inner", "matrix"), _backward_value, _backward_gradient),
+        Exact(_exact_backward_value, _exact_backward_gradient),
     ),
     # The curriculum paper, section 5.1.1; `inner` is (name, hyper-parameters) of a loss of the margin alone, `expected` is E[Δ].
     "scaled": _moved(lambda tau, expected: (tau / abs(expected), 0)),

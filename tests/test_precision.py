@@ -21,7 +21,7 @@ from registry import EVERY, MARGIN, SEPARATE, SUMS, build, slow_unless_first
 COMPARED = [spec for spec in EVERY if spec not in SUMS and not spec.startswith("peer(")]
 AT_MARGINS = [spec for spec in MARGIN if spec not in SUMS]
 # A difference of costs can be small: the error of the value is measured against the costs, not against their difference.
-DIFFERENCES = ("gls(", "cr(", "ls(", "anl_")
+DIFFERENCES = ("backward(", "gls(", "cr(", "ls(", "anl_")
 # Curricula that take E[Δ] from the number of classes do not work with two classes, where it is 0.
 MOVED = ("scaled(mae, 2.0)", "shifted(mae, 2.0)")
 
@@ -59,7 +59,7 @@ def transcription(loss: Loss, classes: int) -> tuple[str, dict[str, object], flo
         return loss.name, {"inner": transcription(loss.loss, classes)[:2], "tau": loss.tau, "expected": expected}, 1.0
     if loss.name == "logit_clip":
         return loss.name, {"inner": transcription(loss.loss, classes)[:2], "tau": loss.tau}, 1.0
-    if loss.name == "forward":
+    if loss.name in ("forward", "backward"):
         return loss.name, {"inner": transcription(loss.loss, classes)[:2], "matrix": matrix(loss.noise, classes)}, 1.0
     name = "js" if loss.name == "gjs" else loss.name
     return name, {key: getattr(loss, key) for key in reference.LOSSES[name].hyper}, getattr(loss, "_scale", 1.0)
@@ -377,7 +377,18 @@ def test_a_tiny_exponent_is_cross_entropy(spec: str, dtype: torch.dtype, q: floa
 
 
 # These depend on the number of classes; peer loss is random (tests/test_peer.py).
-OF_ALL_CLASSES = ("amse(", "5*nce + amse(", "cr(", "gls(", "ls(", "forward('symmetric", "scaled(mae, 2.0)", "shifted(mae, 2.0)", "peer(")
+OF_ALL_CLASSES = (
+    "amse(",
+    "5*nce + amse(",
+    "cr(",
+    "gls(",
+    "ls(",
+    "forward('symmetric",
+    "backward('symmetric",
+    "scaled(mae, 2.0)",
+    "shifted(mae, 2.0)",
+    "peer(",
+)
 
 
 WITHOUT_A_CLASS = [

@@ -52,7 +52,7 @@ def retrain(
     watch: Callable[..., None] | None = None,
     **settings: Any,
 ) -> Any:
-    """Train a run again from scratch on corrected labels. A forward-corrected loss is replaced by the loss inside it.
+    """Train a run again from scratch on corrected labels. A loss that is corrected by a matrix is replaced by the loss inside it.
 
     Held-out examples stay held out. A run that stopped early is trained for the same length, which also sets its schedule.
 
@@ -83,7 +83,7 @@ def retrain(
     first = first_labels(record)
     before = {name: value for name, value in record.settings.items() if name != "format"}
     test = _test_set(record, getattr(run, "test", None)) if test is None else test
-    changes = {**_CHANGED_SETTINGS, **({} if "loss" in settings else _without_forward(before["loss"]))}
+    changes = {**_CHANGED_SETTINGS, **({} if "loss" in settings else _without_matrix(before["loss"]))}
     new = {**before, **changes, **_same_length(record), **settings}
     model, _ = new.pop("model"), new.pop("data")
     corrected = correction.apply(examples).read_from(examples.source)
@@ -131,12 +131,12 @@ def _same_length(record: Record) -> dict[str, int]:
     return {length: status[length.removesuffix("s")]}
 
 
-def _without_forward(spec: str) -> dict[str, str]:
-    """The loss inside a forward correction, which assumes noise that is no longer in the labels."""
+def _without_matrix(spec: str) -> dict[str, str]:
+    """The loss inside a forward or backward correction, which assumes noise that is no longer in the labels."""
     loss = losses.get(spec)
-    if isinstance(loss, losses.Forward):
+    if isinstance(loss, (losses.Forward, losses.Backward)):
         return {"loss": loss.loss.spec(**loss.contract)}
-    if any(isinstance(part, losses.Forward) for part in loss.modules()):
+    if any(isinstance(part, (losses.Forward, losses.Backward)) for part in loss.modules()):
         raise InputError(
             f"The loss {in_short(spec)} assumes noise that is no longer in the corrected labels. Give retrain another loss with loss=…."
         )
