@@ -266,6 +266,10 @@ class _Training:
         seed = self.settings.seed
         torch.manual_seed(_seed(seed, "weights"))
         network = models.get(model, num_classes=classes, shape=shape) if isinstance(model, str) else model
+        if self.method.embeds and not isinstance(network, models.Classifier):
+            raise InputError(
+                f"The method {self.method!r} uses the embedding of the network. Got {type(network).__name__}; give a model of noisewise."
+            )
         if self.method.networks == 1:
             return network
         if not isinstance(model, str):

@@ -128,9 +128,19 @@ class Scorer(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         if not self.half_precision:
             return self.model(inputs).float()  # type: ignore[no-any-return]
+        if self.ends_in_head:
+            return self.head(self.features(inputs))
         with torch.autocast(inputs.device.type, dtype=torch.bfloat16):
-            output = self.model.features(inputs) if self.ends_in_head else self.model(inputs)
-        return self.model.head(output.float()) if self.ends_in_head else output.float()  # type: ignore[no-any-return]
+            return self.model(inputs).float()  # type: ignore[no-any-return]
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """The embedding, the input of `head`."""
+        with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=self.half_precision):
+            return self.model.features(inputs).float()  # type: ignore[no-any-return]
+
+    def head(self, features: Tensor) -> Tensor:
+        """The scores of embeddings."""
+        return self.model.head(features)  # type: ignore[no-any-return]
 
 
 class Networks(nn.Module):
@@ -261,6 +271,8 @@ class Step:
         size = 1.0 if mean_weight is None else 1 / mean_weight
         # The loss is a mean over the whole batch; data parallelism divides by the number of processes.
         torch.autograd.backward(scores, [pull.gradient * (size * self.world / batch.whole) for pull in pulls])
+        if self.method.embeds:  # the record has scores only
+            leaves, pulls = leaves[: len(leaves) // 2], pulls[: len(pulls) // 2]
         with torch.no_grad():
             combined = leaves[0] if len(leaves) == 1 else torch.stack(leaves).mean(0)
             value = _mean([_zero(pull.gradient) if pull.value is None else pull.value.double().sum() for pull in pulls])
