@@ -4,12 +4,12 @@
 imported and registered automatically.
 """
 
-from noisewise.data._arrays import as_inputs, as_tensor, from_arrays, match_dtype
+from noisewise.data._arrays import as_inputs, as_tensor, from_arrays
 from noisewise.data._augment import Augmentation, Normalise
 from noisewise.data._augment import registry as augmentations
 from noisewise.data._catalogue import Description, available, describe, fetch
 from noisewise.data._column import Column, SimilarLabels, encode
-from noisewise.data._dataset import Dataset
+from noisewise.data._dataset import Dataset, match_dtype
 from noisewise.data._files import ImageFiles, Unreadable
 from noisewise.data._folder import from_folder
 from noisewise.data._hf import from_hf

@@ -99,27 +99,6 @@ def _channels_are_last(images: Tensor) -> bool:
     return images.dtype == torch.uint8 and last in (2, 4) and min(rows, columns) > 8
 
 
-def match_dtype(inputs: Tensor, dtype: str, name: str, *, scaled: bool = True) -> Tensor:
-    """Convert integers from 0 to 255 to uint8 if the model was trained on uint8.
-
-    Args:
-        inputs: a tensor of any type.
-        dtype: the type the model was trained on, as text.
-        name: what errors call the inputs.
-        scaled: whether uint8 is scaled to 0 … 1, so that numbers from 0 to 1 are accepted too.
-    """
-    if dtype != str(torch.uint8) or inputs.dtype == torch.uint8 or inputs.is_meta:
-        return inputs
-    low, high = (float(end) for end in torch.aminmax(inputs))
-    if scaled and low >= 0 and high <= 1:
-        return inputs
-    if low >= 0 and high <= 255 and torch.equal(inputs, inputs.round()):
-        return inputs.to(torch.uint8)
-    kinds = "uint8 or numbers from 0 to 1" if scaled else "uint8"
-    got = f"{inputs.dtype} from {low:g} to {high:g}"
-    raise InputError(f"{name} must be {kinds}, because the model was trained on uint8. Got {got} instead.")
-
-
 def _check_finite(tensor: Tensor) -> None:
     finite = torch.isfinite(tensor).flatten(1).all(1)
     if not finite.all():

@@ -168,3 +168,24 @@ class Dataset:
         fields = {name: getattr(self, name) for name in ("inputs", "labels", "true_labels", "index")}
         changed: dict[str, Any] = {name: None if tensor is None else change(tensor) for name, tensor in fields.items()}
         return changed | {"human": {name: change(labels) for name, labels in self.human.items()}}
+
+
+def match_dtype(inputs: Tensor, dtype: str, name: str, *, scaled: bool = True) -> Tensor:
+    """Convert integers from 0 to 255 to uint8 if the model was trained on uint8.
+
+    Args:
+        inputs: a tensor of any type.
+        dtype: the type the model was trained on, as text.
+        name: what errors call the inputs.
+        scaled: whether uint8 is scaled to 0 … 1, so that numbers from 0 to 1 are accepted too.
+    """
+    if dtype != str(torch.uint8) or inputs.dtype == torch.uint8 or inputs.is_meta:
+        return inputs
+    low, high = (float(end) for end in torch.aminmax(inputs))
+    if scaled and low >= 0 and high <= 1:
+        return inputs
+    if low >= 0 and high <= 255 and torch.equal(inputs, inputs.round()):
+        return inputs.to(torch.uint8)
+    kinds = "uint8 or numbers from 0 to 1" if scaled else "uint8"
+    got = f"{inputs.dtype} from {low:g} to {high:g}"
+    raise InputError(f"{name} must be {kinds}, because the model was trained on uint8. Got {got} instead.")

@@ -494,3 +494,23 @@ def p_log_p(d: Tensor) -> Tensor:
     masked = d == -torch.inf
     d = torch.where(masked, 0.0, d)
     return torch.where(masked, 0.0, d.sigmoid() * nn.functional.logsigmoid(d))
+
+
+def get(spec: str | Loss, **settings: Any) -> Loss:
+    """Build a loss from a spec string.
+
+    Args:
+        spec: for example ``"imae(T=8)"`` or ``"0.3*nce + 0.7*mae"``; a loss is returned unchanged.
+        **settings: hyper-parameters, if the spec is a single name; and `weight`, `ignore_index`, `reduction`, `label_smoothing`.
+
+    Example:
+        >>> get("0.3*nce + 0.7*mae", reduction="sum")
+        0.3*nce(reduction='sum') + 0.7*mae(reduction='sum')
+    """
+    if not isinstance(spec, str | Loss):
+        raise InputError(f"A loss must be a spec string or a Loss (torch's cross-entropy is 'ce'). Got {type(spec).__name__} instead.")
+    contract = {key: settings.pop(key) for key in CONTRACT if key in settings and isinstance(spec, str)}
+    loss: Loss = registry.get(spec, **settings)
+    for key, value in contract.items():
+        setattr(loss, key, value)
+    return loss

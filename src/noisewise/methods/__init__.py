@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from noisewise.methods._base import Method, Scored, State, refuse_batch_loss, registry
+from noisewise.methods._base import Ensemble, Method, Scored, State, networks_of, refuse_batch_loss, registry
 from noisewise.methods._batch import Batch
-from noisewise.methods._ensemble import Ensemble, networks_of
 from noisewise.methods._pull import LossPull, Pull
 from noisewise.spec import discover
 

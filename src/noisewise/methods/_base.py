@@ -96,8 +96,8 @@ class Method(Named, registry=registry):
 
     def scores(self, networks: Sequence[nn.Module], state: State, batch: Batch) -> tuple[Tensor, ...]:
         """The scores to differentiate, one tensor for every trained network; by default of one view of the batch."""
-        view = batch.view()
-        return tuple(network(view) for network in networks[: self.trained])
+        inputs = batch.prepare(batch.inputs)
+        return tuple(network(inputs) for network in networks[: self.trained])
 
     def objective(self, loss: LossPull, state: State, batch: Batch, scores: tuple[Tensor, ...]) -> Tensor:
         """The loss of every example, (n,), as a differentiable function of the scores."""
@@ -132,3 +132,25 @@ def refuse_batch_loss(method: Method, loss: Loss) -> None:
     """Refuse a loss that depends on the whole batch, for methods that treat examples differently."""
     if loss.depends_on_batch:
         raise InputError(f"The method {method!r} weights examples one by one. Got the loss {loss!r}, which depends on the whole batch.")
+
+
+class Ensemble(nn.Module):
+    """Several networks whose scores a method combines.
+
+    Args:
+        method: combines the scores.
+        networks: the networks.
+    """
+
+    def __init__(self, method: Method, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.method = method
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.method.combine([network(inputs) for network in self.networks])
+
+
+def networks_of(model: nn.Module) -> list[nn.Module]:
+    """The networks of a model: those of an ensemble, or the model itself."""
+    return list(model.networks) if isinstance(model, Ensemble) else [model]
