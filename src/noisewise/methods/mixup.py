@@ -1,13 +1,12 @@
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
 from noisewise.data import Dataset
 from noisewise.losses import Loss
 from noisewise.methods._base import Method, State, refuse_batch_loss
 from noisewise.methods._batch import Batch
-from noisewise.methods._mix import mix, mixed_pull, partners, symmetric_beta
+from noisewise.methods._mix import draw_mixture
 from noisewise.methods._pull import LossPull, Pull
 from noisewise.spec import setting
 
@@ -18,8 +17,8 @@ class Mixup(Method, name="mixup"):
     Formula:
         x = λ · xᵢ + (1 − λ) · xⱼ,    L = λ · loss(yᵢ) + (1 − λ) · loss(yⱼ),    λ ~ Beta(alpha, alpha) in every step
 
-    The partner j of every example is from the same batch. With the loss ``ce`` this is the cross-entropy with the mixed label. The record
-    is from a pass without mixing after every epoch.
+    The partner j of every example is from the same batch. With the loss ``ce`` this is the cross-entropy with the mixed label; other losses
+    are mixed in the same way. The record is from a pass without mixing after every epoch.
 
     Args:
         alpha: how evenly examples are mixed; near 0 one of the two dominates.
@@ -42,14 +41,9 @@ class Mixup(Method, name="mixup"):
     def check(self, loss: Loss, data: Dataset) -> None:
         refuse_batch_loss(self, loss)
 
-    def start(self, data: Dataset, seed: int) -> State:
-        device = data.labels.device
-        return {"lam": torch.ones((), device=device), "partner": torch.zeros(len(data), dtype=torch.int64, device=device)}
-
     def scores(self, networks: Sequence[nn.Module], state: State, batch: Batch) -> tuple[Tensor, ...]:
-        state["lam"].copy_(symmetric_beta(self.alpha, batch.generator, batch.index.device))
-        state["partner"][batch.index] = partners(batch)
-        return (networks[0](mix(batch, batch.view(), state["partner"][batch.index], state["lam"])),)
+        mixture = batch.notes["mixture"] = draw_mixture(batch, self.alpha)
+        return tuple(networks[0](inputs) for inputs in mixture(batch, batch.view()))
 
     def pulls(self, loss: LossPull, state: State, batch: Batch, scores: tuple[Tensor, ...]) -> tuple[Pull, ...]:
-        return (mixed_pull(loss, batch, scores[0], state["partner"][batch.index], state["lam"]),)
+        return (batch.notes["mixture"].pull(loss, batch, scores[0]),)
