@@ -100,7 +100,7 @@ class Method(Named, registry=registry):
         """Change the state before an epoch, in place; `epoch` counts from 1. This runs outside of CUDA graphs."""
 
     def scores(self, networks: Sequence[nn.Module], state: State, batch: Batch) -> tuple[Tensor, ...]:
-        """The scores to differentiate, one tensor for every trained network; by default of one view of the batch.
+        """The scores to differentiate, one tensor for every view of every trained network; by default one view.
 
         A method with `embeds` calls ``network.features(inputs)`` and ``network.head(features)``, and returns both.
         """
