@@ -10,6 +10,8 @@ The phases are measured from outside: this file wraps functions of the engine wi
 processes import it too, in every worker. A phase does not contain the phases inside it, so the phases of a process add up to its life.
 """
 
+# ruff: noqa: E402 - the clock starts before the imports, which are part of what a user waits for
+
 from __future__ import annotations
 
 import time
@@ -73,7 +75,7 @@ class Clock:
     """Writes the time of every phase of this process, without the phases inside it."""
 
     def __init__(self, folder: str) -> None:
-        self._file = open(Path(folder, f"{os.getpid()}.jsonl"), "a", buffering=1)
+        self._file = Path(folder, f"{os.getpid()}.jsonl").open("a", buffering=1)  # noqa: SIM115 - open until the process ends
         self._here = threading.local()
 
     def add(self, name: str, start: float, end: float, alone: float | None = None) -> None:
@@ -168,7 +170,9 @@ def write_cifar(root: Path) -> None:
         rows = chance.integers(0, 256, (10_000, 3073), dtype=np.uint8)
         rows[:, 0] %= 10
         rows.tofile(folder / f"{name}.bin")
-    (folder / "batches.meta.txt").write_text("\n".join("airplane automobile bird cat deer dog frog horse ship truck".split()) + "\n\n")
+    (folder / "batches.meta.txt").write_text(
+        "\n".join(["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]) + "\n\n"
+    )
 
 
 def phases(folder: Path, wall: float) -> dict[str, Any]:
