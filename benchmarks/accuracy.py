@@ -1,0 +1,183 @@
+"""Test accuracy of every method and the main losses on CIFAR-10 with wrong labels, and what an epoch of each costs.
+
+    python benchmarks/accuracy.py [--noise "symmetric(0.4)" worst] [--rows ce elr] [--seeds 0 1 2] [--jobs 8] [--write]
+
+All train ResNet-20 for the same 40 epochs with the same optimiser. Runs with a result in benchmarks/accuracy.json are not trained again,
+so the table can be made in portions. ``--write`` puts the table into benchmarks/RESULTS.md. CIFAR-10 and CIFAR-10N are read from the folder
+that NOISEWISE_DATA names.
+
+A method that needs the noise rate is told the true one, as in the published comparisons. All other settings are those of the papers for
+CIFAR-10, with epochs scaled to this budget, and were not chosen by looking at these results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from noisewise import Run
+from noisewise.train import Progress, Task, plan, train_each
+from results import write_section
+
+RESULTS = Path(__file__).with_name("accuracy.json")
+SETTINGS: dict[str, Any] = {
+    "epochs": 40,
+    "batch_size": 128,
+    "optimiser": "sgd(lr=0.1, momentum=0.9)",
+    "schedule": "cosine",
+    "weight_decay": 5e-4,
+    "augment": "crop(4) + flip",
+    "evaluate_every": 2,
+    "checkpoint_every": 40,
+    "clean_pass": False,
+}
+
+NOISES = {
+    "symmetric(0.2)": 0.2,
+    "symmetric(0.4)": 0.4,
+    "symmetric(0.8)": 0.8,
+    "asymmetric(0.4)": 0.2,
+    "worst": 0.4,
+}
+"""The noises, and the share of wrong labels that a method is told. "worst" are the human labels of CIFAR-10N."""
+
+LOSSES = {
+    "ce": "ce",
+    "gce": "gce(q=0.7)",
+    "sce": "0.1*ce + rce",
+    "imae": "imae(T=8)",
+    "gr": "gr(beta=8, lam=0)",
+    "jal": "ce + 10*amse(a=30)",
+}
+
+METHODS = {
+    "backward_correction": "backward_correction('anchor', warm_up=10, quantile=0.97)",
+    "bilevel": "bilevel(trusted=1000)",
+    "bootstrap_hard": "bootstrap_hard",
+    "bootstrap_soft": "bootstrap_soft",
+    "co_teaching": "co_teaching(rate={rate}, warm_up=8)",
+    "co_teaching_plus": "co_teaching_plus(rate={rate}, warm_up=8, burn_in=4)",
+    "d2l": "d2l(warm_up=4)",
+    "decoupling": "decoupling(burn_in=4)",
+    "dividemix": "dividemix(warm_up=4, ramp_up=4)",
+    "elr": "elr(beta=0.7, lam=3)",
+    "elr_plus": "elr_plus(beta=0.7, lam=3)",
+    "forward_correction": "forward_correction('anchor', warm_up=10, quantile=0.97)",
+    "forward_correction, dual T": "forward_correction('dual_t', warm_up=10, quantile=0.97)",
+    "ido": "ido(warm_up=4)",
+    "jocor": "jocor(rate={rate}, warm_up=8)",
+    "joint_optimisation": "joint_optimisation(warm_up=14, average=4)",
+    "masking": "masking('symmetric(0.5)', warm_up=10)",
+    "mentornet_dd": "mentornet_dd(trusted=5000)",
+    "mentornet_pd": "mentornet_pd",
+    "mixup": "mixup(alpha=1)",
+    "ogc": "ogc",
+    "proselflc": "proselflc",
+    "rockafellian": "rockafellian(every=4)",
+    "s_adaptation": "s_adaptation(warm_up=10)",
+    "self_paced": "self_paced",
+    "sop": "sop",
+    "t_revision": "t_revision('anchor', warm_up=10, quantile=0.97, fixed=10)",
+    "truncated_gce": "truncated_gce(warm_up=14, every=4)",
+}
+
+OTHER_LOSS = {"truncated_gce": "gce(q=0.7)"}
+"""The losses of methods that do not use cross-entropy."""
+
+
+def task(row: str, noise: str, seed: int, folder: Path) -> Task:
+    """The run of one row of the table."""
+    human = noise == "worst"
+    (made,) = plan(
+        "resnet20",
+        "cifar10n(worst)" if human else "cifar10",
+        loss=[LOSSES.get(row) or OTHER_LOSS.get(row, "ce")],
+        noise=["none" if human else noise],
+        method=["plain" if row in LOSSES else METHODS[row].format(rate=NOISES[noise])],
+        seed=[seed],
+        folder=folder / noise / row,
+        **SETTINGS,
+    )
+    return made
+
+
+def result(row: str, noise: str, seed: int, run: Run) -> dict[str, Any]:
+    """What the table keeps of a run."""
+    tested = [line["test_accuracy"] for line in run.metrics if line.get("test_accuracy") is not None]
+    seconds = statistics.median(line["seconds"] for line in run.metrics[1:])
+    settings = {"loss": run.settings.loss, "method": run.settings.method, "epochs": run.settings.epochs}
+    return {"row": row, "noise": noise, "seed": seed, **settings, "final": tested[-1], "best": max(tested), "seconds": seconds}
+
+
+def train(wanted: list[tuple[str, str, int]], results: list[dict[str, Any]], jobs: int | None) -> None:
+    """Train what has no result yet, and add every result to the file as soon as its run is finished."""
+    with tempfile.TemporaryDirectory() as name:
+        for human in (True, False):
+            keys = [key for key in wanted if (key[1] == "worst") == human]
+            tasks = [task(*key, Path(name)) for key in keys]
+
+            def watch(progress: Progress, keys: list[Any] = keys, tasks: list[Task] = tasks) -> None:
+                if progress.state not in ("waiting", "running"):
+                    row, noise, seed = keys[progress.place]
+                    if progress.state != "finished":
+                        print(f"{row}, {noise}, seed {seed}: {progress.state}", flush=True)
+                        return
+                    results.append(result(row, noise, seed, Run(tasks[progress.place].folder)))
+                    RESULTS.write_text("[\n" + ",\n".join(json.dumps(each) for each in results) + "\n]\n", encoding="utf-8")
+                    print(f"{row:28} {noise:16} seed {seed}  {100 * results[-1]['final']:.2f}", flush=True)
+
+            if tasks:
+                train_each(tasks, "cifar10n(worst)" if human else "cifar10", jobs=jobs, watch=watch)
+
+
+def table(results: list[dict[str, Any]]) -> list[str]:
+    """The table in Markdown: the accuracy after the last epoch, and the cost of an epoch relative to plain cross-entropy."""
+    accuracy, seconds = defaultdict(list), defaultdict(list)
+    for each in results:
+        accuracy[each["row"], each["noise"]].append(100 * each["final"])
+        seconds[each["row"]].append(each["seconds"])
+    plain = statistics.median(seconds["ce"])
+    lines = [f"| trained with | {' | '.join(NOISES)} | time of an epoch |", "|---|" + "---|" * (len(NOISES) + 1)]
+    for row in [*LOSSES, *METHODS]:
+        cells = [mean_and_deviation(accuracy[row, noise]) for noise in NOISES]
+        if any(cells):
+            lines.append(f"| {row} | {' | '.join(cells)} | {statistics.median(seconds[row]) / plain:.1f} × |")
+    return lines
+
+
+def mean_and_deviation(values: list[float]) -> str:
+    """Such as "84.1 ± 0.3"; the deviation is that of a sample, and absent for a single value."""
+    if not values:
+        return ""
+    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--noise", nargs="+", default=list(NOISES), choices=list(NOISES))
+    parser.add_argument("--rows", nargs="+", default=[*LOSSES, *METHODS], choices=[*LOSSES, *METHODS])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
+    finished = {(each["row"], each["noise"], each["seed"]) for each in results}
+    wanted = [(row, noise, seed) for noise, seed, row in product(options.noise, options.seeds, options.rows)]
+    train([key for key in wanted if key not in finished], results, options.jobs)
+    if options.write:
+        command = shlex.join(["python", "benchmarks/accuracy.py", *sys.argv[1:]])
+        write_section(
+            "Accuracy of methods", [f"`{command}`: ResNet-20, 40 epochs, test accuracy after the last one, in %.", "", *table(results)]
+        )
+
+
+if __name__ == "__main__":
+    main()
