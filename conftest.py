@@ -1,4 +1,4 @@
-"""Settings of all tests: torch in doctests, one thread, the --slow option, Ctrl-C, no time limits, a browser."""
+"""Settings of all tests: torch in doctests, one thread, the --slow option, Ctrl-C, no time limits, no waiting for the disk, a browser."""
 
 import importlib.util
 import os
@@ -35,6 +35,14 @@ def pytest_configure() -> None:
     settings.load_profile("untimed")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """Do not wait until files are on the disk: no test cuts the power, and small runs would spend most of their time waiting."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -80,6 +80,10 @@ def published_mse(scores: Tensor, target: Tensor) -> Tensor:
     return ((scores.softmax(1) - _one_hot(scores, target)) ** 2).sum(1).mean()
 
 
+def published_amse(scores: Tensor, target: Tensor) -> Tensor:
+    return ((scores.softmax(1) - 30 * _one_hot(scores, target)) ** 2).mean()
+
+
 def published_eps_softmax(scores: Tensor, target: Tensor) -> Tensor:
     p = scores.softmax(1)
     raised = (p + torch.zeros_like(p).scatter_(1, p.argmax(1, keepdim=True), 1e5)) / (1 + 1e5)
@@ -140,6 +144,7 @@ PUBLISHED_EVERY_CLASS: dict[str, Criterion] = {
     "anl_fl": published_anl_fl,
     "eps_softmax": published_eps_softmax,
     "mse": published_mse,
+    "amse": published_amse,
 }
 
 

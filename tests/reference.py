@@ -12,7 +12,7 @@ This file must not know the library: it imports nothing from it and shares no fo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,22 @@ from reference_arithmetic import (
     of_margin,
     potential,
     softmax,
-    sums_of_others,
+)
+from reference_classes import (
+    concentrated,
+    concentrated_slope,
+    exact_concentrated,
+    exact_concentrated_slope,
+    exact_cr_gradient,
+    exact_cr_value,
+    exact_ls_gradient,
+    exact_ls_value,
+    exact_squared,
+    exact_squared_slope,
+    prior_of,
+    smooth,
+    squared,
+    squared_slope,
 )
 from reference_normalised import (
     anl_slope,
@@ -90,65 +105,6 @@ def _exact_js_value(at: At, pi: mpf) -> mpf:
     rest = 1 - pi
     entropies = -(1 - rest * at.v) * mp.log1p(-rest * at.v) + rest * (at.p * at.log_p - at.v * mp.log1p(-pi))
     return entropies / (-rest * mp.log1p(-pi))
-
-
-def _exact_mse_gradient(row: Row, label: int) -> list[mpf]:
-    """−2 p_y Σ_{i≠y} p_i (v_y + p_i), and 2 p_j (2 p_y p_j + Σ_{i≠y,j} p_i (p_y + p_j − p_i)) with v_y written out as the others' sum."""
-    p, v, others = row.p, row.v, [i for i in range(len(row.p)) if i != label]
-
-    def balance(i: int, j: int) -> mpf:
-        """p_y + p_j − p_i, where a tie with the larger of the two must leave the smaller one whole."""
-        return max(p[label], p[j]) - p[i] + min(p[label], p[j])
-
-    gradient = [2 * p[j] * (2 * p[label] * p[j] + mp.fsum(p[i] * balance(i, j) for i in others if i != j)) for j in range(len(p))]
-    gradient[label] = -2 * p[label] * mp.fsum(p[i] * (v[label] + p[i]) for i in others)
-    return gradient
-
-
-def _smooth(p: Array, hot: Array, alpha: float) -> Array:
-    return (1 - alpha) * hot + alpha / p.shape[1]
-
-
-def _exact_ls_value(row: Row, label: int, alpha: mpf) -> mpf:
-    return (1 - alpha) * row.surprise[label] + alpha / len(row.p) * mp.fsum(row.surprise)
-
-
-def _exact_ls_gradient(row: Row, label: int, alpha: mpf) -> list[mpf]:
-    classes = len(row.p)
-    return [alpha * (classes - 1) / classes - row.v[j] if j == label else p - alpha / classes for j, p in enumerate(row.p)]
-
-
-def _prior(p: Array, prior: Sequence[float] | None) -> Array:
-    return np.full(p.shape[1], 1 / p.shape[1]) if prior is None else np.asarray(prior, dtype=np.float64)
-
-
-def _exact_prior(row: Row, prior: Sequence[mpf] | None) -> tuple[int, Sequence[mpf]]:
-    """The prior as (divisor, weights), because 1/C is not a binary fraction."""
-    return (len(row.p), [mpf(1)] * len(row.p)) if prior is None else (1, prior)
-
-
-def _largest_first(terms: Iterable[mpf]) -> mpf:
-    """The sum, in the order in which ties cancel before small terms are added."""
-    return mp.fsum(sorted(terms, key=abs, reverse=True))
-
-
-def _exact_cr_value(row: Row, label: int, beta: mpf, prior: Sequence[mpf] | None) -> mpf:
-    divisor, weights = _exact_prior(row, prior)
-    shares = [(divisor if i == label else 0) - beta * weight for i, weight in enumerate(weights)]
-    return _largest_first(share * each for share, each in zip(shares, row.surprise, strict=True)) / divisor
-
-
-def _exact_cr_gradient(row: Row, label: int, beta: mpf, prior: Sequence[mpf] | None) -> list[mpf]:
-    """A linear form in p, since 1 − p_j is the sum of the others."""
-    divisor, weights = _exact_prior(row, prior)
-    elsewhere = sums_of_others(weights)
-
-    def slope(j: int) -> mpf:
-        own, other = (0, -divisor) if j == label else (divisor, 0)
-        terms = [p * (own - beta * elsewhere[j] if i == j else other + beta * weights[j]) for i, p in enumerate(row.p)]
-        return _largest_first(terms) / divisor
-
-    return [slope(j) for j in range(len(row.p))]
 
 
 def _top_bonus(p: Array, hot: Array, m: float) -> Array:
@@ -342,6 +298,11 @@ LOSSES: dict[str, Reference] = {
         of_label(lambda p: 2 * (1 - p), lambda p: np.full_like(p, -2.0)),
         of_margin(lambda at: 2 * at.v, lambda at: 2 * at.p * at.v),
     ),
+    # Wu et al. 2025 (dynamic fine-tuning): the gradient of cross entropy times p.
+    "dft": Reference(
+        of_label(lambda p: 1 - p, lambda p: np.full_like(p, -1.0)),
+        of_margin(lambda at: at.v, lambda at: at.p * at.v),
+    ),
     # Wang et al. 2019 (symmetric cross entropy).
     "rce": Reference(
         of_label(lambda p, A: -A * (1 - p), lambda p, A: np.full_like(p, A)),
@@ -358,9 +319,13 @@ LOSSES: dict[str, Reference] = {
         ),
     ),
     # Zhang & Sabuncu 2018.
-    "gce": Reference(
-        of_label(lambda p, q: (1 - p**q) / q, lambda p, q: -(p ** (q - 1))),
-        of_margin(lambda at, q: -mp.expm1(q * at.log_p) / q, lambda at, q: at.p**q * at.v),
+    # The power of Li et al. 2025 is the same function, with q above 1.
+    **dict.fromkeys(
+        ("gce", "power"),
+        Reference(
+            of_label(lambda p, q: (1 - p**q) / q, lambda p, q: -(p ** (q - 1))),
+            of_margin(lambda at, q: -mp.expm1(q * at.log_p) / q, lambda at, q: at.p**q * at.v),
+        ),
     ),
     "truncated_gce": Reference(
         of_label(
@@ -465,30 +430,37 @@ LOSSES: dict[str, Reference] = {
     ),
     "anl_fl": Reference(of_all(anl_value, anl_slope), Exact(exact_anl_value, exact_anl_gradient)),
     "mse": Reference(
-        of_all(lambda p, hot: ((p - hot) ** 2).sum(axis=1), lambda p, hot: 2 * (p - hot)),
+        of_all(lambda p, hot: squared(p, hot, 1.0), lambda p, hot: squared_slope(p, hot, 1.0)),
+        Exact(lambda row, label: exact_squared(row, label, mpf(1)), lambda row, label: exact_squared_slope(row, label, mpf(1))),
+    ),
+    # Wang et al. 2025 (joint asymmetric loss).
+    "amse": Reference(
+        of_all(lambda p, hot, a: squared(p, hot, a) / p.shape[1], lambda p, hot, a: squared_slope(p, hot, a) / p.shape[1]),
         Exact(
-            lambda row, label: row.v[label] ** 2 + mp.fsum(p**2 for i, p in enumerate(row.p) if i != label),
-            _exact_mse_gradient,
+            lambda row, label, a: exact_squared(row, label, a) / len(row.p),
+            lambda row, label, a: [slope / len(row.p) for slope in exact_squared_slope(row, label, a)],
         ),
     ),
+    # Wang et al. 2026 (dynamic entropy fine-tuning).
+    "deft": Reference(of_all(concentrated, concentrated_slope), Exact(exact_concentrated, exact_concentrated_slope)),
     # Szegedy et al. 2016; Wei et al. 2022 (generalised label smoothing: alpha may be negative).
     **dict.fromkeys(
         ("ls", "gls"),
         Reference(
             of_all(
-                lambda p, hot, alpha: -(_smooth(p, hot, alpha) * np.log(p)).sum(axis=1),
-                lambda p, hot, alpha: -_smooth(p, hot, alpha) / p,
+                lambda p, hot, alpha: -(smooth(p, hot, alpha) * np.log(p)).sum(axis=1),
+                lambda p, hot, alpha: -smooth(p, hot, alpha) / p,
             ),
-            Exact(_exact_ls_value, _exact_ls_gradient),
+            Exact(exact_ls_value, exact_ls_gradient),
         ),
     ),
     # Cheng et al. 2021 (confidence regulariser); `prior` is a list, or None for the uniform one.
     "cr": Reference(
         of_all(
-            lambda p, hot, beta, prior: ((beta * _prior(p, prior) - hot) * np.log(p)).sum(axis=1),
-            lambda p, hot, beta, prior: (beta * _prior(p, prior) - hot) / p,
+            lambda p, hot, beta, prior: ((beta * prior_of(p, prior) - hot) * np.log(p)).sum(axis=1),
+            lambda p, hot, beta, prior: (beta * prior_of(p, prior) - hot) / p,
         ),
-        Exact(_exact_cr_value, _exact_cr_gradient),
+        Exact(exact_cr_value, exact_cr_gradient),
     ),
     # Wei et al. 2023 (logit clipping); `inner` is (name, hyper-parameters).
     "logit_clip": Reference(

@@ -11,12 +11,14 @@ import noisewise
 from noisewise.losses import MarginLoss, registry
 
 SPECS = [spec for name in registry for spec in (registry[name].examples or (name,))]
-SUMS = ["0.3*nce + 0.7*mae", "0.5*ce + 2*imae(T=4)", "0.01*eps_softmax(m=1e5) + 5*mae"]
+SUMS = ["0.3*nce + 0.7*mae", "0.5*ce + 2*imae(T=4)", "0.01*eps_softmax(m=1e5) + 5*mae", "5*nce + amse(a=20)"]
 
 # These have one score per yes/no label instead of one per class: tests/test_binary.py tests them.
 BINARY = [spec for spec in SPECS if spec.startswith("binary(")]
 EVERY = [spec for spec in SPECS + SUMS if spec not in BINARY]
 MARGIN = [spec for spec in EVERY if isinstance(noisewise.get(spec), MarginLoss)]
+# The gradient of DEFT is not the derivative of its value, because the paper detaches its exponent.
+DIFFERENTIATED = [spec for spec in EVERY if spec != "deft"]
 # Losses that depend on the whole batch are not means over examples, and take no class probabilities.
 SEPARATE = [spec for spec in EVERY if not noisewise.get(spec).depends_on_batch]
 # Logit clipping depends on the norm of the scores.

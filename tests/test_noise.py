@@ -39,7 +39,7 @@ CLASS_NOISES: dict[str, torch.Tensor] = {
     "superclass_swap(0.45)": HUNDRED,
     f"matrix({T3})": torch.arange(20_000) % 3,
 }
-OTHER_NOISES = ("instance(0.3)", "human(worst)", "open_set(0.2)")
+OTHER_NOISES = ("instance(0.3)", "human(worst)", "open_set(0.2)", "wrong_identity(0.2)", "no_person(0.2)")
 RATED = [
     "symmetric(0.35)",
     "symmetric_inclusive(0.35)",

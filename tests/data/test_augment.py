@@ -289,6 +289,12 @@ def test_normalise_gives_mean_zero_and_variance_one(inputs: torch.Tensor) -> Non
     torch.testing.assert_close(normalised.var(1, correction=0), torch.ones(len(normalised), dtype=torch.float64), atol=1e-4, rtol=0)
 
 
+def test_bytes_and_the_same_numbers_in_floating_point_have_the_same_scale() -> None:
+    inputs = images(50)
+    of_bytes, of_floats = Normalise.of(inputs), Normalise.of(inputs.double() / 255)
+    assert of_bytes.mean == pytest.approx(of_floats.mean, rel=1e-12) and of_bytes.std == pytest.approx(of_floats.std, rel=1e-12)
+
+
 def test_normalise_only_shifts_a_constant_feature() -> None:
     inputs = torch.stack([torch.full((49,), 0.1), torch.arange(49.0)], 1)  # so many that the mean of the first is not quite 0.1
     assert Normalise.of(inputs).std[0] == 1.0

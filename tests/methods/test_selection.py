@@ -78,6 +78,13 @@ def test_co_teaching_exchanges_the_examples_with_a_small_loss(epoch: int, number
         check(pull, mine, mean_over(np.argsort(cross_entropy(other, batch().labels))[:number]))
 
 
+def test_co_teaching_does_not_keep_an_example_too_many_by_rounding() -> None:
+    scores = random_scores(100)
+    for pull in pulls("co_teaching(rate=0.4, warm_up=2)", 3, scores):
+        assert pull.value is not None
+        assert int((pull.value > 0).sum()) == 60
+
+
 def test_decoupling_trains_on_disagreement_only() -> None:
     scores = random_scores()
     rows = different(scores)

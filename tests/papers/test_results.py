@@ -1,4 +1,4 @@
-"""Results of many folders and days add up: a run is known by what makes it that run, and the newest counts."""
+"""Results of several folders are combined: runs are identified by their settings, and the newest counts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 from made import outcome
 
 from noisewise import fit, reproduce
-from noisewise.errors import InputError
 from noisewise.papers import Outcome, Portion, Results, available, compared, get, key, results
 from noisewise.reproduce import outcome as outcome_of
 from noisewise.reproduce import quick_size
 from noisewise.train import Settings
+from refused import refused
 
 RUN = {"data": "digits", "model": "mlp", "loss": "ce", "epochs": 3}
 
@@ -27,18 +27,18 @@ def _portion(started: str, *runs: Outcome) -> Portion:
     return Portion("imae/table6", started, runs)
 
 
-def test_of_the_same_run_the_newest_counts(tmp_path: Path) -> None:
+def test_the_newest_of_equal_runs_counts(tmp_path: Path) -> None:
     older, newer = (outcome(RUN, final=final, finished=f"2031-01-0{day}T00:00:00+00:00") for day, final in ((1, 0.5), (2, 0.6)))
     other_seed, other_run = outcome(RUN, seed=3, final=0.7), outcome({**RUN, "noise": "symmetric(0.4)"}, final=0.8)
     _portion("2031-01-05T00:00:00+00:00", older, other_seed).write(tmp_path)
     _portion("2031-01-04T00:00:00+00:00", newer, other_run).write(tmp_path)
-    found = results(tmp_path)
-    assert [(run.seed, run.numbers["final"]) for run in found.of(RUN)] == [(0, 0.6), (3, 0.7)]
-    assert [run.numbers["final"] for run in found.of({**RUN, "noise": "symmetric(.4)"})] == [0.8]
-    assert found.of({**RUN, "epochs": 4}) == []
+    combined = results(tmp_path)
+    assert [(run.seed, run.numbers["final"]) for run in combined.of(RUN)] == [(0, 0.6), (3, 0.7)]
+    assert [run.numbers["final"] for run in combined.of({**RUN, "noise": "symmetric(.4)"})] == [0.8]
+    assert combined.of({**RUN, "epochs": 4}) == []
 
 
-def test_a_portion_that_is_found_twice_counts_once(tmp_path: Path) -> None:
+def test_a_file_of_results_that_is_given_twice_counts_once(tmp_path: Path) -> None:
     then = _portion("2031-01-05T00:00:00+00:00", outcome(RUN, final=0.5))
     begun = replace(then, runs=())  # a copy that was made before the run was added
     assert Results([then, begun]).portions == Results([begun, then]).portions == (then,)
@@ -49,26 +49,26 @@ def test_a_portion_that_is_found_twice_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change", [{"compile": True}, {"device": "cpu"}, {"precision": "float32"}, {"checkpoint_every": 9}, {"seed": 5}, {"noise": "none"}]
 )
-def test_how_a_run_is_computed_is_no_part_of_it(change: dict[str, Any]) -> None:
+def test_settings_of_how_a_run_is_computed_do_not_identify_it(change: dict[str, Any]) -> None:
     assert key({**RUN, **change}) == key(RUN)
 
 
 @pytest.mark.parametrize(
     "name", [name for name in Settings.__dataclass_fields__ if name not in ("compile", "device", "precision", "checkpoint_every", "seed")]
 )
-def test_every_other_setting_is_a_part_of_it(name: str) -> None:
+def test_every_other_setting_identifies_a_run(name: str) -> None:
     assert key({**RUN, name: "something else"}) != key(RUN)
 
 
 @pytest.mark.parametrize(("name", "whole", "fraction"), [("weight_decay", 0, 0.0), ("clip", 5, 5.0), ("validation", 0, 0.0)])
-def test_a_number_has_one_spelling_whichever_was_asked_for_first(name: str, whole: int, fraction: float) -> None:
-    """Folders are named by the key, so that it must be the same in every process."""
-    for one in (whole, fraction):
-        assert f'"{name}": {fraction!r}' in key({**RUN, name: one})
-    assert key({**RUN, "normalise": True}) != key({**RUN, "normalise": 1}), "which no run takes"
+def test_equal_numbers_give_the_same_key(name: str, whole: int, fraction: float) -> None:
+    """Folders are named by the key, so it must be the same in every process."""
+    for number in (whole, fraction):
+        assert f'"{name}": {fraction!r}' in key({**RUN, name: number})
+    assert key({**RUN, "normalise": True}) != key({**RUN, "normalise": 1}), "1 is not a valid value of normalise"
 
 
-def test_an_outcome_is_small_and_says_what_the_run_folder_says(tmp_path: Path) -> None:
+def test_an_outcome_is_small_and_agrees_with_the_run_folder(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     inputs, labels = torch.randn(12, 4, generator=generator), torch.arange(12) % 3
     asked = {"loss": "imae(T=8)", "noise": "symmetric(0.4)", "epochs": 130, "batch_size": 5, "device": "cpu", "seed": 7}
@@ -83,7 +83,7 @@ def test_an_outcome_is_small_and_says_what_the_run_folder_says(tmp_path: Path) -
     assert (epochs[0], epochs[-1], len(epochs)) == (1, 130, 100)
     assert came.curves["test"] == pytest.approx([tested[int(epoch or 0) - 1] for epoch in epochs], rel=1e-3)
     predicted = [np.load(tmp_path / f"run/record/clean/predictions-{epoch:05d}.npy") for epoch in epochs]
-    assert came.curves["noisy_subset"] == pytest.approx([(one == given)[given != true].mean() for one in predicted], abs=1e-4)
+    assert came.curves["noisy_subset"] == pytest.approx([(classes == given)[given != true].mean() for classes in predicted], abs=1e-4)
     assert came.curves.keys() == {"epoch", "test", "clean_subset", "noisy_subset", "fitting", "validation", "snr", "alpha"}
     assert came.settings["model"] == "mlp" and came.settings["loss"] == "imae(T=8)" and "compile" not in came.settings
     assert (came.steps, came.seed) == (130 * 3, 7)
@@ -105,22 +105,22 @@ _HEAD = {"recipe": "imae/table1", "started": "2031-01-05T00:00:00+00:00", "runs"
         json.dumps({**_HEAD, "runs": [{**_HELD, "settings": {"data": "digits"}}]}),
     ],
 )
-def test_a_file_that_holds_no_results_is_refused(content: str, tmp_path: Path) -> None:
+def test_a_file_without_results_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(content)
-    with pytest.raises(InputError, match=r"other\.json' contains no results .*\. Give a file that reproduce wrote\."):
+    with refused("other.json'"):
         results(tmp_path)
 
 
-def test_a_file_of_another_name_in_the_folder_is_nobodys_results(tmp_path: Path) -> None:
+def test_files_with_other_names_in_the_output_folder_are_ignored(tmp_path: Path) -> None:
     for name in ("imae-table1-2031-01-02.json", "._imae-table1-20310102-030405-000000.json", "mine.json"):
         (tmp_path / name).write_text("{}")
     assert len(reproduce.plan(get("imae/table1"), output=tmp_path).tasks) == 3
 
 
-def test_a_place_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"There are no results in '.*'\. Give a file that reproduce wrote"):
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
+    with refused(tmp_path):
         results(tmp_path)
-    with pytest.raises(InputError, match="contains no results"):
+    with refused(tmp_path / "nowhere"):
         results(tmp_path / "nowhere")
 
 
@@ -140,7 +140,7 @@ def _trained(only: str, output: Path, recipe: str = "imae/table6", **more: Any) 
 
 
 @pytest.mark.usefixtures("small_data")
-def test_two_portions_are_one_table(tmp_path: Path) -> None:
+def test_results_of_two_folders_fill_one_table(tmp_path: Path) -> None:
     first = _trained("loss=ce", tmp_path / "one")
     second = _trained("loss=mae", tmp_path / "two")
     both = tmp_path / "both"
@@ -155,26 +155,26 @@ def test_two_portions_are_one_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_data")
-def test_folders_that_were_copied_and_gone_on_with_add_up_in_any_order(tmp_path: Path) -> None:
+def test_folders_that_were_copied_and_extended_are_combined_in_any_order(tmp_path: Path) -> None:
     monday, tuesday = tmp_path / "monday", tmp_path / "tuesday"
     first = _trained("loss=ce", monday)
     tuesday.mkdir()
     shutil.copy(first.files["results"], tuesday)
     assert {one.cell.words for one in _trained("loss=mae", tuesday).cells if one.ours is not None} == {"CCE", "MAE"}
     _trained("loss=imae", monday)
-    for places in ((monday, tuesday), (tuesday, monday)):
-        together = results(*places)
+    for folders in ((monday, tuesday), (tuesday, monday)):
+        together = results(*folders)
         assert {one.cell.words for one in compared(quick_size(get("imae/table6")), together) if one.ours is not None} == {
             "CCE",
             "MAE",
             "IMAE",
         }
         assert len(together.portions) == 3
-    assert not reproduce.plan(get("imae/table1"), only="loss=ce", quick=True, output=tuesday).tasks, "its results lie there"
+    assert not reproduce.plan(get("imae/table1"), only="loss=ce", quick=True, output=tuesday).tasks, "the run has results in this folder"
 
 
 @pytest.mark.usefixtures("small_data")
-def test_two_calls_in_one_folder_at_once_lose_nothing_of_each_other(tmp_path: Path) -> None:
+def test_two_calls_in_one_folder_at_once_keep_the_results_of_both(tmp_path: Path) -> None:
     meanwhile = []
 
     def watch(progress: Any) -> None:
@@ -188,22 +188,22 @@ def test_two_calls_in_one_folder_at_once_lose_nothing_of_each_other(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("small_data")
-def test_runs_held_elsewhere_count_and_are_not_trained_again(tmp_path: Path) -> None:
+def test_runs_with_results_elsewhere_count_and_are_not_trained_again(tmp_path: Path) -> None:
     _trained("loss=ce", tmp_path / "one")
     held = results(tmp_path / "one")
     plan = reproduce.plan(get("imae/table1"), quick=True, output=tmp_path / "two", held=held)
-    assert [loss for loss, _, _ in plan.rows] == ["0.5*mae", "0.00390625*imae(T=8, normalise='batch')"], "table 1 has a run of table 6"
+    assert [loss for loss, _, _ in plan.rows] == ["0.5*mae", "0.00390625*imae(T=8, normalise='batch')"], "table 1 and table 6 share a run"
     second = reproduce.reproduce(replace(plan, tasks=plan.tasks[:1]))
     assert {one.cell.words for one in second.cells if one.ours is not None} == {"CCE", "MAE"}
     (written,) = results(tmp_path / "two").portions
-    assert [run.settings["loss"] for run in written.runs] == ["0.5*mae"], "what is held elsewhere stays there"
+    assert [run.settings["loss"] for run in written.runs] == ["0.5*mae"], "results from elsewhere are not copied"
     assert second.results.portions == (*held.portions, written)
     later = _trained("loss=imae", tmp_path / "three", held=results(tmp_path / "one", tmp_path / "two"))
     assert len(later.results.portions) == 3 and sum(one.ours is not None for one in later.cells) == 15
 
 
 @pytest.mark.usefixtures("small_data")
-def test_what_is_cut_short_is_written_down(tmp_path: Path) -> None:
+def test_an_interrupted_reproduction_keeps_the_results_of_finished_runs(tmp_path: Path) -> None:
     def stop(progress: Any) -> None:
         if progress.place == 1 and progress.step:
             raise KeyboardInterrupt
@@ -222,7 +222,7 @@ def test_what_is_cut_short_is_written_down(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_data")
-def test_a_finished_run_counts_however_it_was_computed(tmp_path: Path) -> None:
+def test_a_finished_run_counts_if_only_its_compile_and_precision_differ(tmp_path: Path) -> None:
     (run,) = _trained("loss=ce", tmp_path).runs
     written = json.loads((run.path / "settings.json").read_text())
     (run.path / "settings.json").write_text(json.dumps({**written, "compile": True, "precision": "auto"}))
@@ -230,11 +230,11 @@ def test_a_finished_run_counts_however_it_was_computed(tmp_path: Path) -> None:
     assert sum(one.ours is not None for one in again.cells) == 5
 
 
-def test_wide_networks_are_compiled_on_a_gpu_at_full_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_networks_are_compiled_only_on_a_gpu_and_at_full_size(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled(recipe: str, **options: Any) -> set[bool]:
         return {task.settings.compile for task in reproduce.plan(get(recipe), seeds=[0], **options).tasks}
 
-    assert compiled("curriculum/table5") == {False}, "there is no GPU here"
+    assert compiled("curriculum/table5") == {False}, "without a GPU"
     folders = [task.folder for task in reproduce.plan(get("curriculum/table3")).tasks]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert compiled("curriculum/table5") == compiled("curriculum/table3") == compiled("gr/table6") == {True}
@@ -242,7 +242,7 @@ def test_wide_networks_are_compiled_on_a_gpu_at_full_size_alone(monkeypatch: pyt
     assert [task.folder for task in reproduce.plan(get("curriculum/table3")).tasks] == folders
 
 
-_ROWS = {  # of the README's table: the recipe, the network and the noise
+_ROWS = {  # the rows of the table in the README: recipe, network and noise
     "CIFAR-10, ResNet-20": ("imae/table6", "resnet20", "symmetric(0.4)"),
     "CIFAR-10, ResNet-56": ("gr/table3", "resnet56", "symmetric(0.4)"),
     "CIFAR-10 labelled by people, CNN of 8 layers": ("curriculum/table5", "cnn8", "human(worst)"),
@@ -250,9 +250,10 @@ _ROWS = {  # of the README's table: the recipe, the network and the noise
 }
 
 
-def test_the_readme_says_what_was_committed() -> None:
+def test_the_table_in_the_readme_shows_the_committed_results() -> None:
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    table = text.partition("## What it buys")[2].partition("\n## ")[0]
+    first = next(iter(_ROWS))
+    table = f"| {first} " + text.partition(f"| {first} ")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|") and "`" in line]
     assert {words for words, *_ in rows if words} == _ROWS.keys()
     named = ""
@@ -260,7 +261,7 @@ def test_the_readme_says_what_was_committed() -> None:
         named = words or named
         recipe, model, noise = _ROWS[named]
         (run,) = (run for run in get(recipe).runs if (run["model"], run["noise"], f"`{run['loss']}`") == (model, noise, loss))
-        final, wrong = ([100 * (one.numbers[name] or 0) for one in results().of(run)] for name in ("final", "noisy_subset"))
+        final, wrong = ([100 * (each.numbers[name] or 0) for each in results().of(run)] for name in ("final", "noisy_subset"))
         spread = f" ± {np.std(final, ddof=1):.1f}" if len(final) > 1 else ""
         assert tested.strip("*") == f"{np.mean(final):.1f}{spread} %"
         assert learned == f"{np.mean(wrong):.1f} %"

@@ -1,4 +1,4 @@
-"""Retrieval in the tables on MARS: the numbers are those of the trained network, measured once, and asked for before any work."""
+"""Retrieval in the tables on MARS: computed with the trained network, once, and refused early if files are missing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from layouts import write_all
 
 from noisewise.data import files
-from noisewise.errors import InputError
 from noisewise.papers import get
 from noisewise.reproduce import plan, reproduce
 from noisewise.retrieval import retrieve
+from refused import refused
 
 CHOICE = {"only": "loss=ce", "quick": True}
 
@@ -22,13 +22,13 @@ def test_a_table_of_retrieval_has_the_numbers_of_its_network(small_data: None, t
     done = reproduce(plan(get("imae/supplement-table6"), output=tmp_path, **CHOICE))
     (run,) = done.runs
     test = files("mars", "test")
-    first = test.take(test.groups["frame"] == 1)  # a quick try takes one frame of every tracklet
-    found = retrieve(run, first.take(first.groups["query"] == 1), first, size=256)
+    first = test.take(test.groups["frame"] == 1)  # a quick run uses one frame of every tracklet
+    retrieval = retrieve(run, first.take(first.groups["query"] == 1), first, size=256)
     ours = {one.cell.metric: one.ours for one in done.cells if one.ours is not None}
-    assert ours == {"mAP": pytest.approx(100 * found.map_trapezoid), "CMC-1": pytest.approx(100 * found.cmc(1))}
+    assert ours == {"mAP": pytest.approx(100 * retrieval.map_trapezoid), "CMC-1": pytest.approx(100 * retrieval.cmc(1))}
 
 
-def test_retrieval_is_measured_once(small_data: None, tmp_path: Path) -> None:
+def test_retrieval_is_computed_once_and_then_read_from_the_run_folder(small_data: None, tmp_path: Path) -> None:
     asked = plan(get("gr/table7"), output=tmp_path, **CHOICE)
     (run,) = reproduce(asked).runs
     file = run.path / "retrieval.json"
@@ -43,6 +43,6 @@ def test_tracklets_without_queries_are_refused_before_any_training(tmp_path: Pat
     write_all(tmp_path / "data")
     shutil.rmtree(tmp_path / "data/MARS/info")
     monkeypatch.setenv("NOISEWISE_DATA", str(tmp_path / "data"))
-    with pytest.raises(InputError, match="have no queries"):
+    with refused("'mars'"):
         reproduce(plan(get("imae/supplement-table6"), output=tmp_path / "out", **CHOICE))
     assert not list((tmp_path / "out").glob("*"))

@@ -1,6 +1,5 @@
 """Fixtures of the tests of training."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,14 +7,6 @@ import pytest
 from killable_training import KillableTraining
 
 from quick_workers import fork_workers
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_waiting_for_the_disk() -> Iterator[None]:
-    """No test cuts the power, and on a busy disk most of a small run is spent in fsync."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-        yield
 
 
 @pytest.fixture

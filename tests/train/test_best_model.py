@@ -166,7 +166,7 @@ def test_training_again_on_corrected_labels_holds_nothing_out(best, tmp_path):
     ("asked", "said"),
     [
         ({"keep": "best"}, "Got keep='best' without validation"),
-        ({"keep": "first"}, "The 'keep' parameter of a run must be one of 'last', 'best'. Got 'first'"),
+        ({"keep": "first"}, "The 'keep' parameter of a run must be one of 'last', 'best', 'label_wave'. Got 'first'"),
     ],
 )
 def test_what_cannot_be_kept_is_told_before_any_work(tmp_path, asked, said):

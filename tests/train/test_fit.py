@@ -430,7 +430,7 @@ def test_a_full_disk_is_a_storage_error_and_keeps_the_checkpoints(tmp_path, monk
 def test_a_loss_that_underfits_gives_a_warning(tmp_path):
     inputs, labels = torch.randn(400, 8), torch.randint(100, (400,))
     labels[:100] = torch.arange(100)
-    with pytest.warns(Underfitting, match="scaled"):
+    with pytest.warns(Underfitting, match="mae"):
         fit("mlp", (inputs, labels), loss="mae", folder=tmp_path / "mae", **{**QUICK, "epochs": 1})
     with warnings.catch_warnings():
         warnings.simplefilter("error", Underfitting)

@@ -1,4 +1,4 @@
-"""The engine on a GPU: the captured step is the plain one, the same seed gives the same bits, alone or in company."""
+"""Training on a GPU: captured steps equal plain steps, and runs are reproducible, alone or several at a time."""
 
 import pytest
 import torch
@@ -25,24 +25,24 @@ def images(number: int = 1000) -> Dataset:
 
 
 @pytest.mark.parametrize("loss", ["ce", "imae(T=8)", "0.5*imae(T=8, normalise='batch')", "0.3*nce + 0.7*mae"])
-def test_the_captured_step_is_the_plain_step(tmp_path, monkeypatch, loss):
+def test_a_captured_step_equals_a_plain_step(tmp_path, monkeypatch, loss):
     fit("resnet20", images(), loss=loss, noise="symmetric(0.4)", folder=tmp_path / "graph", **SETTINGS)
     monkeypatch.setattr(_Training, "_graphed", lambda self: self.step)
     fit("resnet20", images(), loss=loss, noise="symmetric(0.4)", folder=tmp_path / "plain", **SETTINGS)
     graph, plain = Run(tmp_path / "graph"), Run(tmp_path / "plain")
-    for one, other in zip(graph.metrics, plain.metrics, strict=True):
-        assert abs(one["train_loss"] - other["train_loss"]) < 0.02 * abs(other["train_loss"]) + 0.01
-        assert one["step"] == other["step"]
+    for captured, expected in zip(graph.metrics, plain.metrics, strict=True):
+        assert abs(captured["train_loss"] - expected["train_loss"]) < 0.02 * abs(expected["train_loss"]) + 0.01
+        assert captured["step"] == expected["step"]
 
 
-def test_the_captured_evaluation_is_the_plain_evaluation(tmp_path, monkeypatch):
+def test_a_captured_evaluation_equals_a_plain_evaluation(tmp_path, monkeypatch):
     fit("resnet20", images(1500), noise="symmetric(0.4)", folder=tmp_path / "graph", **SETTINGS)
     monkeypatch.setattr(_fit, "GraphedStep", lambda step, *rest: step if isinstance(step, Scoring) else GraphedStep(step, *rest))
     fit("resnet20", images(1500), noise="symmetric(0.4)", folder=tmp_path / "plain", **SETTINGS)
     same_bits(tmp_path / "graph", tmp_path / "plain")
 
 
-def test_the_same_seed_gives_the_same_bits_alone_and_in_company(tmp_path):
+def test_the_same_seed_gives_the_same_bits_alone_and_with_other_runs_at_a_time(tmp_path):
     grid = {"loss": ["ce", "gce(q=0.7)"], "noise": ["symmetric(0.4)"], "seed": [0, 1]}
     compare("resnet20", images(), folder=tmp_path / "together", jobs=4, **grid, **SETTINGS)
     compare("resnet20", images(), folder=tmp_path / "apart", jobs=1, **grid, **SETTINGS)
@@ -51,7 +51,7 @@ def test_the_same_seed_gives_the_same_bits_alone_and_in_company(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
-def test_nothing_is_read_back_within_an_epoch(tmp_path, monkeypatch):
+def test_an_epoch_never_waits_for_the_gpu(tmp_path, monkeypatch):
     replayed = []
     original = _Training._epoch
 
@@ -86,17 +86,17 @@ class Counting(nn.Module):
         return self.layers(inputs)
 
 
-def test_what_python_does_in_a_module_of_ones_own_is_done_at_every_step(tmp_path):
+def test_a_custom_module_is_not_captured_so_its_python_code_runs_in_every_step(tmp_path):
     model = Counting()
     run = fit(model, images(), folder=tmp_path / "run", **SETTINGS)
-    assert model.times == 1 + run.metrics[-1]["step"], "a rehearsal, and every step"
+    assert model.times == 1 + run.metrics[-1]["step"], "the dry run, and every step"
     again = Counting()
-    with pytest.warns(UserWarning, match="started from other weights"):
+    with pytest.warns(UserWarning, match="Counting"):
         fit(again, images(), folder=tmp_path / "run", **SETTINGS)
-    assert {weights.device.type for weights in again.parameters()} == {"cuda"}, "where training would have put it"
+    assert {weights.device.type for weights in again.parameters()} == {"cuda"}, "the device of training"
 
 
-def test_one_of_our_models_is_captured_also_when_it_is_given_as_a_module(tmp_path, monkeypatch):
+def test_a_built_in_model_given_as_a_module_is_captured(tmp_path, monkeypatch):
     captured = []
     monkeypatch.setattr(_fit, "GraphedStep", lambda *asked: captured.append(asked) or GraphedStep(*asked))
     torch.manual_seed(0)

@@ -1,14 +1,15 @@
-"""Loggers with the real libraries: what was written is read back with the library's own reader."""
+"""Loggers: what they write is read back with the reader of the real library."""
 
 import json
 import math
+import re
 import struct
 import sys
 
 import pytest
 
-from noisewise import InputError
 from noisewise.train._loggers import JSONLines, Logger, MLflow, TensorBoard, WandB, flatten, registry
+from refused import refused
 from waiting import LIMIT
 
 SETTINGS = {"loss": "imae(T=8)", "epochs": 3, "clip": None, "data": {"name": "digits", "validation": 0.1}}
@@ -30,7 +31,7 @@ def lines_of(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_flatten_joins_names_and_leaves_out_what_is_none():
+def test_flatten_joins_names_and_drops_none():
     assert flatten({"a": {"b": {"c": 1.0}, "d": None}, "e": 0.0, "f": {}}) == {"a/b/c": 1.0, "e": 0.0}
 
 
@@ -45,7 +46,7 @@ def test_jsonl_writes_settings_then_numbers_then_the_state(tmp_path):
     ]
 
 
-def test_jsonl_has_every_line_at_once_and_adds_to_an_earlier_run(tmp_path):
+def test_jsonl_writes_every_line_at_once_and_appends_to_an_existing_file(tmp_path):
     path = tmp_path / "run.jsonl"
     logger = JSONLines(path)
     logger.start({})
@@ -55,7 +56,7 @@ def test_jsonl_has_every_line_at_once_and_adds_to_an_earlier_run(tmp_path):
     assert len(lines_of(path)) == 6
 
 
-def test_jsonl_writes_what_is_not_finite_as_null_and_the_step_once(tmp_path):
+def test_jsonl_writes_numbers_that_are_not_finite_as_null_and_the_step_once(tmp_path):
     path = tmp_path / "run.jsonl"
     logger = JSONLines(path)
     logger.start({"limit": math.inf, "path": tmp_path})
@@ -70,8 +71,7 @@ def test_tensorboard_reads_back_every_curve(tmp_path):
     log_all(TensorBoard(tmp_path / "events"), "interrupted")
     events = accumulator.EventAccumulator(str(tmp_path / "events"))
     events.Reload()
-    found = {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
-    assert found == CURVES
+    assert {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]} == CURVES
     (text,) = (event.tensor_proto.string_val[0].decode() for event in events.Tensors("settings/text_summary"))
     assert text.splitlines() == ["    loss = 'imae(T=8)'", "    epochs = 3", "    data/name = 'digits'", "    data/validation = 0.1"]
     assert events.Tensors("state/text_summary")[0].tensor_proto.string_val[0] == b"interrupted"
@@ -79,7 +79,7 @@ def test_tensorboard_reads_back_every_curve(tmp_path):
 
 @pytest.fixture
 def mlflow_client(tmp_path, monkeypatch):
-    """A client of a database of its own, for which MLflow needs SQLAlchemy and Alembic."""
+    """A client with an empty database, for which MLflow needs SQLAlchemy and Alembic."""
     for package in ("sqlalchemy", "alembic"):
         pytest.importorskip(package)
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -107,30 +107,30 @@ def test_mlflow_reads_back_every_curve_of_two_runs_logged_at_once(mlflow_client)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_a_server_that_is_down_costs_one_warning_and_no_training(monkeypatch):
+def test_a_server_that_is_down_gives_one_warning(monkeypatch):
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     logger = MLflow(uri="http://127.0.0.1:9")
-    with pytest.warns(UserWarning, match=r"The logger mlflow\(uri='http://127.0.0.1:9'.* failed and is now disabled") as warned:
+    with pytest.warns(UserWarning, match=re.escape(repr(logger))) as warned:
         log_all(logger)
     assert len(warned) == 1
 
 
 def records_of(path, kind):
     """The records of an offline run: protocol buffers in LevelDB's log format, after a header of seven bytes."""
-    data, place, whole, found = path.read_bytes(), 7, b"", []
-    while place + 7 <= len(data):
-        left = 32768 - place % 32768
+    data, offset, record, records = path.read_bytes(), 7, b"", []
+    while offset + 7 <= len(data):
+        left = 32768 - offset % 32768
         if left < 7:
-            place += left
+            offset += left
             continue
-        length, part = struct.unpack("<HB", data[place + 4 : place + 7])
-        whole += data[place + 7 : place + 7 + length]
-        place += 7 + length
-        if part in (1, 4):
-            found.append(kind.FromString(whole))
-            whole = b""
-    return found
+        length, part = struct.unpack("<HB", data[offset + 4 : offset + 7])
+        record += data[offset + 7 : offset + 7 + length]
+        offset += 7 + length
+        if part in (1, 4):  # a whole record, or the last part of one
+            records.append(kind.FromString(record))
+            record = b""
+    return records
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -142,7 +142,7 @@ def test_wandb_writes_an_offline_run_with_every_curve(tmp_path, monkeypatch):
     for limit in ("WANDB_INIT_TIMEOUT", "WANDB__SERVICE_WAIT"):
         monkeypatch.setenv(limit, str(LIMIT))
     log_all(WandB(project="digits"), "failed")
-    wandb.teardown()  # the file is closed by another process, for which the end of a run does not wait, and this does
+    wandb.teardown()  # waits for the process that writes the file
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     records = records_of(file, internal.Record)
     (run,) = (record.run for record in records if record.HasField("run"))
@@ -160,24 +160,24 @@ def test_wandb_writes_an_offline_run_with_every_curve(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("spec", "package"), [("tensorboard", "tensorboard"), ("mlflow", "mlflow"), ("wandb", "wandb")])
-def test_a_missing_library_is_said_at_the_start_with_the_extra_to_install(spec, package, monkeypatch):
+def test_a_missing_library_is_an_error_that_names_the_extra_to_install(spec, package, monkeypatch):
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     logger = registry.get(spec)
-    with pytest.raises(InputError, match=rf"The logger '{spec}' needs {package}.* pip install 'noisewise\[track\]'"):
+    with refused(f"'{spec}'", package, "pip install 'noisewise[track]'"):
         logger.start(SETTINGS)
     logger.log({"lr": 0.1}, 1)
     logger.finish("failed")
 
 
-def test_a_logger_that_fails_in_the_middle_warns_once_and_stays_silent(tmp_path):
+def test_a_logger_that_fails_during_training_warns_once_and_is_disabled(tmp_path):
     folder = tmp_path / "runs"
     logger = JSONLines(folder / "run.jsonl")
     logger.start(SETTINGS)
     logger.log({"lr": 0.5}, 1)
     (folder / "run.jsonl").unlink()
     folder.rmdir()
-    with pytest.warns(UserWarning, match=r"The logger jsonl\(.*\) failed and is now disabled: FileNotFoundError") as warned:
+    with pytest.warns(UserWarning, match=re.escape(repr(logger)) + ".*FileNotFoundError") as warned:
         logger.log({"lr": 0.25}, 2)
     assert [str(warning.filename) for warning in warned] == [__file__]
     folder.mkdir()
@@ -188,10 +188,11 @@ def test_a_logger_that_fails_in_the_middle_warns_once_and_stays_silent(tmp_path)
     assert len(lines_of(folder / "run.jsonl")) == 1
 
 
-def test_a_logger_that_cannot_start_warns_once_and_stays_silent(tmp_path):
+def test_a_logger_that_cannot_start_warns_once_and_is_disabled(tmp_path):
     (tmp_path / "runs").write_text("a file where a folder should be")
-    with pytest.warns(UserWarning, match="failed and is now disabled") as warned:
-        log_all(JSONLines(tmp_path / "runs" / "run.jsonl"))
+    logger = JSONLines(tmp_path / "runs" / "run.jsonl")
+    with pytest.warns(UserWarning, match=re.escape(repr(logger))) as warned:
+        log_all(logger)
     assert len(warned) == 1
 
 
@@ -210,23 +211,23 @@ def test_nothing_is_written_before_the_start_or_after_the_end(tmp_path):
 @pytest.mark.parametrize(
     "spec", ["tensorboard", "tensorboard(folder='a b')", "mlflow(experiment='x')", "wandb(mode='online')", "jsonl('a')"]
 )
-def test_a_logger_reads_back_from_its_repr(spec):
+def test_a_logger_can_be_built_from_its_repr(spec):
     logger = registry.get(spec)
     assert isinstance(logger, Logger)
     assert repr(registry.get(repr(logger))) == repr(logger)
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "mentions"),
     [
-        ("jsonl", "missing a required argument: 'path'"),
-        ("jsonl('')", "'path' parameter of JSONLines must be a string that is not empty"),
-        ("tensorboard(folder=3)", "'folder' parameter of TensorBoard must be a string"),
-        ("mlflow(experiment=None)", "'experiment' parameter of MLflow must be a string"),
-        ("wandb(mode='of')", "'mode' parameter of WandB must be one of 'offline', 'online'"),
-        ("tensorbord", "Did you mean 'tensorboard'"),
+        ("jsonl", ["'path'"]),
+        ("jsonl('')", ["'path'", "JSONLines", "Got ''"]),
+        ("tensorboard(folder=3)", ["'folder'", "TensorBoard", "Got 3"]),
+        ("mlflow(experiment=None)", ["'experiment'", "MLflow", "Got None"]),
+        ("wandb(mode='of')", ["'mode'", "WandB", "'offline', 'online'", "Got 'of'"]),
+        ("tensorbord", ["'tensorbord'", "'tensorboard'"]),
     ],
 )
-def test_a_bad_logger_is_refused(spec, message):
-    with pytest.raises(InputError, match=message):
+def test_a_wrong_logger_is_refused(spec, mentions):
+    with refused(*mentions):
         registry.get(spec)

@@ -1,4 +1,4 @@
-"""Optimisers against torch's own, over twenty steps; clipping against the closed form; what is saved and loaded."""
+"""Optimisers: compared with those of torch over twenty steps; gradient clipping; saving and loading their state."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from noisewise import InputError
 from noisewise.train._optimisers import SGD, Adam
 from noisewise.train._optimisers import optimisers as registry
+from refused import refused
 
 RULES = {
     "sgd(lr=0.2, momentum=0)": (torch.optim.SGD, {}),
@@ -23,7 +23,7 @@ RULES = {
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Steps this small spend their time waiting when threads share them."""
+    """Small steps are faster in one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -75,7 +75,7 @@ def descend_with_torch(model, rule, weight_decay, steps, clip, lr):
 @pytest.mark.parametrize("clip", [None, 0.2])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.05])
 @pytest.mark.parametrize("rule", RULES)
-def test_twenty_steps_equal_torchs_while_the_learning_rate_changes(rule, weight_decay, clip, dtype):
+def test_twenty_steps_equal_those_of_torch_while_the_learning_rate_changes(rule, weight_decay, clip, dtype):
     optimiser = registry.get(rule)
 
     def lr(number):
@@ -86,13 +86,13 @@ def test_twenty_steps_equal_torchs_while_the_learning_rate_changes(rule, weight_
     ours = descend(model, optimiser.make(model.named_parameters(), weight_decay), 20, clip=clip, lr=lr)
     expected = descend_with_torch(theirs, rule, weight_decay, 20, clip, lr)
     tolerance = {torch.float32: 1e-6, torch.float64: 1e-13}[dtype]
-    for before, found, wanted in zip(start, ours, expected, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
-        assert (found - before).abs().max() > 1e-3
+    for before, actual, desired in zip(start, ours, expected, strict=True):
+        torch.testing.assert_close(actual, desired, rtol=tolerance, atol=tolerance)
+        assert (actual - before).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_parameter_without_a_gradient_is_left_alone_and_does_not_age(rule):
+def test_a_parameter_without_a_gradient_and_its_state_do_not_change(rule):
     kind, settings = RULES[rule]
     ours, theirs = (nn.ParameterDict({name: nn.Parameter(torch.ones(3)) for name in "ab"}) for _ in range(2))
     updater = registry.get(rule).make(ours.named_parameters(), 0.05)
@@ -100,28 +100,28 @@ def test_a_parameter_without_a_gradient_is_left_alone_and_does_not_age(rule):
     updater.step()
     assert all((parameter == 1).all() for parameter in ours.values())
     for number in range(6):
-        for held, rule_at_work in ((ours, updater), (theirs, reference)):
-            rule_at_work.zero_grad()
-            used = held["a"] if number % 2 else held["a"] + held["b"]
+        for parameters, optimiser in ((ours, updater), (theirs, reference)):
+            optimiser.zero_grad()
+            used = parameters["a"] if number % 2 else parameters["a"] + parameters["b"]
             used.square().sum().backward()
-            rule_at_work.step()
+            optimiser.step()
     for name in "ab":
         torch.testing.assert_close(ours[name], theirs[name], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("strided", ["a stride of a dimension of size 1", "another order in memory"])
 @pytest.mark.parametrize("rule", RULES)
-def test_a_gradient_may_lie_in_memory_unlike_its_parameter(rule, strided):
+def test_a_gradient_may_have_other_strides_than_its_parameter(rule, strided):
     values = torch.arange(12.0) - 5
     updated = []
-    for unlike in (False, True):
+    for differs in (False, True):
         parameter = nn.Parameter(torch.ones(4, 3, 1, 1).to(memory_format=torch.channels_last))
         parameter.grad = values.view(4, 3, 1, 1).to(memory_format=torch.channels_last)
-        if unlike and strided == "another order in memory":
+        if differs and strided == "another order in memory":
             parameter.grad = values.view(4, 3).t().contiguous().t()[:, :, None, None]
-        elif unlike:
+        elif differs:
             parameter.grad = values.view(4, 3, 1, 1)
-        assert (parameter.grad.stride() != parameter.stride()) == unlike
+        assert (parameter.grad.stride() != parameter.stride()) == differs
         updater = registry.get(rule).make([("a", parameter)], 0.01)
         updater.step()
         updated.append(parameter.detach())
@@ -143,7 +143,7 @@ def test_clipping_scales_the_whole_gradient_to_the_norm(max_norm):
         np.testing.assert_allclose(parameter.grad.numpy(), gradient * min(1, max_norm / (norm + 1e-6)), rtol=1e-5, atol=1e-9)
 
 
-def test_zero_grad_forgets_the_gradients():
+def test_zero_grad_deletes_the_gradients():
     model = network()
     updater = SGD().make(model.named_parameters())
     model(problem(0)[0]).sum().backward()
@@ -153,7 +153,7 @@ def test_zero_grad_forgets_the_gradients():
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_saved_state_goes_on_to_the_same_bits(rule, tmp_path):
+def test_training_resumes_from_a_saved_state_bit_for_bit(rule, tmp_path):
     whole = network()
     expected = descend(whole, registry.get(rule).make(whole.named_parameters(), 0.01), 8)
 
@@ -162,11 +162,11 @@ def test_a_saved_state_goes_on_to_the_same_bits(rule, tmp_path):
     descend(model, updater, 5)
     save_file({name: tensor.contiguous() for name, tensor in updater.state().items()}, tmp_path / "state.safetensors")
     again = registry.get(rule).make(model.named_parameters(), 0.01)
-    places = {name: tensor.data_ptr() for name, tensor in again.state().items()}
+    addresses = {name: tensor.data_ptr() for name, tensor in again.state().items()}
     again.load(load_file(tmp_path / "state.safetensors"))
-    assert {name: tensor.data_ptr() for name, tensor in again.state().items()} == places
-    for found, wanted in zip(descend(model, again, 3, first=5), expected, strict=True):
-        assert torch.equal(found, wanted)
+    assert {name: tensor.data_ptr() for name, tensor in again.state().items()} == addresses
+    for actual, desired in zip(descend(model, again, 3, first=5), expected, strict=True):
+        assert torch.equal(actual, desired)
 
 
 def test_the_state_is_named_after_the_parameters_and_starts_at_zero():
@@ -179,7 +179,7 @@ def test_the_state_is_named_after_the_parameters_and_starts_at_zero():
 
 
 @pytest.mark.parametrize("change", ["missing", "surplus", "misshapen"])
-def test_a_state_that_does_not_fit_is_refused_and_nothing_is_loaded(change):
+def test_a_state_that_does_not_match_is_refused_and_nothing_is_loaded(change):
     updater = SGD().make(nn.Linear(3, 2).named_parameters())
     state = {name: torch.ones_like(tensor) for name, tensor in updater.state().items()}
     if change == "missing":
@@ -188,7 +188,7 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_is_loaded(change):
         state["head.bias.momentum"] = torch.ones(1)
     else:
         state["bias.momentum"] = torch.ones(5)
-    with pytest.raises(InputError, match=r"does not fit sgd\(.*bias\.momentum"):
+    with refused("sgd(", "bias.momentum'"):
         updater.load(state)
     assert all((tensor == 0).all() for tensor in updater.state().values())
 
@@ -204,41 +204,41 @@ def test_a_step_reads_the_learning_rate_written_in_place():
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_reads_back_from_its_repr(rule):
+def test_an_optimiser_can_be_built_from_its_repr(rule):
     optimiser = registry.get(rule)
     assert repr(registry.get(repr(optimiser))) == repr(optimiser)
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "mentions"),
     [
-        ("sgd(lr=-1)", "'lr' parameter of SGD"),
-        ("sgd(momentum=1)", "'momentum' parameter of SGD"),
-        ("sgd(momentum=0, nesterov=True)", "'momentum' parameter of SGD must be in \\(0, 1\\) when nesterov is True"),
-        ("sgd(nesterov=1)", "'nesterov' parameter of SGD must be True or False. Got 1"),
-        ("adam(beta2=1)", "'beta2' parameter of Adam"),
-        ("adamw(eps=-1)", "'eps' parameter of AdamW"),
-        ("adm", "Did you mean 'adam'"),
+        ("sgd(lr=-1)", ["'lr'", "SGD", "Got -1"]),
+        ("sgd(momentum=1)", ["'momentum'", "SGD", "Got 1"]),
+        ("sgd(momentum=0, nesterov=True)", ["'momentum'", "SGD", "(0, 1)", "nesterov", "Got 0"]),
+        ("sgd(nesterov=1)", ["'nesterov'", "SGD", "Got 1"]),
+        ("adam(beta2=1)", ["'beta2'", "Adam", "Got 1"]),
+        ("adamw(eps=-1)", ["'eps'", "AdamW", "Got -1"]),
+        ("adm", ["'adm'", "'adam'"]),
     ],
 )
-def test_a_bad_rule_is_refused(spec, message):
-    with pytest.raises(InputError, match=message):
+def test_a_wrong_optimiser_is_refused(spec, mentions):
+    with refused(*mentions):
         registry.get(spec)
 
 
-def test_parameters_must_be_some_of_one_type_and_on_the_device():
+def test_parameters_must_have_one_dtype_and_be_on_the_device():
     for parameters in ([], [("a", torch.ones(1)), ("b", torch.ones(1, dtype=torch.float64))], [("a", torch.ones(1, device="meta"))]):
-        with pytest.raises(InputError, match="'parameters' parameter of SGD must be of one type and on cpu"):
+        with refused("'parameters'", "SGD", "cpu"):
             SGD().make(parameters)
     for weight_decay in (-0.1, float("nan"), float("inf")):
-        with pytest.raises(InputError, match="'weight_decay' parameter of SGD must be in"):
+        with refused("'weight_decay'", "SGD", f"Got {weight_decay}"):
             SGD().make([("a", torch.ones(1))], weight_decay)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("rule", RULES)
-def test_a_captured_step_follows_the_learning_rate_and_equals_the_eager_one(rule):
+def test_a_captured_step_uses_the_current_learning_rate_and_equals_an_eager_step(rule):
     optimiser = registry.get(rule)
     inputs, labels = problem(0, device="cuda")
 

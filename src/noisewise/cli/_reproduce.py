@@ -166,7 +166,7 @@ def _print(done: Reproduction, quick: bool, as_json: bool) -> None:
     for kind, file in done.files.items():
         console.print(f"{kind}: {file}", highlight=False, soft_wrap=True)
     if quick and done.recipe.runs:
-        inform("this was a quick test with a few examples and steps; its numbers cannot be compared with the paper's.")
+        inform("with --quick, runs have few examples and steps; do not compare their numbers with the paper's.")
 
 
 def _table(done: Reproduction) -> Table:

@@ -35,13 +35,14 @@ def train(
         run = fit(settings.model, data, test=test, folder=output, loggers=logger or (), watch=bar, **request.others)
     if not bar.moved:
         inform("this run is already finished; nothing was trained.")
-    print_lines(f"{_results(run.dynamics)}{_kept(run) if settings.keep == 'best' else ''}\n{run.path}")
+    print_lines(f"{_results(run.dynamics)}{_kept(run) if settings.keep != 'last' else ''}\n{run.path}")
 
 
 def _kept(run: Run) -> str:
     line = next(line for line in run.metrics if line["epoch"] == run.kept_epoch)
-    tested = f", test accuracy {percent(line['test_accuracy'])}" if "test_accuracy" in line else ""
-    return f"\nkept the model of epoch {run.kept_epoch}: held-out accuracy {percent(line['validation_accuracy'])}{tested}"
+    names = {"validation_accuracy": "held-out accuracy", "test_accuracy": "test accuracy"}
+    accuracies = ", ".join(f"{title} {percent(line[name])}" for name, title in names.items() if name in line)
+    return f"\nkept the model of epoch {run.kept_epoch}{accuracies and ': ' + accuracies}"
 
 
 def _results(run: Dynamics) -> str:

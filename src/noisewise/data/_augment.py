@@ -393,17 +393,10 @@ class Normalise(Augmentation, name="normalise"):
         if inputs.dim() < 2 or not inputs.numel():
             raise invalid_parameter("inputs", "Normalise.of", "shaped (N, channels, …) with at least one example", tuple(inputs.shape))
         scale = 255.0 if inputs.dtype == torch.uint8 else 1.0
-        mean = cls._average(inputs, lambda values: values)
-        std = cls._average(inputs, lambda values: (values - mean).square()).sqrt()
+        mean, variance = _moments_of_bytes(inputs) if inputs.dtype == torch.uint8 else _moments(inputs)
+        std = variance.sqrt()
         std = torch.where(std > 1e-12 * mean.abs(), std, scale)
         return cls(tuple((mean / scale).flatten().tolist()), tuple((std / scale).flatten().tolist()))
-
-    @staticmethod
-    def _average(inputs: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
-        """The mean of a function over each channel, in parts, so that a uint8 data set need not fit in memory as float64."""
-        parts = -(-inputs.numel() // 2**24)
-        sums = (of(part.transpose(0, 1).flatten(1).double()).sum(1, keepdim=True) for part in inputs.chunk(parts))
-        return sum(sums, torch.zeros((), device=inputs.device)) * (inputs.shape[1] / inputs.numel())
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         if images.dim() < 2 or images.shape[1] != len(self.mean):
@@ -424,3 +417,23 @@ class Normalise(Augmentation, name="normalise"):
             mean, std = numbers.view(2, 1, -1, *[1] * (like.dim() - 2))
             self._buffers[key] = mean, std
         return self._buffers[key]
+
+
+def _moments_of_bytes(inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and variance of each channel of uint8 inputs, from how often each of the 256 values occurs: fast and exact."""
+    counts = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in inputs.transpose(0, 1)]).double()
+    values, number = torch.arange(256, device=inputs.device), inputs[:, 0].numel()
+    mean = (counts * values).sum(1, keepdim=True) / number
+    return mean, (counts * (values - mean).square()).sum(1, keepdim=True) / number
+
+
+def _moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and variance of each channel, in parts, so that the data set need not fit in memory as float64."""
+
+    def average(function: Callable[[Tensor], Tensor]) -> Tensor:
+        parts = -(-inputs.numel() // 2**24)
+        sums = (function(part.transpose(0, 1).flatten(1).double()).sum(1, keepdim=True) for part in inputs.chunk(parts))
+        return sum(sums, torch.zeros((), device=inputs.device)) * (inputs.shape[1] / inputs.numel())
+
+    mean = average(lambda values: values)
+    return mean, average(lambda values: (values - mean).square())

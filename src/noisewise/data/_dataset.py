@@ -58,6 +58,7 @@ class Dataset:
         human: human labels for the same examples, by name (CIFAR-10N: "worst", "aggre", …).
         name: the name of the data set.
         features: the names of the columns of the inputs if they came from a table; a test set is matched by them.
+        groups: other facts about every example by name, int64 (N,) each: "identity", "camera", "tracklet".
 
     Attributes:
         source: the arguments of `read`, so that ``read(**data.source)`` reads the same data again; None if the data set was made in
@@ -74,13 +75,14 @@ class Dataset:
     human: Mapping[str, Tensor] = field(default_factory=dict)
     name: str = "data"
     features: tuple[str, ...] | None = None
+    groups: Mapping[str, Tensor] = field(default_factory=dict)
     source: Mapping[str, Any] | None = field(default=None, init=False, compare=False)  # `replace` does not copy it
 
     def __post_init__(self) -> None:
         number = len(self.inputs)
         if self.index is None:
             object.__setattr__(self, "index", torch.arange(number, device=self.labels.device))
-        columns = {"true_labels": self.true_labels, "index": self.index, **self.human}
+        columns = {"true_labels": self.true_labels, "index": self.index, **self.human, **self.groups}
         check_examples(self.name, number, self.labels, len(self.classes), columns)
         if self.features is not None and self.inputs.shape[1:] != (len(self.features),):
             got = tuple(self.inputs.shape)
@@ -123,6 +125,7 @@ class Dataset:
             human=self.human,
             other_inputs=other_inputs,
             classes=self.classes,
+            tracklets=self.groups.get("tracklet"),
         )
         return replace(result, seed=seed)
 
@@ -167,7 +170,8 @@ class Dataset:
         """The fields that are tensors, each changed by a function."""
         fields = {name: getattr(self, name) for name in ("inputs", "labels", "true_labels", "index")}
         changed: dict[str, Any] = {name: None if tensor is None else change(tensor) for name, tensor in fields.items()}
-        return changed | {"human": {name: change(labels) for name, labels in self.human.items()}}
+        columns = {"human": self.human, "groups": self.groups}
+        return changed | {name: {key: change(values) for key, values in column.items()} for name, column in columns.items()}
 
 
 def match_dtype(inputs: Tensor, dtype: str, name: str, *, scaled: bool = True) -> Tensor:

@@ -143,4 +143,12 @@ class ImageFiles:
         inputs = torch.empty((len(self), 3, *size), dtype=torch.uint8)
         for position, path in enumerate(self.paths):
             inputs[position] = decode(path, size)
-        return Dataset(inputs, self.labels, self.classes, true_labels=self.true_labels, ids=self.ids or self.paths, name=self.name)
+        return Dataset(
+            inputs,
+            self.labels,
+            self.classes,
+            true_labels=self.true_labels,
+            ids=self.ids or self.paths,
+            name=self.name,
+            groups=self.groups,
+        )

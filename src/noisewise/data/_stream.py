@@ -119,6 +119,7 @@ class Stream(Dataset):
             true_labels=files.true_labels,
             ids=files.ids or files.paths,
             name=files.name,
+            groups=files.groups,
             paths=files.paths,
             workers=min(os.cpu_count() or 1, 16) if workers is None else workers,
             prefetch=prefetch,

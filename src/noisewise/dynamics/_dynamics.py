@@ -119,7 +119,7 @@ class Dynamics:
 
     @property
     def kept(self) -> float | None:
-        """The test accuracy of the model that the run keeps, if that is the best on its validation share."""
+        """The test accuracy of the model that the run keeps, if it chose one (``keep="best"`` or ``"label_wave"``)."""
         return self.test.get(self.record.status.get("kept", 0))
 
     @property

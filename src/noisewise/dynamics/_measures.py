@@ -64,12 +64,18 @@ MEASURES: dict[str, Measure] = {
     "balanced": Measure(
         "Test, balanced", "The mean of the test accuracies on every class, so that rare classes count as much as others.", "%"
     ),
-    "kept": Measure("Test, kept", "Test accuracy of the model that the run keeps: the best on its held-out share.", "%"),
+    "kept": Measure(
+        "Test, kept", "Test accuracy of the model that the run keeps: the best on its held-out share, or the choice of Label Wave.", "%"
+    ),
     "best": Measure("Test, best", "The best test accuracy of any epoch. It is chosen on the test set, so it is optimistic.", "%"),
     "held_out": Measure("Held out", "Accuracy on held-out training examples, by their given labels.", "%"),
     "fitting": Measure("Labels learned", "Training accuracy by the given labels, right or wrong.", "%"),
     "clean_subset": Measure("Right labels learned", "Training accuracy on the examples whose labels are right.", "%"),
-    "noisy_subset": Measure("Wrong labels learned", "Wrongly labelled training examples predicted as labelled: memorised.", "%"),
+    "noisy_subset": Measure(
+        "Wrong labels learned",
+        "Training accuracy on the examples whose labels are wrong, by these labels: the memorised share.",
+        "%",
+    ),
     "hybrid": Measure("Hybrid", "Accuracy on the test set and the training set together, against true labels.", "%"),
     "snr": Measure("snr", "Mean emphasis of right labels divided by that of wrong labels, over all of training.", ""),
     "alpha": Measure("α", "Mean of ‖∂L/∂s‖₁ over all of training: how hard the loss pulled.", ""),

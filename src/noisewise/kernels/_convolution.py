@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from noisewise.kernels import _tuning
+from noisewise.kernels._ahead import launch
 
 TAPS = tl.constexpr(9)
 
@@ -371,7 +372,7 @@ def convolve(source: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tenso
     tile = _tuning.CONVOLVE[weight.shape[0]]
     partials = _partial_sums(result, triton.cdiv(_pixels(result), tile.pixels))
     cut = _cut(result, source, stride, tile)
-    _convolve[(len(partials),)](source, weight, result, partials, _pixels(result), **cut)
+    launch(_convolve, (len(partials),), source, weight, result, partials, _pixels(result), **cut)
     return result, partials
 
 
@@ -383,7 +384,7 @@ def finish(partials: Tensor, y: Tensor, layer: nn.BatchNorm2d) -> Tensor:
     sizes = {"CHANNELS": channels, "BLOCK": _tuning.CONVOLVE[channels].pixels, "ROWS": _rows_at_once(partials)}
     sizes |= {"COLUMNS": _tuning.ADDED_STATISTICS, "num_warps": _tuning.ADDED_WARPS}
     grid = (channels // _tuning.ADDED_STATISTICS,)
-    _finish[grid](partials, *kept, norm, len(partials), _pixels(y), layer.momentum, layer.eps, **sizes)
+    launch(_finish, grid, partials, *kept, norm, len(partials), _pixels(y), layer.momentum, layer.eps, **sizes)
     return norm
 
 
@@ -395,7 +396,7 @@ def join(y: Tensor, norm: Tensor, shortcut: Tensor | None, stride: int) -> Tenso
     from_height, from_width, own = (y if shortcut is None else shortcut).shape[1:]
     sizes = {"HEIGHT": height, "WIDTH": width, "FROM_HEIGHT": from_height, "FROM_WIDTH": from_width}
     sizes |= {"FROM": own, "CHANNELS": channels, "STRIDE": stride, "BLOCK": block}
-    _join[(programs,)](y, norm, shortcut, result, _pixels(y), **sizes)
+    launch(_join, (programs,), y, norm, shortcut, result, _pixels(y), **sizes)
     return result
 
 
@@ -406,7 +407,7 @@ def receive(upstream: Tensor, activation: Tensor, y: Tensor, norm: Tensor) -> tu
     partials = _partial_sums(y, programs)
     height, width, channels = y.shape[1:]
     arguments = (upstream, activation, y, norm, result, partials, _pixels(y), *upstream.stride())
-    _receive[(programs,)](*arguments, HEIGHT=height, WIDTH=width, CHANNELS=channels, BLOCK=block)
+    launch(_receive, (programs,), *arguments, HEIGHT=height, WIDTH=width, CHANNELS=channels, BLOCK=block)
     return result, partials
 
 
@@ -414,7 +415,7 @@ def add(partials: Tensor, result: Tensor, columns: int) -> None:
     """Write the sum of the rows of a matrix to `result`; a program adds up `columns` columns."""
     arguments = (partials, result, *partials.shape, partials.stride(0))
     grid = (triton.cdiv(result.numel(), columns),)
-    _add[grid](*arguments, ROWS=_rows_at_once(partials), COLUMNS=columns, num_warps=_tuning.ADDED_WARPS)
+    launch(_add, grid, *arguments, ROWS=_rows_at_once(partials), COLUMNS=columns, num_warps=_tuning.ADDED_WARPS)
 
 
 def _rows_at_once(partials: Tensor) -> int:
@@ -425,7 +426,7 @@ def denormalise(gradient: Tensor, y: Tensor, norm: Tensor, sums: Tensor) -> Tens
     """The gradient before a batch normalisation."""
     result = torch.empty_like(gradient)
     block, programs = _per_program(y)
-    _denormalise[(programs,)](gradient, y, norm, sums, result, _pixels(y), CHANNELS=y.shape[3], BLOCK=block)
+    launch(_denormalise, (programs,), gradient, y, norm, sums, result, _pixels(y), CHANNELS=y.shape[3], BLOCK=block)
     return result
 
 
@@ -443,7 +444,7 @@ def propagate(
     tile = _tuning.PROPAGATE[y.shape[3]]
     partials = _partial_sums(y, triton.cdiv(_pixels(y), tile.pixels))
     cut = _cut(y, gradient, stride, tile)
-    _propagate[(len(partials),)](gradient, weight, y, norm, activation, shortcut, result, partials, _pixels(y), **cut)
+    launch(_propagate, (len(partials),), gradient, weight, y, norm, activation, shortcut, result, partials, _pixels(y), **cut)
     return result, partials
 
 
@@ -451,4 +452,4 @@ def correlate(source: Tensor, gradient: Tensor, stride: int, partials: Tensor) -
     """Partial sums of a weight's gradient, one per row of `partials`, from the convolution's input and the gradient of its output."""
     cut = _cut(gradient, source, stride, _tuning.CORRELATE[gradient.shape[3]])
     grid = (len(partials), triton.cdiv(9 * source.shape[3], cut["DEPTH"]))
-    _correlate[grid](source, gradient, partials, _pixels(gradient), partials.stride(0), **cut)
+    launch(_correlate, grid, source, gradient, partials, _pixels(gradient), partials.stride(0), **cut)

@@ -14,14 +14,16 @@ import triton.language as tl  # type: ignore[import-untyped, import-not-found, u
 from torch import Tensor
 
 from noisewise.kernels import _arithmetic, _rows, _tuning
+from noisewise.kernels._ahead import launch
 from noisewise.kernels._encoding import written
+from noisewise.kernels._switch import untraced
 
 _WORDS = {name: getattr(_arithmetic, name) for name in ("log1p", "expm1", "sigmoid", "log_sigmoid", "power", "look_up")}
 
 _read_by_graphs: list[Tensor] = []  # tables that CUDA graphs read and that must outlive them
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@untraced
 def run(
     scores: Tensor,
     target: Tensor,
@@ -64,10 +66,11 @@ def run(
         counts = _counted(target, class_weight, sample_weight, classes, ignore_index) if mean else None
         tensors = (scores, target, losses, margins, emphases, gradient, class_weight, sample_weight, upstream, counts, values, table)
         strides = (scores.stride(0), (scores if gradient is None else gradient).stride(0), 0 if upstream is None else upstream.stride(0))
-        kernel = (_rows.long_rows if long else _rows.short_rows)[(triton.cdiv(rows, cut.rows),)]
+        kernel, grid = _rows.long_rows if long else _rows.short_rows, (triton.cdiv(rows, cut.rows),)
         sizes = {"COUNTS": _tuning.COUNTING_PROGRAMS, "ROWS": cut.rows, "BLOCK": cut.block, "num_warps": cut.warps, **long}
         number = 0 if counts is None else counts.shape[0]
-        kernel(*tensors, rows, classes, *strides, ignore_index, number, of_row=of_row, EVERY_CLASS=every_class, **sizes)
+        integers = (rows, classes, *strides, ignore_index, number)
+        launch(kernel, grid, *tensors, *integers, of_row=of_row, EVERY_CLASS=every_class, **sizes)
     return losses
 
 
@@ -78,7 +81,7 @@ def _lie_alike(scores: Tensor, gradient: Tensor) -> bool:
     return size == gradient.element_size() and strides and (scores.data_ptr() - gradient.data_ptr()) % 16 == 0
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@untraced
 def add_up(losses: Tensor) -> Tensor:
     """The sum of the losses of rows."""
     if not 0 < len(losses) <= _tuning.MOST_ADDED_BY_ONE:
@@ -86,11 +89,11 @@ def add_up(losses: Tensor) -> Tensor:
     total = torch.empty((), dtype=torch.float32, device=losses.device)
     with torch.cuda.device_of(losses):  # type: ignore[no-untyped-call]
         block = min(_tuning.ADDING_BLOCK, triton.next_power_of_2(len(losses)))
-        _rows.add_up[(1,)](losses, total, len(losses), BLOCK=block, num_warps=max(1, min(32, block // 128)))
+        launch(_rows.add_up, (1,), losses, total, len(losses), BLOCK=block, num_warps=max(1, min(32, block // 128)))
     return total
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@untraced
 def scale_(gradient: Tensor, upstream: Tensor) -> Tensor:
     """Multiply every row of a contiguous gradient in place; rows with factor 1 are not read."""
     rows, classes = gradient.shape
@@ -99,18 +102,16 @@ def scale_(gradient: Tensor, upstream: Tensor) -> Tensor:
         height = _tuning.SCALING_TILE // block
         grid = min(_tuning.SCALING_PROGRAMS, triton.cdiv(rows, height))
         with torch.cuda.device_of(gradient):  # type: ignore[no-untyped-call]
-            _rows.scale[(grid,)](
-                gradient, upstream, rows, classes, upstream.stride(0), ALIKE=upstream.stride(0) == 0, ROWS=height, BLOCK=block
-            )
+            arguments = (gradient, upstream, rows, classes, upstream.stride(0))
+            launch(_rows.scale, (grid,), *arguments, ALIKE=upstream.stride(0) == 0, ROWS=height, BLOCK=block)
     return gradient
 
 
 def _counted(target: Tensor, class_weight: Tensor | None, sample_weight: Tensor | None, classes: int, ignore_index: int) -> Tensor:
     programs = min(_tuning.COUNTING_PROGRAMS, triton.cdiv(target.shape[0], _tuning.COUNTING_BLOCK))
     counts = torch.empty(programs, dtype=torch.float32, device=target.device)
-    _rows.count[(programs,)](
-        target, class_weight, sample_weight, counts, target.shape[0], classes, ignore_index, BLOCK=_tuning.COUNTING_BLOCK
-    )
+    arguments = (target, class_weight, sample_weight, counts, target.shape[0], classes, ignore_index)
+    launch(_rows.count, (programs,), *arguments, BLOCK=_tuning.COUNTING_BLOCK)
     return counts
 
 

@@ -7,8 +7,10 @@ import functools
 import importlib.util
 import logging
 import os
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,6 +61,17 @@ def off() -> Iterator[None]:
         yield
     finally:
         _thread_state.off = before
+
+
+def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.compiler.disable` for a function, applied only once the compiler is loaded: the decorator would load it, for seconds."""
+    disabled = functools.cache(lambda: torch.compiler.disable(function))  # type: ignore[no-untyped-call]
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (disabled() if "torch._dynamo" in sys.modules else function)(*args, **kwargs)
+
+    return call
 
 
 def _missing(device: torch.device) -> str:

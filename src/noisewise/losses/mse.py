@@ -3,7 +3,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from noisewise.exact import applied, going_forward, margin_and_softmax, other_classes, put
+from noisewise.exact import applied, going_forward, margin_and_softmax, put
 from noisewise.losses._base import Loss
 from noisewise.margin import margins
 
@@ -24,50 +24,60 @@ class MSE(Loss, name="mse"):
     """
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
-        if going_forward():
-            return super().per_example(scores, target, kept)
-        return applied(_SquaredError, scores, target.unsqueeze(1))[0].squeeze(1)  # type: ignore[no-any-return]
+        return super().per_example(scores, target, kept) if going_forward() else squared_error(scores, target, 0.0)
 
     def per_class(self, scores: Tensor) -> Tensor:
-        d = margins(scores)
-        squares = d.sigmoid() ** 2
-        largest = squares.argmax(1, keepdim=True)  # summed separately, because the difference would cancel
-        others = squares.sum(1, keepdim=True) - squares
-        return (-d).sigmoid() ** 2 + others.scatter(1, largest, squares.scatter(1, largest, 0.0).sum(1, keepdim=True))
+        return squared_errors(scores, 0.0)
+
+
+def squared_error(scores: Tensor, target: Tensor, beyond: float) -> Tensor:
+    """Σ_i (p_i − a [i = y])² of the given labels, with a = 1 + `beyond`."""
+    return applied(_SquaredError, scores, target.unsqueeze(1), beyond)[0].squeeze(1)  # type: ignore[no-any-return]
+
+
+def squared_errors(scores: Tensor, beyond: float) -> Tensor:
+    """Σ_i (p_i − a [i = y])² of every class as the label, with a = 1 + `beyond`."""
+    d = margins(scores)
+    squares, rest = d.sigmoid() ** 2, (-d).sigmoid()
+    largest = squares.argmax(1, keepdim=True)  # summed separately, because the difference would cancel
+    others = squares.sum(1, keepdim=True) - squares
+    return (rest + beyond) ** 2 + others.scatter(1, largest, squares.scatter(1, largest, 0.0).sum(1, keepdim=True))
 
 
 class _SquaredError(torch.autograd.Function):
-    """The squared error, with a gradient that does not cancel.
+    """The squared error of 1 + b at the label, with a gradient that does not cancel. It is the error of 1 plus b (2 (1 − p_y) + b).
 
-    The derivative by another class is 2 (1 − p_y)² r_j (p_y + r_j − (1 − p_y) Σ r_i²), which cancels if the others are tied. With the
-    largest of them, R, its last factor is p_y (1 + R) + (1 − p_y) Σ r_i (R − r_i), a sum of positive terms, minus R − r_j.
+    For b = 0, the derivative by another class is 2 (1 − p_y)² r_j (p_y + r_j − (1 − p_y) Σ r_i²), which cancels if the others are tied.
+    With the largest of them, R, its last factor is p_y (1 + R) + (1 − p_y) Σ r_i (R − r_i), a sum of positive terms, minus R − r_j.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(scores: Tensor, label: Tensor) -> tuple[Tensor, ...]:
-        d, shares, *_ = other_classes(scores, label)
+    def forward(scores: Tensor, label: Tensor, beyond: float) -> tuple[Tensor, ...]:
+        d, shares = margin_and_softmax(scores, label)
         largest, behind, spread = _behind(shares)
-        return (-d).sigmoid() ** 2 * (1 + largest - spread), d, shares, largest, behind, spread
+        rest = (-d).sigmoid()
+        return (rest + beyond) ** 2 + rest**2 * (largest - spread), d, shares, largest, behind, spread
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs, *output[1:])
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, ...]) -> None:
+        scores, label, ctx.beyond = inputs
+        ctx.save_for_backward(scores, label, *output[1:])
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, None, None]:
         if grad is None:
-            return None, None
+            return None, None, None
         scores, label, d, shares, largest, behind, spread = ctx.saved_tensors
         if torch.is_grad_enabled():  # for second derivatives
             d, shares = margin_and_softmax(scores, label)
             largest, behind, spread = _behind(shares)
         p, rest = d.sigmoid(), (-d).sigmoid()
-        factor = 2 * grad * rest**2
-        others = (p * (1 + largest) + rest * spread - behind) * shares * factor
-        return put(others, label, -factor * p * (1 + largest - spread)), None
+        factor, pull = 2 * grad * rest, p * (rest * (1 + largest) + ctx.beyond)
+        others = torch.addcmul(factor * (rest**2 * spread + pull), factor * rest, behind, value=-1) * shares
+        return put(others, label, factor * (p * rest * spread - pull)), None, None
 
 
 def _behind(shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -35,11 +35,13 @@ class Scored:
         scores: the scores of a network, by its number, or the combined scores (None): (N, classes).
         features: the inputs of the last layer of the first network, of some examples: (n, size).
         generator: random numbers of this epoch, on the CPU, the same in all processes.
+        losses: the loss of every example with its given label, by the combined scores: (N,).
     """
 
     scores: Callable[[int | None], Tensor]
     features: Callable[[Tensor], Tensor]
     generator: torch.Generator
+    losses: Callable[[], Tensor] | None = None
 
 
 class Method(Named, registry=registry):
@@ -76,6 +78,9 @@ class Method(Named, registry=registry):
     relabels: ClassVar[bool] = False
     """Whether the targets of training differ from the given labels. The record has the margins of the given labels all the same."""
 
+    embeds: ClassVar[bool] = False
+    """Whether `scores` also returns the embedding of every trained network, after all scores; `pulls` then has their gradients too."""
+
     examples: ClassVar[tuple[str, ...]] = ()
     """Specs that tests train with."""
 
@@ -95,7 +100,10 @@ class Method(Named, registry=registry):
         """Change the state before an epoch, in place; `epoch` counts from 1. This runs outside of CUDA graphs."""
 
     def scores(self, networks: Sequence[nn.Module], state: State, batch: Batch) -> tuple[Tensor, ...]:
-        """The scores to differentiate, one tensor for every trained network; by default of one view of the batch."""
+        """The scores to differentiate, one tensor for every view of every trained network; by default one view.
+
+        A method with `embeds` calls ``network.features(inputs)`` and ``network.head(features)``, and returns both.
+        """
         inputs = batch.prepare(batch.inputs)
         return tuple(network(inputs) for network in networks[: self.trained])
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,7 @@ class Batch:
         progress: the share of the training that is done, from 0 to 1, a tensor without dimensions.
         generator: random numbers that are the same in all processes.
         stands_in: whether the examples only fill the place of a process that has none in this batch.
+        notes: what a method stores in `Method.scores` for `Method.pulls` of the same step.
     """
 
     index: Tensor
@@ -37,6 +39,7 @@ class Batch:
     progress: Tensor
     generator: torch.Generator
     stands_in: bool = False
+    notes: dict[str, Any] = field(default_factory=dict)
 
     def view(self) -> Tensor:
         """The inputs of a network, with a new augmentation in every call."""

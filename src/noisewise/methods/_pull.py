@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -77,13 +78,8 @@ class LossPull:
         result = loss_and_gradient(self._each(), scores, labels)
         return Pull(result.gradient, result.value, result.margin, result.emphasis)
 
-    @torch.no_grad()
     def _by_emphasis(self, scores: Tensor, labels: Tensor) -> Pull:
-        label = labels.unsqueeze(1)
-        margins, pull = margin_of(scores, label, 1)
-        emphasis = self.loss.emphasis(margins)  # type: ignore[operator]
-        gradient = pull * (emphasis / pull.sum(1, keepdim=True)).nan_to_num(0.0, 0.0)
-        return Pull(gradient.scatter_(1, label, -emphasis), None, margins.squeeze(1), emphasis.squeeze(1))
+        return of_emphasis(scores, labels, self.loss.emphasis)  # type: ignore[arg-type]
 
     def _by_differentiation(self, scores: Tensor, labels: Tensor) -> Pull:
         with torch.enable_grad():
@@ -101,3 +97,13 @@ class LossPull:
             return len(labels)
         kept = labels != ignored
         return (kept if weight is None else kept * weight[labels.masked_fill(~kept, 0)]).sum()
+
+
+@torch.no_grad()
+def of_emphasis(scores: Tensor, labels: Tensor, emphasis_at: Callable[[Tensor], Tensor]) -> Pull:
+    """The pull of a batch, without its value, if the emphasis is a function of the margins, (n, 1)."""
+    label = labels.unsqueeze(1)
+    margins, pull = margin_of(scores, label, 1)
+    emphasis = emphasis_at(margins)
+    gradient = pull * (emphasis / pull.sum(1, keepdim=True)).nan_to_num(0.0, 0.0)
+    return Pull(gradient.scatter_(1, label, -emphasis), None, margins.squeeze(1), emphasis.squeeze(1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -52,3 +54,16 @@ def weighted(pull: Pull, weight: Tensor) -> Pull:
     """The pull of weighted examples."""
     assert pull.value is not None
     return Pull(pull.gradient * weight.unsqueeze(1), pull.value * weight)
+
+
+def percentile(values: Tensor, share: float) -> Tensor:
+    """The value below which a share of the values lies, interpolated between neighbours.
+
+    Example:
+        >>> percentile(torch.tensor([3.0, 1.0, 2.0]), 0.75)
+        tensor(2.5000)
+    """
+    ordered = values.sort().values
+    position = share * (len(values) - 1)
+    low = math.floor(position)
+    return ordered[low].lerp(ordered[min(low + 1, len(values) - 1)], position - low)

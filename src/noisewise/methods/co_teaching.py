@@ -6,6 +6,7 @@ from noisewise.losses import Loss
 from noisewise.methods._base import Method, Scored, State, refuse_batch_loss
 from noisewise.methods._batch import Batch
 from noisewise.methods._pull import LossPull, Pull
+from noisewise.methods._select import average, smallest, weighted
 from noisewise.spec import setting
 
 
@@ -14,7 +15,9 @@ class CoTeaching(Method, name="co_teaching"):
 
     Formula:
         network a learns the R(t) · n examples with the smallest loss in network b, and b those with the smallest loss in a;
-        R(t) = 1 − rate · min(t / warm_up, 1) in epoch t
+        R(t) = 1 − rate · min(t / warm_up, 1) after t epochs
+
+    The number of examples is rounded up.
 
     Args:
         rate: the share of examples that is left out after the warm-up: the noise rate, or a guess of it.
@@ -46,11 +49,8 @@ class CoTeaching(Method, name="co_teaching"):
 
     def pulls(self, loss: LossPull, state: State, batch: Batch, scores: tuple[Tensor, ...]) -> tuple[Pull, ...]:
         both = [loss.rows(each, batch.labels) for each in scores]
-        number = (state["kept"] * batch.whole).ceil().clamp(min=1)
         pulls = []
         for mine, other in zip(both, reversed(both), strict=True):
-            assert mine.value is not None and other.value is not None
-            # The mean is over the selected examples, so that a batch pulls as hard as before.
-            weight = (batch.rank(other.value) < number) * (batch.whole / number)
-            pulls.append(Pull(mine.gradient * weight.unsqueeze(1), mine.value * weight))
+            assert other.value is not None
+            pulls.append(weighted(mine, average(batch, smallest(batch, other.value, state["kept"]))))
         return tuple(pulls)

@@ -1,5 +1,3 @@
-import math
-
 import torch
 from torch import Tensor
 
@@ -8,7 +6,7 @@ from noisewise.losses import Loss
 from noisewise.methods._base import Method, Scored, State, refuse_batch_loss
 from noisewise.methods._batch import Batch
 from noisewise.methods._pull import LossPull, Pull
-from noisewise.methods._select import average, weighted
+from noisewise.methods._select import average, percentile, weighted
 from noisewise.spec import setting
 
 
@@ -63,14 +61,8 @@ class MentorNetPD(Method, name="mentornet_pd"):
         pull = loss.rows(scores[0], batch.labels)
         assert pull.value is not None
         # The average starts at 0; `seen` is the sum of the weights in it.
-        state["average"].mul_(self.decay).add_((1 - self.decay) * self._percentile(batch.gather(pull.value)))
+        state["average"].mul_(self.decay).add_((1 - self.decay) * percentile(batch.gather(pull.value), self.percentile))
         state["seen"].mul_(self.decay).add_(1 - self.decay)
         excess = pull.value - state["average"] / state["seen"]
         v = (1 - excess / self.lambda_2).clamp(0, 1) if self.lambda_2 > 0 else (excess <= 0).float()
         return (weighted(pull, average(batch, torch.where(state["burning_in"], 1.0, v))),)
-
-    def _percentile(self, values: Tensor) -> Tensor:
-        ordered = values.sort().values
-        position = self.percentile * (len(values) - 1)
-        low = math.floor(position)
-        return ordered[low].lerp(ordered[min(low + 1, len(values) - 1)], position - low)

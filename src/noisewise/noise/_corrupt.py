@@ -79,6 +79,7 @@ def corrupt(
     human: Mapping[str, Any] | None = None,
     other_inputs: Tensor | None = None,
     classes: Sequence[str] | None = None,
+    tracklets: Any = None,
 ) -> Corruption:
     """Corrupt labels with a named noise.
 
@@ -92,6 +93,7 @@ def corrupt(
         human: human labels for the same examples by name, for ``"human(…)"``.
         other_inputs: inputs of another data set, (M, …), for ``"open_set(…, source='other')"``.
         classes: the name of every class, in order, for noises that name classes.
+        tracklets: the number of the tracklet of every example, (N,), for noises that change whole tracklets.
 
     Returns:
         The labels, which examples changed, both transition matrices and a digest; see `Corruption`.
@@ -104,7 +106,7 @@ def corrupt(
     if not isinstance(rule, Noise):
         raise invalid_parameter("noise", "corrupt", 'a noise or its spec, like "symmetric(0.4)"', noise)
     seed = as_int("seed", "corrupt", seed)
-    examples = _examples(labels, num_classes, inputs, superclasses, human or {}, other_inputs, classes)
+    examples = _examples(labels, num_classes, inputs, superclasses, human or {}, other_inputs, classes, tracklets)
     true = examples.labels
     examples, matrices = _applied(rule, examples, seed)
     mask = (examples.labels != true) | examples.replaced
@@ -164,6 +166,7 @@ def _examples(
     human: Mapping[str, Any],
     other_inputs: Tensor | None,
     classes: Sequence[str] | None,
+    tracklets: Any,
 ) -> Examples:
     groups = None if superclasses is None else as_labels(superclasses, what="superclasses", owner="corrupt").numpy()
     if num_classes is None:
@@ -179,7 +182,11 @@ def _examples(
     if classes is not None and len(classes) != num_classes:
         raise invalid_parameter("classes", "corrupt", f"one name for each of the {num_classes} classes", f"{len(classes)} of them")
     names = None if classes is None else tuple(map(str, classes))
-    return Examples(true, num_classes, inputs, np.zeros(len(true), dtype=bool), groups, human, other_inputs, names)
+    if tracklets is not None:
+        tracklets = as_labels(tracklets, what="tracklets", owner="corrupt").numpy()
+        if len(tracklets) != len(true):
+            raise invalid_parameter("tracklets", "corrupt", f"one for each of the {len(true)} labels", f"{len(tracklets)} of them")
+    return Examples(true, num_classes, inputs, np.zeros(len(true), dtype=bool), groups, human, other_inputs, names, tracklets)
 
 
 def _digest(examples: Examples, mask: Flags, noise: str, seed: int) -> str:

@@ -34,6 +34,7 @@ class Examples:
         human: human labels for the same examples, by name.
         other_inputs: inputs of another data set, (M, …), or None.
         classes: the name of every class, or None if they have only numbers.
+        tracklets: the number of the tracklet of every example, or None.
     """
 
     labels: Ints
@@ -44,6 +45,7 @@ class Examples:
     human: Mapping[str, Any] = field(default_factory=dict)
     other_inputs: Tensor | None = None
     classes: tuple[str, ...] | None = None
+    tracklets: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

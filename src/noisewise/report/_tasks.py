@@ -119,9 +119,8 @@ class ReportRun:
             number = status.get("epoch", 0)
             self.note(_STOPPED[state].format(epochs=f"{number} epoch{'' if number == 1 else 's'}", reason=status.get("reason")))
         elif "kept" in status:
-            self.note(
-                f"The model is that of epoch {status['kept']}, the best on the validation share, and accuracies are those of this model."
-            )
+            chosen = "chosen by Label Wave" if self.setting("keep") == "label_wave" else "the best on the validation share"
+            self.note(f"The model is that of epoch {status['kept']}, {chosen}, and accuracies are those of this model.")
         return state
 
     @cached_property

@@ -8,7 +8,7 @@ with a file is one `InputError` that names the file.
 from noisewise.runs._examples import examples_as_given, examples_of, first_labels, names_of, numbers_of, rows_of
 from noisewise.runs._files import CannotOpenError, exists, inside, parse_json, read_json, read_tensors, regular_file
 from noisewise.runs._find import find_runs
-from noisewise.runs._folder import KEPT_CHECKPOINTS, RunFolder, check_storable, end_state, folder_name, mark_ended
+from noisewise.runs._folder import KEPT_CHECKPOINTS, RunFolder, Writer, check_storable, end_state, folder_name, mark_ended
 from noisewise.runs._format import CALIBRATION, Settings, load_settings, read_classes, read_settings, read_shares, read_temperature
 from noisewise.runs._lineage import CHANGES, FIRST, ORIGIN, Before, Origin, label_digest, read_origin
 from noisewise.runs._provenance import digest, digest_of, head_commit, make_provenance, read_recorded, reading_arguments, source_kind
@@ -31,6 +31,7 @@ __all__ = [
     "Record",
     "RunFolder",
     "Settings",
+    "Writer",
     "check_storable",
     "codes",
     "data_set_numbers",

@@ -59,7 +59,8 @@ class Settings:
         validation: the share of the training examples (with their noisy labels) that is held out.
         patience: stop after this many evaluations in a row without improvement on the validation share; by default never.
         keep: which model the run keeps: "last" for the last epoch, "best" for the first evaluation with the best accuracy on the
-            validation share.
+            validation share, "label_wave" for the epoch before training predictions begin to change more from epoch to epoch (no
+            validation share is needed). Training runs to its end in all cases.
         evaluate_every: epochs between evaluations.
         clean_pass: at evaluations, also record the training set in eval mode without augmentation.
         checkpoint_every: epochs between checkpoints.

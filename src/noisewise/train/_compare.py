@@ -37,6 +37,7 @@ from noisewise.train._request import check_augment, check_model, data_name, devi
 from noisewise.train._run import Run
 
 RUNS_ON_A_GPU = 8
+"""The default number of runs at a time on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run: its index among the tasks, "waiting", "running", "finished" or why it failed, and its steps."""
+    """The progress of a run of a comparison.
+
+    Args:
+        place: the index of the run among the tasks.
+        state: "waiting", "running", "finished", or the reason of a failure.
+        step: the number of finished steps.
+        steps: the number of all steps.
+    """
 
     place: int
     state: str
@@ -144,13 +152,14 @@ def summarise_failures(tasks: Sequence[Task], failures: Mapping[int, str], data:
     """The message of `RunsFailedError`, and the runs that finished."""
     first, why = next(iter(failures.items()))
     finished = Runs(Run(task.folder, data=data, test=test) for index, task in enumerate(tasks) if index not in failures)
-    return f"{len(failures)} of {len(tasks)} runs failed; the first, {in_short(tasks[first].settings.loss)}: {why}", finished
+    loss = in_short(tasks[first].settings.loss)
+    return f"{len(failures)} of {len(tasks)} runs failed. The first was {loss}: {why.rstrip('.')}.", finished
 
 
 def train_each(
     tasks: Sequence[Task], data: Any, *, test: Any = None, jobs: int | None = None, watch: Callable[[Progress], None] | None = None
 ) -> dict[int, str]:
-    """Train tasks on the same data; return why runs failed, by their index."""
+    """Train tasks on the same data; return the reasons of failures by the index of the task."""
     device = device_of(tasks[0].settings)
     for task in tasks:
         task.check()  # before any run is trained
@@ -235,7 +244,7 @@ def _block_interrupts() -> Iterator[None]:
 
 
 def _follow(tasks: Sequence[Task], workers: Mapping[Any, Any], watch: Callable[[Progress], None]) -> dict[int, str]:
-    """Give tasks to the workers and pass their progress on, until all ended or no worker is left.
+    """Assign tasks to workers and report their progress until all tasks ended or no worker is left; return why runs failed.
 
     Every worker has its own pipe, so that a worker that dies while sending does not block the others.
     """

@@ -1,4 +1,7 @@
-"""Try a model with a few examples before anything is written. A model that cannot be trained is one error; the model stays unchanged."""
+"""Try a model on a few examples before anything is written, so that a model that cannot be trained is refused early.
+
+The weights, buffers and gradients of the model do not change.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,12 @@ def evaluate(model: nn.Module, inputs: Tensor) -> Any:
 
 
 def use_channels_last(model: nn.Module, inputs: Tensor) -> bool:
-    """Convert a convolutional model to the channels-last memory format, which is faster, and return whether it takes such inputs.
+    """Convert a convolutional model to the channels-last memory format, which is faster, if it works with such inputs.
 
-    A model that flattens the output of its convolutions with `view` does not.
+    A model that flattens the output of its convolutions with `view` does not work with them.
+
+    Returns:
+        Whether the model was converted.
     """
     if not any(weights.dim() == 4 for weights in model.parameters()):
         return False
@@ -99,4 +105,4 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
 def _check_shape(scores: Any, examples: int, classes: int) -> None:
     if not isinstance(scores, Tensor) or scores.shape != (examples, classes):
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise InputError(f"The model must give scores shaped (N, {classes}), one per class. Got {got} for {examples} examples.")
+        raise InputError(f"The model must return scores shaped (N, {classes}), one per class. Got {got} for {examples} examples.")

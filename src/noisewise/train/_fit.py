@@ -6,6 +6,7 @@ one.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -27,10 +28,12 @@ from noisewise import curriculum, losses, methods, models, signals
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, cut, number_of_batches, order, smallest_part
 from noisewise.dynamics import class_accuracies, underfitting, unlearned_sentence
 from noisewise.errors import DivergedError, InputError, NoisewiseError, NoisewiseWarning, invalid_parameter
+from noisewise.kernels import compiled_ahead
 from noisewise.methods import Ensemble, Scored, networks_of
-from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, end_state, folder_name, load_settings
+from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, Writer, end_state, folder_name, load_settings
 from noisewise.spec import in_short, name_of
 from noisewise.train._dry_run import check_scores, check_training, evaluate, use_channels_last
+from noisewise.train._label_wave import LabelWave
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import optimisers, schedules
@@ -151,6 +154,7 @@ def train(
             if isinstance(model, nn.Module) and training.began:
                 mark_trained(model, target)
         wait_for_all()
+        del training  # it holds the data-parallel model, which keeps the process group
     return _checked(Run(target.path, data=data, test=test))
 
 
@@ -209,7 +213,7 @@ def _check_whole(folder: RunFolder, settings: Settings) -> None:
 
 
 def _seed(*parts: object) -> int:
-    """A seed for one purpose, from the run's seed."""
+    """Derive a seed for one purpose from the seed of the run."""
     return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "little") >> 1
 
 
@@ -227,7 +231,8 @@ class _Training:
         watch: Watch | None,
     ) -> None:
         self.settings, self.folder, self.provenance, self.loggers, self.watch = settings, folder, provenance, loggers, watch
-        self.best_epoch, self.began = 0, False
+        self.best_epoch, self.began, self.writer = 0, False, Writer()
+        self.label_wave = LabelWave(folder.path) if settings.keep == "label_wave" else None
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.device = device_of(settings)
@@ -235,7 +240,7 @@ class _Training:
         self.loss, self.method = losses.get(settings.loss), methods.get(settings.method)
         self.method.check(self.loss, sources.train)
         self.scheduled = any(isinstance(part, curriculum.Scheduled) for part in self.loss.modules())
-        self.normalise = recorded_scale(folder) if settings.normalise and folder.exists() else None  # a resumed run keeps its scale
+        self.normalise = recorded_scale(folder) if settings.normalise and folder.exists() else None  # a resumed run keeps its normalisation
         if settings.normalise and self.normalise is None:
             self.normalise = _scale_of(sources.train)
         self.data = sources.to(self.device)
@@ -261,6 +266,10 @@ class _Training:
         seed = self.settings.seed
         torch.manual_seed(_seed(seed, "weights"))
         network = models.get(model, num_classes=classes, shape=shape) if isinstance(model, str) else model
+        if self.method.embeds and not isinstance(network, models.Classifier):
+            raise InputError(
+                f"The method {self.method!r} uses the embedding of the network. Got {type(network).__name__}; give a model of noisewise."
+            )
         if self.method.networks == 1:
             return network
         if not isinstance(model, str):
@@ -301,7 +310,7 @@ class _Training:
         self.folder.begin(self.settings.as_json(), {**self.provenance, **inputs_are}, self.data.train)
 
     def _first_inputs(self) -> Tensor:
-        """The first two examples; only these are decoded from disk."""
+        """The inputs of the first two examples. Of images on disk only these two are decoded."""
         first = self.data.train.take(torch.arange(min(2, len(self.data.train))))
         return next(iter(batches(first, 2, shuffle=False))).inputs
 
@@ -351,9 +360,9 @@ class _Training:
     def run(self) -> None:
         """Train to the end, from the newest checkpoint if there is one."""
         state = "failed"
-        with self.folder.lock() if self.rank == 0 else nullcontext():
+        with self.folder.lock() if self.rank == 0 else nullcontext(), self.writer:
             try:
-                self._log(lambda logger: logger.start(self.settings.as_json()))  # first: its library may be missing
+                self._log(lambda logger: logger.start(self.settings.as_json()))  # before the folder is made: its library may be missing
                 if self.rank == 0:
                     self._open()
                 wait_for_all()
@@ -364,6 +373,8 @@ class _Training:
                     state = "finished"
                 except BaseException as error:
                     state, reason = end_state(error)
+                    with suppress(Exception):  # the run ends with the first error
+                        self.writer.flush()
                     with suppress(NoisewiseError):  # the disk may be full
                         self._status(state, reason)
                     raise
@@ -373,19 +384,31 @@ class _Training:
     def _epochs(self) -> None:
         epoch, best, waited = self._resume()
         self._status("running", epoch=epoch, step=int(self.step.number))
+        if isinstance(self.update, GraphedStep) and not self._over(epoch, waited):
+            self._compile_kernels(self.update)
         wait_for_all()
         while not self._over(epoch, waited):
             epoch += 1
             best, waited = self._judge(self._epoch(epoch), best, waited)
             if self.rank == 0 and (self._over(epoch, waited) or epoch % self.settings.checkpoint_every == 0):
                 self._checkpoint(epoch, best, waited)
+        self.writer.flush()
         kept = {}
-        if self.settings.keep == "best":
+        if self.settings.keep != "last":
             wait_for_all()
             fill(self.model, self.folder.read_best(self.best_epoch), self.settings.model, self.folder)
             kept = {"kept": self.best_epoch}
         if self.rank == 0:
             self._finish(stopped_early=epoch < self.epochs, **kept)
+
+    def _compile_kernels(self, update: GraphedStep) -> None:
+        """Compile the kernels of all batch sizes together. Evaluation uses the same kernels."""
+        positions = torch.arange(len(self.data.train), device=self.device)
+        sizes = {len(batch): batch for batch in cut(positions, self.settings.batch_size)}
+        self.model.train()
+        with compiled_ahead():
+            for batch in sizes.values():
+                update.run_undone(batch)
 
     def _over(self, epoch: int, waited: int) -> bool:
         return epoch >= self.epochs or (self.settings.patience is not None and waited >= self.settings.patience)
@@ -409,11 +432,12 @@ class _Training:
             self.folder.forget_after(0)
             if not self.from_seed:
                 self._checkpoint(0, None, 0)
+                self.writer.flush()  # refuse a model that cannot be stored before it is trained
         return 0, None, 0
 
     def _has_best(self, notes: Mapping[str, Any]) -> bool:
-        """Whether the run still has the model that was best at a checkpoint, if it needs it."""
-        if self.settings.keep == "best" and notes["best"] is not None:
+        """Whether the run still has the model that it kept at a checkpoint, if it needs it."""
+        if self.settings.keep != "last" and notes["best_epoch"] > 0:
             try:
                 self.folder.read_best(notes["best_epoch"])
             except CannotOpenError:
@@ -440,6 +464,7 @@ class _Training:
             self.step.share_state()
             self.step.tally.gather()
         self._check_finite(first + number)
+        self.writer.flush()  # the files of the epoch before; an error ends the run here
         if self.method.mixes:
             self._record_pass()
         line = {"epoch": epoch, "step": first + number, "lr": float(rates[-1]), "train_loss": self.step.mean_loss()}
@@ -466,7 +491,7 @@ class _Training:
                 self.update = self._graphed()  # a graph keeps the hyper-parameters it was captured with
 
     def _scored(self, epoch: int) -> Scored:
-        """The training set as the networks score it now, for the method."""
+        """Access to the current scores and features of the training set, for the method."""
 
         def scores(network: int | None) -> Tensor:
             self.model.eval()
@@ -477,19 +502,24 @@ class _Training:
             network: Any = networks_of(self.model)[0]
             return self._pass(network.features, index.to(self.device))
 
+        def losses() -> Tensor:
+            loss = copy.copy(self.loss)
+            loss.reduction = "none"
+            return loss(scores(None), self.data.train.labels)  # type: ignore[no-any-return]
+
         seed = _seed(self.settings.seed, epoch, "between epochs")
-        return Scored(scores, features, torch.Generator().manual_seed(seed))
+        return Scored(scores, features, torch.Generator().manual_seed(seed), losses)
 
     def _score(self, inputs: Tensor) -> Tensor:
-        """What the run is tested, recorded and used with."""
+        """The scores that the run is evaluated with: those of its network, or those of all networks combined."""
         scores = [scorer(inputs) for scorer in self.scorers]
         return scores[0] if len(scores) == 1 else self.method.combine(scores)
 
     @torch.no_grad()
     def _pass(self, function: Callable[[Tensor], Tensor], index: Tensor | None = None) -> Tensor:
-        """A function of the prepared inputs of the training set, or of some examples; the same result in all processes.
+        """Apply a function to the prepared inputs of the training set, or of some examples; all processes return the same result.
 
-        Only the first process has the running statistics of batch normalisation, so it computes for all.
+        Only the first process has the running statistics of batch normalisation, so all processes use its result.
         """
         data = self.data.train if index is None else self.data.train.take(index)
         parts = batches(data, EVALUATION_BATCH, shuffle=False)
@@ -499,7 +529,7 @@ class _Training:
         return result
 
     def _record_pass(self) -> None:
-        """Replace the record of mixed inputs by one of the examples themselves, in eval mode."""
+        """Record the original examples in eval mode, because the inputs of training were mixtures of examples."""
         tally = self.step.tally
         if self.rank == 0:
             for target, value in zip((tally.margins, tally.predictions), self._scores("train"), strict=True):
@@ -510,7 +540,7 @@ class _Training:
         data, settings = self.data.train, self.settings
 
         def mine(batch: Tensor) -> Tensor:
-            """The part of a batch for this process: at least one example, which is ignored if another process has it too."""
+            """The part of a batch for this process. It has at least one example, which is ignored if another process has it too."""
             return batch[min(self.rank, len(batch) - 1) :: self.world]
 
         positions = order(data.labels, settings.seed, epoch, settings.group)
@@ -569,20 +599,25 @@ class _Training:
                 metrics[f"{name}_accuracy"] = float((predictions == data.labels).double().mean())
                 accuracies = class_accuracies(data.labels.cpu().numpy(), predictions.cpu().numpy(), len(data.classes))
                 metrics[f"{name}_balanced_accuracy"] = float(np.nanmean(accuracies))
-                self.folder.write_array(f"record/{name}/accuracies-{epoch:05d}.npy", accuracies)
+                self.writer.submit(self.folder.write_array, f"record/{name}/accuracies-{epoch:05d}.npy", accuracies)
         if self.settings.clean_pass:
-            self.folder.write_record("clean", epoch, *self._scores("train"))
+            self.writer.submit(self.folder.write_record, "clean", epoch, *map(_on_host, self._scores("train")))
         return metrics
 
     def _write(self, epoch: int, line: dict[str, Any]) -> None:
-        self.folder.write_record("training", epoch, self.step.tally.margins, self.step.tally.predictions)
-        self.folder.add_metrics(line)
-        self._status("running", epoch=epoch, step=line["step"])
-        self._log(lambda logger: logger.log(line, line["step"]))
+        tally = self.step.tally
+        self.writer.submit(self.folder.write_record, "training", epoch, _on_host(tally.margins), _on_host(tally.predictions))
+        self.writer.submit(self.folder.add_metrics, line)
+        self.writer.submit(self.folder.write_status, "running", epoch=epoch, step=line["step"])
+        if self.loggers:
+            self.writer.flush()  # a logger gets an epoch when its files are written
+            self._log(lambda logger: logger.log(line, line["step"]))
 
     def _judge(self, line: dict[str, Any], best: float | None, waited: int) -> tuple[float | None, int]:
-        """Update the best validation accuracy and the number of evaluations since; write the model if it is the best so far."""
-        if self.settings.patience is None and self.settings.keep == "last":
+        """Update the best validation accuracy and the number of evaluations since; write the model if it is to be kept so far."""
+        if self.label_wave:
+            self._follow_label_wave(self.label_wave, line["epoch"])
+        if self.settings.patience is None and self.settings.keep != "best":
             return best, waited
         accuracy = [line.get("validation_accuracy")]
         if self.world > 1:
@@ -591,20 +626,34 @@ class _Training:
             return best, waited
         if best is not None and accuracy[0] <= best:
             return best, waited + 1
-        self.best_epoch = line["epoch"]
-        if self.rank == 0 and self.settings.keep == "best":
-            self.folder.write_best(self.best_epoch, self.model.state_dict())
+        if self.settings.keep == "best":
+            self._keep(line["epoch"])
         return accuracy[0], 0
+
+    def _follow_label_wave(self, label_wave: LabelWave, epoch: int) -> None:
+        """Keep the model of this epoch, unless Label Wave has chosen an earlier one."""
+        self.writer.flush()  # Label Wave reads the record of this epoch
+        kept = [label_wave.kept(epoch) if self.rank == 0 else 0]
+        if self.world > 1:
+            dist.broadcast_object_list(kept)
+        if kept[0] == epoch:
+            self._keep(epoch)
+
+    def _keep(self, epoch: int) -> None:
+        self.best_epoch = epoch
+        if self.rank == 0:
+            tensors = {name: _on_host(value) for name, value in self.model.state_dict().items()}
+            self.writer.submit(self.folder.write_best, epoch, tensors)
 
     def _checkpoint(self, epoch: int, best: float | None, waited: int) -> None:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"updater.{name}": value for name, value in self.updater.state().items()}
         tensors |= {f"method.{name}": value for name, value in self.method_state.items()}
         notes = {"epoch": epoch, "step": int(self.step.number), "best": best, "best_epoch": self.best_epoch, "waited": waited}
-        self.folder.write_checkpoint(epoch, tensors, notes)
+        self.writer.submit(self.folder.write_checkpoint, epoch, {name: _on_host(value) for name, value in tensors.items()}, notes)
 
     def _finish(self, stopped_early: bool, **kept: int) -> None:
-        if not evaluate(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # not every run is evaluated
+        if not evaluate(self.model, self.prepare_evaluation(self._first_inputs())).isfinite().all():  # some runs are never evaluated
             raise self._diverged(f"The scores were not finite after step {int(self.step.number)}")
         network = networks_of(self.model)[0]
         notes = {"model": repr(network) if is_built_in(network) else type(network).__name__}
@@ -631,6 +680,11 @@ class _Training:
         if self.rank == 0:
             for logger in self.loggers:
                 call(logger)
+
+
+def _on_host(value: Any) -> Any:
+    """A copy of a tensor in the memory of the host, which training does not change. A model may also have state that is no tensor."""
+    return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

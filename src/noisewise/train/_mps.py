@@ -1,7 +1,6 @@
-"""One GPU for many processes: NVIDIA's multi-process service, which lets their kernels run side by side.
+"""NVIDIA's multi-process service (MPS), with which the kernels of several processes run on one GPU at the same time.
 
-Without it the processes of a comparison take turns on the GPU. The service runs during a block, with its own folder, unless one is already
-set up.
+Without it the processes of a comparison take turns on the GPU. If no service is set up, one is started for the duration of a block.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Optimisers: how a gradient changes the parameters, as a spec such as ``"sgd(lr=0.1, momentum=0.9)"`` and as an `Updater`.
+"""Optimisers and learning-rate schedules, as specs such as ``"sgd(lr=0.1, momentum=0.9)"`` and ``"cosine"``.
 
-The rules are torch's fused kernels: one pass over all parameters, with the learning rate read from a tensor on the device. A step does
-not wait or allocate, and a CUDA graph can capture it while a schedule changes the learning rate.
+An optimiser makes an `Updater` of some parameters. It uses torch's fused kernels, which update all parameters in one pass and read the
+learning rate from a tensor on the device. So a step does not wait for the device, and a CUDA graph can capture it although a schedule
+changes the learning rate.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Optimiser(Named, registry=optimisers):
     lr: float = setting(default=0.1, bounds="[0, inf)")
 
     def state_names(self) -> tuple[str, ...]:
-        """The names of the state of each parameter; "steps" is a number, the others are shaped like the parameter."""
+        """The names of the tensors that are kept for each parameter; "steps" is a number, the others have the shape of the parameter."""
         raise NotImplementedError(f"{type(self).__name__} must define state_names")
 
     def update(
@@ -167,7 +168,7 @@ class AdamW(Adam, name="adamw"):
 
 
 def _with_strides(gradient: Tensor, parameter: Tensor) -> Tensor:
-    """The gradient with the strides of the parameter, which the fused kernels need; they may differ, as in a 1×1 convolution."""
+    """The gradient with the strides of the parameter, as the fused kernels need it. Strides differ after a 1×1 convolution, for example."""
     return gradient if gradient.stride() == parameter.stride() else torch.empty_like(parameter).copy_(gradient)
 
 
@@ -196,8 +197,8 @@ class Updater:
         self.parameters = list(named.values())
         self.lr = torch.tensor(optimiser.lr, dtype=torch.float32, device=device)
         self._optimiser, self._weight_decay, self._names = optimiser, weight_decay, list(named)
-        blank = {"steps": lambda parameter: torch.zeros((), dtype=torch.float32, device=parameter.device)}
-        self._memory = {kind: list(map(blank.get(kind, torch.zeros_like), self.parameters)) for kind in optimiser.state_names()}
+        initial = {"steps": lambda parameter: torch.zeros((), dtype=torch.float32, device=parameter.device)}
+        self._memory = {kind: list(map(initial.get(kind, torch.zeros_like), self.parameters)) for kind in optimiser.state_names()}
 
     @torch.no_grad()
     def step(self) -> None:
@@ -224,17 +225,19 @@ class Updater:
 
         These tensors change with every step: copy them to keep them.
         """
-        return {f"{name}.{kind}": tensor for kind, kept in self._memory.items() for name, tensor in zip(self._names, kept, strict=True)}
+        return {
+            f"{name}.{kind}": tensor for kind, tensors in self._memory.items() for name, tensor in zip(self._names, tensors, strict=True)
+        }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Load what `state` returned earlier, in place, so that a captured step uses it."""
+        """Load a saved `state`. The tensors are changed in place, so that a captured step uses them."""
         current = self.state()
         shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in (current, state)]
         wrong = sorted(name for name, _ in shapes[0].items() ^ shapes[1].items())
         if wrong:
             raise InputError(
-                f"The saved state does not fit {self._optimiser!r} on these parameters: {wrong[0]!r} is missing, unknown or of another "
-                "shape. Load it with the model and the optimiser it was saved from."
+                f"The saved state does not match {self._optimiser!r} on these parameters: {wrong[0]!r} is missing, unknown or has another "
+                "shape. Use the model and the optimiser that it was saved from."
             )
         for name, tensor in current.items():
             tensor.copy_(state[name])
@@ -243,9 +246,9 @@ class Updater:
 schedules: Registry[Schedule] = Registry("schedule")
 
 _BLOCK = 2**15
-"""Steps are computed in fixed blocks, because how torch rounds a power depends on its position in a tensor."""
+"""Factors are computed in blocks of this many steps, because how torch rounds a power depends on its position in a tensor."""
 
-_LENGTH = "an integer of steps in [1, inf), or a share of the run in (0, 1)"
+_LENGTH = "a number of steps (an integer of at least 1) or a share of the run in (0, 1)"
 
 
 def _length(value: Any, parameter: str, owner: str) -> float:
@@ -277,7 +280,7 @@ class Schedule(Named, registry=schedules):
     """A learning-rate schedule. A subclass defines `shape`.
 
     Args:
-        warmup: over this many first steps the factors are also multiplied by 1/warmup, 2/warmup, …, 1.
+        warmup: the number of warm-up steps, or their share of the run. In them the factors are multiplied by 1/warmup, 2/warmup, …, 1.
     """
 
     warmup: float = setting(default=0, check=_warmup, kw_only=True)
@@ -302,8 +305,8 @@ class Schedule(Named, registry=schedules):
         last = total_steps if number is None else first + number
         start = first - first % _BLOCK
         step = torch.arange(start, min(total_steps, max(start + _BLOCK, last)), dtype=torch.float64)
-        rising = _in_steps(self.warmup, total_steps)
-        factors = self.shape(step, total_steps) * ((step + 1) / rising).clamp(max=1)
+        warmup_steps = _in_steps(self.warmup, total_steps)
+        factors = self.shape(step, total_steps) * ((step + 1) / warmup_steps).clamp(max=1)
         return factors[first - start : last - start]
 
 

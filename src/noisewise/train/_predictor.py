@@ -13,6 +13,7 @@ from noisewise.data import as_inputs, as_tensor, augmentations, is_frame, match_
 from noisewise.errors import InputError, invalid_parameter, reason
 
 EVALUATION_BATCH = 1024
+"""The number of examples that are scored at a time."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Predictor:
         model: the model, in eval mode.
         normalise: the spec of the normalisation of its inputs, or None.
         shape: the shape of one input; None for a recorded loop.
-        dtype: the type of the training inputs, such as "torch.uint8"; None for a recorded loop, whose inputs go to the model unchanged.
-        run_name: what was trained, for errors.
+        dtype: the type of the training inputs, such as "torch.uint8"; None for a recorded loop, whose model gets its inputs unchanged.
+        run_name: the name of the run in error messages.
         features: the column names of the table it was trained on; None if it was not a table.
         temperature: scores are divided by it before softmax.
     """
@@ -92,6 +93,6 @@ class Predictor:
             ) from error
         if scores.dim() != 2 or len(scores) != shape[0]:
             raise InputError(
-                f"The model of the {self.run_name} must give scores shaped ({shape[0]}, classes). Got {tuple(scores.shape)} instead."
+                f"The model of the {self.run_name} must return scores shaped ({shape[0]}, classes). Got {tuple(scores.shape)} instead."
             )
         return scores

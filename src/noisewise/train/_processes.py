@@ -1,7 +1,8 @@
-"""Other processes of a run that `torchrun` started, other threads, and the global state of torch."""
+"""What a run shares: with the other processes that `torchrun` started, with other threads, and the global state of torch."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import re
@@ -19,25 +20,25 @@ from noisewise.errors import WorkerLostError, invalid_parameter, reason
 from noisewise.spec import real
 
 TIMEOUT = "NOISEWISE_TIMEOUT"
-"""The environment variable for how many seconds the processes of a run wait for each other."""
+"""The environment variable that sets how many seconds the processes of a run wait for each other."""
 _DEFAULT_TIMEOUT = "600"
 _ROLL_CALL = 5.0  # seconds for a live process to answer after a timeout
 _TIMED_OUT = re.compile(r"timed ?out|timeout|connection (closed|reset)", re.IGNORECASE)  # torch has no exception class for these
 _store: Any = None  # the key-value store of the group that `join` made
 
-# Gloo's threads need the interpreter's lock to release their last work. Destroying the group joins them while it has the lock, so a late
-# thread would wait forever. Wait this many seconds before.
+# Seconds to wait before a process group is destroyed. Gloo's threads need the interpreter's lock to finish, and destroying the group waits
+# for them while it holds that lock: a thread that has not finished by then would wait forever.
 _RELEASE = 0.5
 
 
 @contextmanager
 def join(device: torch.device) -> Iterator[None]:
-    """Join the other processes during the block, if torchrun started some and the caller has not joined them yet."""
+    """Form a process group with the other processes during the block, if torchrun started some and the caller has no group yet."""
     if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield
         return
-    # Its functions keep the group that exists at import as a default argument. If the first data-parallel model imported it, the threads
-    # of this run's group would outlive the interpreter, and once in a few hundred runs that aborts.
+    # Import it before there is a group: its functions keep the current group as a default argument. If a data-parallel model imported it
+    # later, the threads of this run's group would outlive the interpreter, which then aborts once in a few hundred runs.
     importlib.import_module("torch.distributed.nn")
     from torch.distributed.rendezvous import rendezvous
 
@@ -51,6 +52,7 @@ def join(device: torch.device) -> Iterator[None]:
     try:
         yield
     finally:
+        gc.collect()  # the data-parallel model keeps the group, and other objects of the run refer to it in cycles
         time.sleep(_RELEASE)
         dist.destroy_process_group()
         _store = None
@@ -99,7 +101,7 @@ def _silent(store: Any) -> list[int]:
 
 
 def is_main_process() -> bool:
-    """Whether this is the process that warns; also works before the processes have joined."""
+    """Whether this is the process that gives warnings. It may be called before the processes form a group."""
     if dist.is_initialized():
         return dist.get_rank() == 0
     return int(os.environ.get("WORLD_SIZE", "1")) < 2 or int(os.environ.get("RANK", "0")) == 0

@@ -1,4 +1,4 @@
-"""Record a custom training loop in a run folder, which reports, audits and corrections read like any other."""
+"""Record a custom training loop in a run folder that reports, audits and corrections can read."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Recorder:
         self._epoch, self._step, self._ended = 0, 0, False
         after = None if after is None else as_int("after", "Recorder", after, 0)
         if after and not self._folder.exists():
-            raise InputError(f"The folder {str(self._folder.path)!r} has no record to resume after {after} epochs. Give its folder.")
+            raise InputError(f"The folder {str(self._folder.path)!r} has no record to resume after={after}. Give the folder of a record.")
         with ExitStack() as stack:
             stack.enter_context(self._folder.lock())
             self._begin(after)
@@ -125,10 +125,12 @@ class Recorder:
         settings = read_settings(self._folder.path)
         same = all(settings.get(name) == self._settings[name] for name in ("data", "model", "loss"))
         if not same or not provenance.get("recorded") or provenance.get("data") != data:
-            raise InputError(f"The folder {path!r} has no record of these labels with {self._loss!r}. Give another folder.")
+            raise InputError(f"The folder {path!r} has no record of the same labels with {self._loss!r}. Give another folder.")
         lines = {line["epoch"]: line for line in self._folder.metrics()}
         if after and after not in lines:
-            raise InputError(f"The record in {path!r} has {len(lines)} epochs and cannot resume after {after}. Give after={len(lines)}.")
+            raise InputError(
+                f"The record in {path!r} has {len(lines)} epochs and cannot be resumed after {after}. Give after={len(lines)}."
+            )
         self._folder.forget_after(after)
         self._folder.remove("model.safetensors")
         self._epoch, self._step = after, lines[after]["step"] if after else 0
@@ -145,7 +147,7 @@ class Recorder:
         Args:
             index: their positions in the labels.
             scores: (N, C) the scores of the model for them, before softmax.
-            lr: the learning rate of the step, which weights its examples in α_t and snr; leave it out if it is constant.
+            lr: the learning rate of the step: α and snr weight its examples by it. Leave it out if it is constant.
         """
         index, rate = self._checked(index, scores), _rate(lr)
         with torch.inference_mode(False):
@@ -168,7 +170,7 @@ class Recorder:
         self._step += 1
 
     def _emphasis(self, result: Pass) -> Tensor:
-        """Half the L1 norm of ∂L/∂scores of every example, for L the sum over the batch, with class weights."""
+        """Half the L1 norm of ∂L/∂scores of every example, where L is the sum over the batch, with class weights."""
         if not self._weighted:
             return result.emphasis
         number = len(result.gradient) if self._loss.reduction == "mean" else 1
@@ -196,7 +198,7 @@ class Recorder:
             raise InputError(f"The record in {str(self._folder.path)!r} is finished. Use a new Recorder for another loop.")
 
     def _loss_on(self, device: torch.device) -> Loss:
-        """The loss with its current hyper-parameters; a copy if it is on another device, where the loop may need it."""
+        """The loss with its current hyper-parameters, on a device. It is copied if necessary, because the loop may need it where it is."""
         if all(tensor.device == device for tensor in (*self._loss.parameters(), *self._loss.buffers())):
             return self._loss
         return copy.deepcopy(self._loss).to(device, non_blocking=device.type == "cuda")
@@ -220,13 +222,13 @@ class Recorder:
                 number = float(value)
             except (TypeError, ValueError, RuntimeError):
                 number = math.nan
-            share = name.endswith("_accuracy")
-            if not math.isfinite(number) or (share and not 0 <= number <= 1):
-                raise invalid_parameter(name, "Recorder.end_epoch", "in [0, 1]" if share else "a finite number", value)
-        total = float(tally.loss)
-        if not math.isfinite(total):
+            accuracy = name.endswith("_accuracy")
+            if not math.isfinite(number) or (accuracy and not 0 <= number <= 1):
+                raise invalid_parameter(name, "Recorder.end_epoch", "in [0, 1]" if accuracy else "a finite number", value)
+        total_loss = float(tally.loss)
+        if not math.isfinite(total_loss):
             raise DivergedError(f"The loss {self._loss!r} was not finite in epoch {self._epoch + 1}. Try a smaller learning rate.")
-        line = {"epoch": self._epoch + 1, "step": self._step, "train_loss": total / float(tally.number.sum())}
+        line = {"epoch": self._epoch + 1, "step": self._step, "train_loss": total_loss / float(tally.number.sum())}
         line |= tally.metrics(self._data.true_labels is not None)
         for name in line.keys() & metrics.keys():
             raise invalid_parameter(name, "Recorder.end_epoch", "left out, because the Recorder computes it", metrics[name])
@@ -278,6 +280,7 @@ class Recorder:
 
 
 def _positions(index: Any) -> Tensor:
+    """Positions of examples as an int64 tensor."""
     values = index if isinstance(index, Tensor) else np.asarray(index)
     if isinstance(values, Tensor):
         integers = not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)

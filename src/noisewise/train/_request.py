@@ -32,7 +32,7 @@ _BOUNDS = {name: Interval.parse(bounds) for name, bounds in (("weight_decay", "[
 _OPTIONAL = ("epochs", "steps", "classes_per_batch", "patience", "clip")
 _FLAGS = ("normalise", "clean_pass", "compile")
 _FILE = re.compile(r"\.\w+['\"]")  # the end of a file name in a spec
-_CHOICES = {"precision": ("auto", "float32", "bfloat16"), "keep": ("last", "best")}
+_CHOICES = {"precision": ("auto", "float32", "bfloat16"), "keep": ("last", "best", "label_wave")}
 _REGISTRIES: dict[str, Registry[Any]] = {
     "loss": losses.Loss.registry,
     "noise": noises,
@@ -46,7 +46,7 @@ _REGISTRIES: dict[str, Registry[Any]] = {
 def make_settings(given: Mapping[str, Any]) -> Settings:
     """Make settings from names and values, and check all of them.
 
-    A spec may also be given as an object, if a spec can express it, because run folders store text.
+    Losses, noises and so on are given as specs, or as objects that can be built from their repr, because run folders store text.
 
     Example:
         >>> make_settings({"data": "digits", "model": "mlp", "epochs": 5, "loss": losses.GCE(q=0.5)}).loss
@@ -60,7 +60,7 @@ def make_settings(given: Mapping[str, Any]) -> Settings:
         if name in READ_OPTIONS - set(known):
             value = repr(given[name]) if isinstance(given[name], str | int) else "…"
             raise InputError(
-                f"There is no setting named {name!r}: it is an option of reading. Give noisewise.data.read(…, {name}={value}) as data."
+                f"{name!r} is an option of noisewise.data.read, not a setting. Give noisewise.data.read(…, {name}={value}) as data."
             )
         if name not in known:
             raise unknown("setting", name, known)
@@ -93,7 +93,12 @@ def _check(settings: Settings) -> None:
     if settings.patience is not None and settings.validation == 0:
         raise InputError("Early stopping needs a validation share. Got patience without validation; give for example validation=0.1.")
     if settings.keep == "best" and settings.validation == 0:
-        raise InputError("The best model is chosen on a validation share. Got keep='best' without validation; give validation=0.1 too.")
+        raise InputError("The best model is chosen on a validation share. Got keep='best' without validation; give, say, validation=0.1.")
+    if settings.keep == "label_wave" and settings.evaluate_every > 1:
+        raise InputError(
+            "Label Wave may keep the model of any epoch, so every epoch is evaluated. "
+            f"Got keep='label_wave' with evaluate_every={settings.evaluate_every}; leave out evaluate_every."
+        )
     if settings.accumulate > settings.batch_size:
         raise invalid_parameter("accumulate", "a run", f"at most the batch_size, {settings.batch_size}", settings.accumulate)
     if settings.classes_per_batch is not None and settings.batch_size % settings.classes_per_batch:
@@ -107,7 +112,7 @@ def _check(settings: Settings) -> None:
     if not loss.of_classes:
         raise InputError(f"In a run every example has one class. Got {loss!r}; train multi-label data in a custom loop.")
     if loss.reduction != "mean":
-        raise InputError(f"A run minimises the mean loss of a batch. Got {loss!r}; leave out its reduction.")
+        raise InputError(f"A run minimises the mean loss of a batch. Got {loss!r}; leave out the reduction.")
     if loss.depends_on_batch and any(getattr(part, "label_smoothing", 0) > 0 for part in loss.modules()):
         with torch.random.fork_rng([]):
             loss(torch.zeros(2, 2 if loss.weight is None else len(loss.weight)), torch.tensor([0, 1]))  # refuses label smoothing
@@ -143,9 +148,9 @@ def _plain(value: Any) -> Any:
 
 
 def _spec(setting: str, registry: Registry[Any], value: Any) -> str:
-    """The given spec, or the repr of an object if it expresses the object completely.
+    """The spec of a setting: the given text, or the repr of an object, if the object can be built from it.
 
-    A spec that names a file is replaced by what was read, so that a run does not depend on the file.
+    A spec that names a file is replaced by the content of the file, so that a run does not depend on the file.
     """
     if isinstance(value, str):
         return repr(registry.get(value)) if _FILE.search(value) else value
@@ -157,8 +162,8 @@ def _spec(setting: str, registry: Registry[Any], value: Any) -> str:
         again = None
     if repr(again) != repr(value) or _kinds(again) != _kinds(value):
         raise InputError(
-            f"A run folder stores specs, and no spec expresses the {registry.kind} {value!r}: its class has no name in the registry, or a "
-            "number in it would be rounded. Give the class a name (name=…), or give the spec string."
+            f"A run folder stores every {registry.kind} as a spec, and {value!r} cannot be built from its spec: its class is not "
+            "registered, or a number would be rounded. Register the class with a name (name=…), or give a spec."
         )
     return repr(value)
 
@@ -183,8 +188,8 @@ class Sources:
         train: the training set, with noisy labels.
         validation: the held-out share of the training examples, with noisy labels; or None.
         test: the test set, with true labels; or None.
-        corruption: the result of the noise; or None.
-        read_from: the arguments that read the training and the test set again, by "train" and "test"; None if not known.
+        corruption: what the noise did to the labels; or None.
+        read_from: by "train" and "test", the arguments of `noisewise.data.read` that give the set again; None if not known.
     """
 
     train: Dataset

@@ -119,9 +119,7 @@ class Run:
             try:
                 return self._networks(str(notes.get("model")), tensors).eval()
             except (InputError, RuntimeError):  # a custom module may have the name of a built-in model
-                raise InputError(
-                    f"The run in {str(self.path)!r} has a custom model. Give a module with the same layers as into=…."
-                ) from None
+                raise InputError(f"The run in {str(self.path)!r} has a custom model. Give into=…, a module with the same layers.") from None
         if not isinstance(into, torch.nn.Module):
             raise invalid_parameter("into", "a run", "a module with the layers of its model", into)
         fill(into, tensors, "given as into=…", self._folder)
@@ -182,19 +180,19 @@ def recorded_scale(folder: RunFolder) -> Normalise | None:
     scale = None if spec is None else augmentations.get(spec)
     if scale is not None and not isinstance(scale, Normalise):
         raise InputError(
-            f"The file {str(folder.path / 'provenance.json')!r} must have a normalisation of inputs. "
+            f"The file {str(folder.path / 'provenance.json')!r} is damaged: 'normalise' must be a normalisation of inputs. "
             f"Got {shown(spec)}; copy the run folder again."
         )
     return scale
 
 
 def fill(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], name: str, folder: RunFolder) -> None:
-    """Load the weights of a run into a model with the same layers; `name` is for errors."""
+    """Load the weights of a run into a model with the same layers; `name` is the name of the model in errors."""
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         first = str(error).partition("\n\t")[2].partition("\n")[0].rstrip(". ")
-        raise InputError(f"The model {name} has other layers than the model of the run in {str(folder.path)!r}: {first}.") from None
+        raise InputError(f"The layers of the model {name} differ from those of the run in {str(folder.path)!r}: {first}.") from None
 
 
 def is_built_in(model: torch.nn.Module) -> bool:

@@ -6,8 +6,8 @@ A step stores its results in tensors on the device and reads nothing back, so th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,7 @@ class Tally:
 
     @torch.no_grad()
     def note(self, index: Tensor, scores: Tensor, margins: Tensor, number: Tensor) -> None:
-        """Note the margins (not finite if the loss is not) and predictions of some examples at the step with this number."""
+        """Store margins and predictions of some examples at the step with this number. A margin is not finite if the loss is not."""
         self.margins[index] = margins.to(self.margins.dtype)
         self.predictions[index] = scores.argmax(1)
         broken = ~torch.isfinite(margins.sum()) & (self.bad_step < 0)
@@ -104,7 +104,7 @@ class Tally:
 
 
 def right_and_wrong(data: Dataset) -> Tensor:
-    """(2, N) 1 for right labels, and 1 for wrong labels; all count as right if the true labels are not known."""
+    """A mask shaped (2, N): row 0 is 1 for right labels, row 1 for wrong ones. Labels count as right if the true labels are not known."""
     wrong = data.wrong if data.wrong is not None else torch.zeros_like(data.labels, dtype=torch.bool)
     return torch.stack([~wrong, wrong]).double()
 
@@ -128,9 +128,19 @@ class Scorer(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         if not self.half_precision:
             return self.model(inputs).float()  # type: ignore[no-any-return]
+        if self.ends_in_head:
+            return self.head(self.features(inputs))
         with torch.autocast(inputs.device.type, dtype=torch.bfloat16):
-            output = self.model.features(inputs) if self.ends_in_head else self.model(inputs)
-        return self.model.head(output.float()) if self.ends_in_head else output.float()  # type: ignore[no-any-return]
+            return self.model(inputs).float()  # type: ignore[no-any-return]
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """The embedding, the input of `head`."""
+        with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=self.half_precision):
+            return self.model.features(inputs).float()  # type: ignore[no-any-return]
+
+    def head(self, features: Tensor) -> Tensor:
+        """The scores of embeddings."""
+        return self.model.head(features)  # type: ignore[no-any-return]
 
 
 class Networks(nn.Module):
@@ -214,7 +224,7 @@ class Step:
         """Update on the examples at these positions.
 
         Args:
-            index: the positions. If there are more processes than examples, a process without one gets any of them.
+            index: the positions. With more processes than examples, some processes get the same example, which counts once.
             inputs: the inputs of these examples, if the data set does not have them in memory.
             whole: the size of the batch over all processes.
         """
@@ -261,6 +271,8 @@ class Step:
         size = 1.0 if mean_weight is None else 1 / mean_weight
         # The loss is a mean over the whole batch; data parallelism divides by the number of processes.
         torch.autograd.backward(scores, [pull.gradient * (size * self.world / batch.whole) for pull in pulls])
+        if self.method.embeds:  # the record has scores only
+            leaves, pulls = leaves[: len(leaves) // 2], pulls[: len(pulls) // 2]
         with torch.no_grad():
             combined = leaves[0] if len(leaves) == 1 else torch.stack(leaves).mean(0)
             value = _mean([_zero(pull.gradient) if pull.value is None else pull.value.double().sum() for pull in pulls])
@@ -271,7 +283,7 @@ class Step:
             return size * torch.cat([self.groups[:, batch.index] @ emphasis.double(), value.view(1)])
 
     def _stand_in(self, batch: Batch) -> Tensor:
-        """Take part in the communication of the processes, with an example that is ignored."""
+        """Do a pass that changes nothing, for a process without examples: the other processes wait for its communication."""
         scores = self.networks(batch)
         leaves = tuple(each.detach() for each in scores)
         if self.loss.depends_on_batch:
@@ -290,7 +302,7 @@ class Step:
         return float(self.loss.value(margins[~margins.isnan()]).double().mean())  # type: ignore[operator]
 
     def share_state(self) -> None:
-        """Give every process the rows of the method's state that the others changed; before the tally is gathered."""
+        """Copy the rows of the method's state that each process changed to all others. Call it before `Tally.gather`."""
         changed = ~self.tally.margins.isnan()
         number = changed.double()
         dist.all_reduce(number)
@@ -360,35 +372,45 @@ class GraphedStep:
         static_index.copy_(index)
         graph.replay()
 
-    def _capture(self, index: Tensor) -> tuple[Tensor, Any]:
-        static_index = index.clone()
+    def run_undone(self, index: Tensor) -> None:
+        """Run the step once without a graph, and restore its state."""
+        with self._restored(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the numbers may be arbitrary
+            self._step(index)
+
+    @contextmanager
+    def _restored(self) -> Iterator[None]:
+        """Restore the state and the generators after the block."""
         values = [tensor.clone() for tensor in self._state()]
         seeds = [generator.get_state() for generator in self._generators]
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that gradients were first computed on another stream
-            for _ in range(3):
-                self._step(static_index)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        for generator in self._generators:
-            graph.register_generator_state(generator)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with torch.cuda.graph(graph, pool=self._pool):
-                self._step(static_index)
-        torch.cuda.synchronize()  # torch seeds the generators on the capture stream, and a replay does not wait for it
-        self._pool = self._pool or graph.pool()
+        yield
         for tensor, value in zip(self._state(), values, strict=True):
             tensor.copy_(value)
         for generator, seed in zip(self._generators, seeds, strict=True):
             generator.set_state(seed)
+
+    def _capture(self, index: Tensor) -> tuple[Tensor, Any]:
+        static_index = index.clone()
+        with self._restored(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that gradients were first computed on another stream
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    self._step(static_index)
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            for generator in self._generators:
+                graph.register_generator_state(generator)
+            with torch.cuda.graph(graph, pool=self._pool):
+                self._step(static_index)
+            torch.cuda.synchronize()  # torch seeds the generators on the capture stream, and a replay does not wait for it
+        self._pool = self._pool or graph.pool()
         return static_index, graph
 
 
 def prepared(augment: Augmentation, normalise: Augmentation | None, generator: torch.Generator, last: bool) -> Prepare:
-    """A function that augments and normalises raw inputs, in the memory format of the model (`last`: channels last)."""
+    """Make a function that augments and normalises raw inputs; `last` says that the model takes images with channels last."""
 
     def prepare(inputs: Tensor) -> Tensor:
         if inputs.dim() == 4:

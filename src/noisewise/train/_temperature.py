@@ -21,10 +21,10 @@ def temperature(scores: Tensor, labels: Tensor) -> float:
         L(T, ε) = Σ (1 − a) log q + a log(1 − q),  q = (1 − ε) softmax(s / T)_y + ε / C,  a = 1 / (n + 2)
         T = √(T₁ T₂),  T₁ = argmax L(T, 0),  (T₂, ·) = argmax L(T, ε)
 
-    The labels of held-out examples may be wrong. T₁ treats every contradicted label as a mistake of the model and is too cautious. T₂
-    treats contradictions of confident predictions as wrong labels and is too bold with few examples. Their geometric mean was chosen among
-    about twenty rules, using the true labels of three small tables: it had the lowest log loss with IMAE and nearly the lowest with
-    cross-entropy. As in Platt scaling, `a` keeps T away from 0 if a few held-out examples are all predicted right.
+    The labels of held-out examples may be wrong. T₁ assumes that all are right and makes the probabilities too cautious. T₂ assumes a share
+    ε of random labels and makes them too confident if there are few examples. Their geometric mean was chosen among about twenty rules,
+    using the true labels of three small tables: it had the lowest log loss with IMAE and nearly the lowest with cross-entropy. As in Platt
+    scaling, `a` keeps T away from 0 if a few held-out examples are all predicted right.
 
     Args:
         scores: the scores of held-out examples, (n, C).

@@ -1,7 +1,7 @@
-"""A module that the caller gives to `fit`: how it is built, its starting weights, and whether `fit` trained it before.
+"""Modules that users pass to `fit`: digests of their layers and starting weights, and whether `fit` trained them before.
 
-Training changes the weights of the module, which may be given again. So the weights do not identify a run; if a run started from other
-weights, there is a warning.
+A run is identified by the layers of its module and not by the weights: `fit` changes the weights, and the same module may be passed again.
+If the weights differ from those that the run started from, there is a warning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from noisewise.runs import RunFolder, check_storable, digest, digest_of
 from noisewise.train._processes import is_main_process
 
 _TRAINED: WeakKeyDictionary[nn.Module, tuple[int, Path]] = WeakKeyDictionary()
-"""The modules that were trained in this process: how often their weights had been changed by then, and the run folder."""
+"""The modules that were trained in this process, each with the number of changes of its weights by then and the run folder."""
 
 
 def model_digests(model: nn.Module) -> dict[str, str]:
@@ -36,17 +36,17 @@ def _digest(state: dict[str, Tensor]) -> str:
 
 
 def warn_of_other_start(folder: RunFolder, model: nn.Module, start: str) -> None:
-    """Warn that a run started from other weights than a module (with digest `start`) has, unless these come from the run itself."""
+    """Warn if a run did not start from the weights of a module (their digest is `start`), unless the module was trained by this run."""
     if not is_main_process() or folder.provenance().get("start") == start or was_trained(model, folder):
         return
     if folder.status()["state"] == "finished" and _digest(folder.read_tensors("model.safetensors")[0]) == start:
         return
-    text = f"The run in {str(folder.path)!r} started from other weights than this {type(model).__name__} has, and will replace them."
-    warnings.warn(f"{text} Give another folder to train from these weights.", stacklevel=4)
+    text = f"The run in {str(folder.path)!r} started from other weights than this {type(model).__name__} has."
+    warnings.warn(f"{text} The module gets the weights of the run. Give another folder to train from its own weights.", stacklevel=4)
 
 
 def was_trained(model: nn.Module, folder: RunFolder | None = None) -> bool:
-    """Whether a module still has the weights that training gave it, in a certain run or in any."""
+    """Whether a module has the weights from a run in this process: the run in `folder`, or any run."""
     changes, trained_in = _TRAINED.get(model, (None, None))
     return changes == _changes(model) and (folder is None or folder.path.resolve() == trained_in)
 
