@@ -81,6 +81,9 @@ class Method(Named, registry=registry):
     embeds: ClassVar[bool] = False
     """Whether `scores` also returns the embedding of every trained network, after all scores; `pulls` then has their gradients too."""
 
+    reads_features: ClassVar[bool] = False
+    """Whether `begin_epoch` uses `Scored.features`, which only models of noisewise have."""
+
     examples: ClassVar[tuple[str, ...]] = ()
     """Specs that tests train with."""
 

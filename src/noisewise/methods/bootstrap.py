@@ -37,10 +37,7 @@ class BootstrapHard(Method, name="bootstrap_hard"):
         refuse_batch_loss(self, loss)
 
     def pulls(self, loss: LossPull, state: State, batch: Batch, scores: tuple[Tensor, ...]) -> tuple[Pull, ...]:
-        given, predicted = (loss.rows(scores[0], labels) for labels in (batch.labels, scores[0].argmax(1)))
-        assert given.value is not None and predicted.value is not None
-        gradient = self.beta * given.gradient + (1 - self.beta) * predicted.gradient
-        return (Pull(gradient, self.beta * given.value + (1 - self.beta) * predicted.value),)
+        return (bootstrapped(loss, scores[0], batch.labels, self.beta),)
 
 
 class BootstrapSoft(Method, name="bootstrap_soft"):
@@ -77,3 +74,11 @@ class BootstrapSoft(Method, name="bootstrap_soft"):
         assert given.value is not None
         gradient = self.beta * given.gradient + (1 - self.beta) * entropy.gradient
         return (Pull(gradient, self.beta * given.value + (1 - self.beta) * entropy.value.squeeze(1)),)
+
+
+def bootstrapped(loss: LossPull, scores: Tensor, labels: Tensor, share: float | Tensor) -> Pull:
+    """The pull of a mixture: a share of the given labels, and the rest of the predicted ones."""
+    given, predicted = (loss.rows(scores, each) for each in (labels, scores.argmax(1)))
+    assert given.value is not None and predicted.value is not None
+    gradient = share * given.gradient + (1 - share) * predicted.gradient
+    return Pull(gradient, share * given.value + (1 - share) * predicted.value)

@@ -266,7 +266,7 @@ class _Training:
         seed = self.settings.seed
         torch.manual_seed(_seed(seed, "weights"))
         network = models.get(model, num_classes=classes, shape=shape) if isinstance(model, str) else model
-        if self.method.embeds and not isinstance(network, models.Classifier):
+        if (self.method.embeds or self.method.reads_features) and not isinstance(network, models.Classifier):
             raise InputError(
                 f"The method {self.method!r} uses the embedding of the network. Got {type(network).__name__}; give a model of noisewise."
             )
