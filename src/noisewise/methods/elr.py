@@ -1,11 +1,11 @@
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from noisewise.data import Dataset
 from noisewise.losses import Loss
 from noisewise.methods._base import Method, State, refuse_batch_loss
 from noisewise.methods._batch import Batch
+from noisewise.methods._early import clipped_softmax, early_learning
 from noisewise.methods._pull import LossPull, Pull
 from noisewise.spec import setting
 
@@ -42,12 +42,9 @@ class ELR(Method, name="elr"):
 
     def pulls(self, loss: LossPull, state: State, batch: Batch, scores: tuple[Tensor, ...]) -> tuple[Pull, ...]:
         ordinary = loss.rows(scores[0], batch.labels)
-        p = F.softmax(scores[0], 1).clamp(1e-4, 1 - 1e-4)
-        p = p / p.sum(1, keepdim=True)
+        p = clipped_softmax(scores[0])
         targets = self.beta * state["targets"][batch.index] + (1 - self.beta) * p
         state["targets"][batch.index] = targets
-        agreement = (p * targets).sum(1, keepdim=True)
-        # ∂ log(1 − ⟨p, t⟩) / ∂scores = −p (t − ⟨p, t⟩) / (1 − ⟨p, t⟩)
-        slope = -p * (targets - agreement) / (1 - agreement)
-        assert ordinary.value is not None
-        return (Pull(ordinary.gradient + self.lam * slope, ordinary.value + self.lam * (1 - agreement).log().squeeze(1)),)
+        penalty = early_learning(p, targets)
+        assert ordinary.value is not None and penalty.value is not None
+        return (Pull(ordinary.gradient + self.lam * penalty.gradient, ordinary.value + self.lam * penalty.value),)
