@@ -88,6 +88,7 @@ class ELRPlus(Method, name="elr_plus"):
             state[name][batch.index] = targets
             penalty = early_learning(clipped_softmax(mine), *mixture(batch, targets))
             ordinary = mixture.pull(loss, batch, mine)
+            assert ordinary.value is not None and penalty.value is not None
             pulls.append(Pull(ordinary.gradient + strength * penalty.gradient, ordinary.value + strength * penalty.value))
         return tuple(pulls)
 
