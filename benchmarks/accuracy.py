@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy.py [--noise "symmetric(0.4)" worst] [--rows ce elr] [--seeds 0 1 2] [--jobs 8] [--write]
 
-All train ResNet-20 for the same 40 epochs with the same optimiser. Runs with a result in benchmarks/accuracy.json are not trained again,
+All train ResNet-20 for the same 30 epochs with the same optimiser. Runs with a result in benchmarks/accuracy.json are not trained again,
 so the table can be made in portions. ``--write`` puts the table into benchmarks/RESULTS.md. CIFAR-10 and CIFAR-10N are read from the folder
 that NOISEWISE_DATA names.
 
@@ -29,14 +29,14 @@ from results import write_section
 
 RESULTS = Path(__file__).with_name("accuracy.json")
 SETTINGS: dict[str, Any] = {
-    "epochs": 40,
+    "epochs": 30,
     "batch_size": 128,
     "optimiser": "sgd(lr=0.1, momentum=0.9)",
     "schedule": "cosine",
     "weight_decay": 5e-4,
     "augment": "crop(4) + flip",
-    "evaluate_every": 2,
-    "checkpoint_every": 40,
+    "evaluate_every": 10,
+    "checkpoint_every": 30,
     "clean_pass": False,
 }
 
@@ -63,30 +63,30 @@ METHODS = {
     "bilevel": "bilevel(trusted=1000)",
     "bootstrap_hard": "bootstrap_hard",
     "bootstrap_soft": "bootstrap_soft",
-    "co_teaching": "co_teaching(rate={rate}, warm_up=8)",
-    "co_teaching_plus": "co_teaching_plus(rate={rate}, warm_up=8, burn_in=4)",
-    "d2l": "d2l(warm_up=4)",
-    "decoupling": "decoupling(burn_in=4)",
-    "dividemix": "dividemix(warm_up=4, ramp_up=4)",
+    "co_teaching": "co_teaching(rate={rate}, warm_up=6)",
+    "co_teaching_plus": "co_teaching_plus(rate={rate}, warm_up=6, burn_in=3)",
+    "d2l": "d2l(warm_up=3)",
+    "decoupling": "decoupling(burn_in=3)",
+    "dividemix": "dividemix(warm_up=3, ramp_up=3)",
     "elr": "elr(beta=0.7, lam=3)",
     "elr_plus": "elr_plus(beta=0.7, lam=3)",
     "forward_correction": "forward_correction('anchor', warm_up=10, quantile=0.97)",
     "forward_correction, dual T": "forward_correction('dual_t', warm_up=10, quantile=0.97)",
-    "ido": "ido(warm_up=4)",
-    "jocor": "jocor(rate={rate}, warm_up=8)",
-    "joint_optimisation": "joint_optimisation(warm_up=14, average=4)",
+    "ido": "ido(warm_up=3)",
+    "jocor": "jocor(rate={rate}, warm_up=6)",
+    "joint_optimisation": "joint_optimisation(warm_up=10, average=3)",
     "masking": "masking('symmetric(0.5)', warm_up=10)",
     "mentornet_dd": "mentornet_dd(trusted=5000)",
     "mentornet_pd": "mentornet_pd",
     "mixup": "mixup(alpha=1)",
     "ogc": "ogc",
     "proselflc": "proselflc",
-    "rockafellian": "rockafellian(every=4)",
+    "rockafellian": "rockafellian(every=3)",
     "s_adaptation": "s_adaptation(warm_up=10)",
     "self_paced": "self_paced",
     "sop": "sop",
     "t_revision": "t_revision('anchor', warm_up=10, quantile=0.97, fixed=10)",
-    "truncated_gce": "truncated_gce(warm_up=14, every=4)",
+    "truncated_gce": "truncated_gce(warm_up=10, every=3)",
 }
 
 OTHER_LOSS = {"truncated_gce": "gce(q=0.7)"}
@@ -175,7 +175,7 @@ def main() -> None:
     if options.write:
         command = shlex.join(["python", "benchmarks/accuracy.py", *sys.argv[1:]])
         write_section(
-            "Accuracy of methods", [f"`{command}`: ResNet-20, 40 epochs, test accuracy after the last one, in %.", "", *table(results)]
+            "Accuracy of methods", [f"`{command}`: ResNet-20, 30 epochs, test accuracy after the last one, in %.", "", *table(results)]
         )
 
 

@@ -34,6 +34,7 @@ def seconds(model: str, method: str, epochs: int) -> float:
             epochs=epochs,
             folder=Path(folder, "run"),
             augment="crop(4) + flip",
+            optimiser="sgd(lr=0.001, momentum=0.9)",
             evaluate_every=epochs,
             checkpoint_every=epochs,
             clean_pass=False,

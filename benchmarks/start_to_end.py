@@ -269,7 +269,7 @@ def empty_cache(name: str, folder: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", choices=["grid", "one"], default=["grid", "one"])
+    parser.add_argument("what", nargs="*", default=["grid", "one"], help="grid, one, or both")
     parser.add_argument("--model", default="resnet20")
     parser.add_argument("--runs", type=int, default=16)
     parser.add_argument("--jobs", type=int)

@@ -346,11 +346,13 @@ class _Training:
         # A graph would run Python code in the forward of a custom module only once, when it is captured.
         plain = self.from_seed or is_unmodified(self.model)
         self.graphs = self.device.type == "cuda" and self.world == 1 and plain and not isinstance(self.data.train, Stream)
-        self.update: Callable[..., None] = self._graphed() if self.graphs else self.step
+        self._capture()
         self._scorings: dict[str, tuple[Scoring, Callable[..., None]]] = {}
 
-    def _graphed(self) -> GraphedStep:
-        return GraphedStep(self.step, (self.generator, self.method_generator), self._changing)
+    def _capture(self) -> None:
+        """Replace the step by one that is captured at its first call, if it can be."""
+        self.captured = GraphedStep(self.step, (self.generator, self.method_generator), self._changing) if self.graphs else None
+        self.update: Callable[..., None] = self.captured or self.step
 
     def _changing(self) -> list[Tensor]:
         tally = vars(self.step.tally).values()
@@ -384,8 +386,8 @@ class _Training:
     def _epochs(self) -> None:
         epoch, best, waited = self._resume()
         self._status("running", epoch=epoch, step=int(self.step.number))
-        if isinstance(self.update, GraphedStep) and not self._over(epoch, waited):
-            self._compile_kernels(self.update)
+        if self.captured is not None and not self._over(epoch, waited):
+            self._compile_kernels(self.captured)
         wait_for_all()
         while not self._over(epoch, waited):
             epoch += 1
@@ -401,14 +403,14 @@ class _Training:
         if self.rank == 0:
             self._finish(stopped_early=epoch < self.epochs, **kept)
 
-    def _compile_kernels(self, update: GraphedStep) -> None:
+    def _compile_kernels(self, step: GraphedStep) -> None:
         """Compile the kernels of all batch sizes together. Evaluation uses the same kernels."""
         positions = torch.arange(len(self.data.train), device=self.device)
         sizes = {len(batch): batch for batch in cut(positions, self.settings.batch_size)}
         self.model.train()
         with compiled_ahead():
             for batch in sizes.values():
-                update.run_undone(batch)
+                step.run_undone(batch)
 
     def _over(self, epoch: int, waited: int) -> bool:
         return epoch >= self.epochs or (self.settings.patience is not None and waited >= self.settings.patience)
@@ -488,7 +490,7 @@ class _Training:
         if self.scheduled:
             curriculum.advance(self.loss, (epoch - 1) / max(1, self.epochs - 1))
             if self.graphs:
-                self.update = self._graphed()  # a graph keeps the hyper-parameters it was captured with
+                self._capture()  # a graph keeps the hyper-parameters it was captured with
 
     def _scored(self, epoch: int) -> Scored:
         """Access to the current scores and features of the training set, for the method."""
