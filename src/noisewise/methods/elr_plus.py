@@ -22,17 +22,19 @@ class ELRPlus(Method, name="elr_plus"):
         L = λ · loss(yᵢ) + (1 − λ) · loss(yⱼ) + lam · log(1 − ⟨p, λ tᵢ + (1 − λ) tⱼ⟩),    p clipped to [10⁻⁴, 1 − 10⁻⁴]
         θ̄ ← m · θ̄ + (1 − m) · θ after every step,    m = gamma · exp(−5 (1 − progress / ramp)²) until progress = ramp, then gamma
 
-    The run is tested with the mean score of the two trained networks.
+    The averages start as copies of the networks after the first step. The run is tested with the mean score of the two trained networks.
 
     This differs from the authors' code as follows:
 
     - Both networks are trained in every step, on the same batch, not in turn for an epoch each.
     - The ramps are shares of the training. The authors use 40000 steps, about half of their training on CIFAR.
     - The labels are not multiplied by the targets, which the authors do for 100 classes.
+    - Clipped predictions are divided by their sum, and they still have a gradient.
 
     Args:
         beta: the momentum of the targets: 0.7 for CIFAR-10 and 0.9 for CIFAR-100 in the authors' code.
-        lam: the strength of the regularisation: 3 for CIFAR-10 and 7 for CIFAR-100.
+        lam: the strength of the regularisation: 3 for CIFAR-10 and 7 for CIFAR-100. With asymmetric noise on CIFAR-10 the authors use
+            beta=0.9 and lam=1.
         lam_ramp: the share of the training in which this strength rises: 0 for CIFAR-10 and 0.4 for CIFAR-100.
         gamma: the momentum of the weight averages.
         ramp: the share of the training in which this momentum rises.
