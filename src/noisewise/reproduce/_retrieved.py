@@ -1,4 +1,4 @@
-"""Test the network of a finished run by retrieval, as the tables on MARS do, or in the gallery that the data set names; the result is kept in the run's folder."""
+"""Test the network of a finished run by retrieval, as the tables on MARS do; the result is kept in the run's folder."""
 
 from __future__ import annotations
 
