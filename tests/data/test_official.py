@@ -174,6 +174,7 @@ def test_queries_of_pku_reid_come_from_the_first_camera(tmp_path: Path) -> None:
     assert test.groups["tracklet"].tolist() == [0] * 8 + [1] * 8 + [2] * 8 + [3] * 8
     assert test.groups["orientation"].tolist() == list(range(1, 9)) * 4
     assert test.groups["query"].tolist() == ([1] * 8 + [0] * 8) * 2
+    assert test.groups["gallery"].tolist() == ([0] * 8 + [1] * 8) * 2
     data = load("pku_reid", "test", tmp_path)
     assert data.inputs.shape == (32, 3, 128, 48) and data.inputs[3, 0].unique().tolist() == [80]
 

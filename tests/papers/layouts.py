@@ -19,7 +19,7 @@ EXAMPLES = 12
 
 def write_all(root: Path) -> None:
     """Every data set the papers use."""
-    for write in (_cifar10, _cifar100, _mnist, _clothing1m, _webvision, _mars):
+    for write in (_cifar10, _cifar100, _mnist, _clothing1m, _webvision, _mars, _pku_reid):
         write(root)
 
 
@@ -116,3 +116,10 @@ def _mars(root: Path) -> None:
     (root / "MARS/info/test_name.txt").write_text("".join(f"{name}\n" for name in frames))
     savemat(root / "MARS/info/tracks_test_info.mat", {"track_test_info": np.array(tracklets)})
     savemat(root / "MARS/info/query_IDX.mat", {"query_IDX": np.array([[1, 3]])})
+
+
+def _pku_reid(root: Path) -> None:
+    """Three people to train on and two others to test, each before two cameras."""
+    for split, people in (("train", ("001", "003", "004")), ("test", ("002", "005"))):
+        for person, camera, orientation in itertools.product(people, (1, 2), (1, 2)):
+            _picture(root / "pku-reid" / split / person / f"{camera:02d}_{orientation}.png")

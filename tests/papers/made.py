@@ -38,7 +38,7 @@ def made(folder: Path, wanted: Iterable[tuple[Cell, float]], *, recipe: str = "i
             enter({**settings, "noise": "none"}, "final", CLEAN / 100)
             enter(settings, "final", (CLEAN + value) / 100)
         else:
-            enter(settings, one.metric, value / 100 if METRICS[one.metric].unit == "%" else value)
+            enter(settings, METRICS[one.metric].name or one.metric, value / 100 if METRICS[one.metric].unit == "%" else value)
     folder.mkdir(exist_ok=True)
     Portion(recipe, "2031-01-02T03:04:00+00:00", tuple(runs.values())).write(folder)
     return results(folder)

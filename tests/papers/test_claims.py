@@ -17,10 +17,12 @@ PARTS = [part for claim in CLAIMS for part in claim.parts]
 
 
 def _theirs(part: Part) -> list[float]:
-    """The paper's own numbers; of a figure, which has none, some that are as its text says: all but the last are high."""
+    """The paper's own numbers; of a recipe without numbers, some that are as the claim says."""
     cells = [one.cell for one in part.beside(Results())]
     if part.cells[0][0] == "curriculum/figure4":
         return [90.0] * (len(cells) - 1) + [50.0]
+    if part.cells[0][0] == "pku-reid/retrieval":  # the first loss falls by 40, the other by 10
+        return [90.0, 50.0, 90.0, 80.0]
     return [one.value for one in cells if one.value is not None]
 
 

@@ -1,4 +1,4 @@
-"""Retrieval in the tables on MARS: computed with the trained network, once, and refused early if files are missing."""
+"""Retrieval in the tables on MARS and PKU-Reid: computed with the trained network, once, and refused early if files are missing."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ def test_a_table_of_retrieval_has_the_numbers_of_its_network(small_data: None, t
     retrieval = retrieve(run, first.take(first.groups["query"] == 1), first, size=256)
     ours = {one.cell.metric: one.ours for one in done.cells if one.ours is not None}
     assert ours == {"mAP": pytest.approx(100 * retrieval.map_trapezoid), "CMC-1": pytest.approx(100 * retrieval.cmc(1))}
+
+
+def test_pku_reid_is_searched_in_its_second_camera_only(small_data: None, tmp_path: Path) -> None:
+    abnormal = get("pku-reid/retrieval").runs[-1]
+    done = reproduce(plan(get("pku-reid/retrieval"), only=f"method=osm_caa,noise={abnormal['noise']}", quick=True, output=tmp_path))
+    (run,) = done.runs
+    assert (run.settings.method, run.settings.noise) == ("osm_caa", abnormal["noise"])
+    test = files("pku_reid", "test")
+    first, camera = test.take(test.groups["orientation"] == 1), test.groups["camera"][test.groups["orientation"] == 1]
+    retrieval = retrieve(run, first.take(camera == 1), first.take(camera == 2))
+    ours = {one.cell.metric: one.ours for one in done.cells if one.ours is not None}
+    shares = {"plain_mAP": retrieval.map, "CMC-1": retrieval.cmc(1), "CMC-5": retrieval.cmc(5)}
+    assert ours == {name: pytest.approx(100 * share) for name, share in shares.items()}
 
 
 def test_retrieval_is_computed_once_and_then_read_from_the_run_folder(small_data: None, tmp_path: Path) -> None:

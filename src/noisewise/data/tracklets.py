@@ -107,7 +107,7 @@ def _query_frames(info: Path) -> set[str]:
 class PKUReid(Tracklets, name="pku_reid"):
     """PKU-Reid: people in eight orientations from two cameras; a tracklet is one person in front of one camera.
 
-    `groups` has "identity", "camera", "orientation", "tracklet" and "query" (1 for camera 1, whose images query camera 2).
+    `groups` has "identity", "camera", "orientation", "tracklet", "query" (1 for camera 1) and "gallery" (1 for camera 2).
 
     Reference:
         Ma et al. Orientation driven bag of appearances for person re-identification. 2016.
@@ -124,5 +124,5 @@ class PKUReid(Tracklets, name="pku_reid"):
     tracklet = ("identity", "camera")
 
     def finish(self, files: ImageFiles, folder: Path, split: str) -> ImageFiles:
-        query = (files.groups["camera"] == 1).long()
-        return replace(files, true_labels=files.labels.clone(), groups={**files.groups, "query": query})
+        query, gallery = ((files.groups["camera"] == camera).long() for camera in (1, 2))
+        return replace(files, true_labels=files.labels.clone(), groups={**files.groups, "query": query, "gallery": gallery})

@@ -11,7 +11,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from noisewise import losses
+from noisewise import losses, methods
 from noisewise.data import augmentations
 from noisewise.data import registry as data_sets
 from noisewise.errors import InputError
@@ -25,6 +25,7 @@ _REGISTRIES: dict[str, Callable[[str], Any]] = {
     "model": lambda spec: without_weights(spec, num_classes=2),
     "loss": losses.get,
     "noise": noises.get,
+    "method": methods.get,
     "augment": augmentations.get,
     "optimiser": lambda spec: extension("optimisers").get(spec),
     "schedule": lambda spec: extension("schedules").get(spec),

@@ -13,7 +13,7 @@ Numbers = Mapping[str, float | None]
 RETRAINED = "retrained"
 """The number of a run that was trained again: the test accuracy at the end of the second training."""
 
-RETRIEVAL = ("mAP", "CMC-1")
+RETRIEVAL = ("mAP", "plain_mAP", "CMC-1", "CMC-5")
 """The numbers of networks that are tested by retrieval."""
 
 
@@ -53,5 +53,7 @@ METRICS: dict[str, Metric] = {
     "spread": Metric("Variance of ‖∂L/∂s‖₁ over uniform p", ""),
     RETRAINED: Metric("Test accuracy when trained again on corrected labels", "%", RETRAINED),
     "mAP": Metric("Mean average precision of retrieval, as the authors of MARS compute it", "%", "map_trapezoid"),
+    "plain_mAP": Metric("Mean average precision of retrieval, without trapezoids", "%", "map"),
     "CMC-1": Metric("Share of queries whose nearest answer is right", "%", "cmc1"),
+    "CMC-5": Metric("Share of queries with a right answer among the first five", "%", "cmc5"),
 }

@@ -30,6 +30,7 @@ from noisewise.errors import invalid_parameter, unknown
 from noisewise.papers._metrics import METRICS
 from noisewise.runs import Settings
 
+_FILES = ("imae", "gradient-rescaling", "curriculum", "pku-reid")
 _PAPER_ENTRIES = {"name", "short", "title", "authors", "reference", "settings", "chosen", "why"}
 _BLOCK_ENTRIES = {"across", "columns", "metric", "quoted", "rows", "times"}
 _RECIPE_ENTRIES = {"caption", "use", "chosen", "slips", "not_run", "nothing", "seeds", "over", "reading", "tested"} | {
@@ -45,7 +46,7 @@ def _settings() -> set[str]:
 
 @dataclass(frozen=True)
 class Paper:
-    """One of the three papers."""
+    """One of the three papers, or an experiment of this package."""
 
     name: str
     short: str
@@ -177,7 +178,7 @@ def get(recipe: str) -> Recipe:
 @cache
 def _all() -> dict[str, Recipe]:
     folder = files("noisewise.papers")
-    contents = [(folder / f"{name}.toml").read_text(encoding="utf-8") for name in ("imae", "gradient-rescaling", "curriculum")]
+    contents = [(folder / f"{name}.toml").read_text(encoding="utf-8") for name in _FILES]
     return {recipe.id: recipe for content in contents for recipe in read(tomllib.loads(content))}
 
 

@@ -29,7 +29,7 @@ QUICK = {"steps": 2, "epochs": None, "batch_size": 2, "device": "cpu", "precisio
 _WIDE = ("cnn8", "resnet34", "resnet50")
 """Networks that compiling makes faster on a GPU."""
 
-_SHOWN = ("data", "model", "optimiser", "weight_decay")
+_SHOWN = ("data", "model", "method", "optimiser", "weight_decay")
 """The settings that are shown, besides loss, noise and seed, if they differ between runs."""
 
 
@@ -161,8 +161,8 @@ def _gains(model: str) -> bool:
 
 def _task(settings: Mapping[str, Any], seed: int, folder: Path) -> Task:
     """The task of a run with a seed, after a check of every setting."""
-    others = {"noise": "none", **settings, "data": canonical("data", settings["data"])}
-    lists = {"loss": [others.pop("loss")], "noise": [others.pop("noise")], "seed": [seed]}
+    others = {"noise": "none", "method": "plain", **settings, "data": canonical("data", settings["data"])}
+    lists = {"seed": [seed], **{name: [others.pop(name)] for name in ("loss", "noise", "method")}}
     (task,) = plan_tasks(others.pop("model"), others.pop("data"), **lists, folder=folder / "runs" / _name(settings), **others)
     return task
 

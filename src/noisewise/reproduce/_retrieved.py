@@ -24,7 +24,7 @@ def check_queries(data: str) -> None:
 
 
 def measure(run: Run, size: int | None, quick: bool) -> None:
-    """Rank all test tracklets for every query and write the result, unless it exists.
+    """Rank the gallery, by default all test tracklets, for every query and write the result, unless it exists.
 
     Args:
         run: a finished run.
@@ -36,7 +36,8 @@ def measure(run: Run, size: int | None, quick: bool) -> None:
     test = files(run.settings.data, "test")
     if quick:
         test = _few(test)
-    retrieved = retrieve(run, test.take(test.groups["query"] == 1), test, size=size)
+    gallery = test.take(test.groups["gallery"] == 1) if "gallery" in test.groups else test
+    retrieved = retrieve(run, test.take(test.groups["query"] == 1), gallery, size=size)
     RunFolder(run.path).write_json(_FILE, retrieved.summary())
 
 
