@@ -39,8 +39,13 @@ BN_INCEPTION = {
 }
 
 
-def residual_scores(tensors: dict[str, torch.Tensor], x: torch.Tensor, *, head: str, imagenet: bool = False) -> torch.Tensor:
-    """He et al. 2016 in evaluation mode, from named tensors alone; without a projection the shortcut is option A."""
+def residual_scores(
+    tensors: dict[str, torch.Tensor], x: torch.Tensor, *, head: str, imagenet: bool = False, pre_activation: bool = False
+) -> torch.Tensor:
+    """He et al. 2016 in evaluation mode, from named tensors alone; without a projection the shortcut is option A.
+
+    With `pre_activation` the blocks are those of DivideMix's network, whose shortcut starts after the first ReLU.
+    """
 
     def normalised(x: torch.Tensor, name: str) -> torch.Tensor:
         mean, variance, scale, shift = (
@@ -71,13 +76,19 @@ def residual_scores(tensors: dict[str, torch.Tensor], x: torch.Tensor, *, head: 
         if f"{block}.conv1.weight" not in tensors:
             stage, position = stage + 1, 0
             continue
+        position += 1
+        if pre_activation:
+            x = normalised(x, f"{block}.bn1").clamp(min=0)
+            y = normalised(convolved(x, f"{block}.conv1", stride), f"{block}.bn2").clamp(min=0)
+            projection = f"{block}.downsample"
+            x = convolved(y, f"{block}.conv2") + (convolved(x, projection, stride) if f"{projection}.weight" in tensors else x)
+            continue
         bottleneck = f"{block}.conv3.weight" in tensors
         y = normalised(convolved(x, f"{block}.conv1", 1 if bottleneck else stride), f"{block}.bn1").clamp(min=0)
         y = normalised(convolved(y, f"{block}.conv2", stride if bottleneck else 1), f"{block}.bn2")
         if bottleneck:
             y = normalised(convolved(y.clamp(min=0), f"{block}.conv3"), f"{block}.bn3")
         x = (y + shortcut(x, block, y.shape[1], stride)).clamp(min=0)
-        position += 1
     return x.mean((2, 3)) @ tensors[f"{head}.weight"].T + tensors[f"{head}.bias"]
 
 

@@ -25,6 +25,7 @@ SMALL = {
     "resnet110": (3, 8, 8),
     "resnet18": (3, 16, 16),
     "resnet34": (3, 16, 16),
+    "preact_resnet18": (3, 16, 16),
     "resnet18(stem=imagenet)": (3, 64, 64),
     "resnet50(stem=imagenet)": (3, 64, 64),
     "cnn4": (1, 28, 28),
@@ -43,6 +44,7 @@ EMBEDDINGS = {
     "resnet110": 64,
     "resnet18": 512,
     "resnet34": 512,
+    "preact_resnet18": 512,
     "resnet50": 2048,
     "cnn4": 128,
     "cnn8": 256,
@@ -93,6 +95,7 @@ def with_random_statistics(model: models.Classifier) -> models.Classifier:
         ("cnn8", 10, 1_639_794),
         ("resnet34", 100, 21_328_292),
         ("resnet18", 10, 11_173_962),
+        ("preact_resnet18", 10, 11_171_274),
         ("resnet18(stem=imagenet)", 1000, 11_689_512),
         ("resnet34(stem=imagenet)", 1000, 21_797_672),
         ("resnet50(stem=imagenet)", 1000, 25_557_032),
@@ -300,12 +303,12 @@ def test_copies_and_pickles_compute_the_same(spec: str) -> None:
             assert torch.equal(copied(x), model(x))
 
 
-@pytest.mark.parametrize("spec", ["resnet20", "resnet34", "resnet50(stem=imagenet)"])
+@pytest.mark.parametrize("spec", ["resnet20", "resnet34", "preact_resnet18", "resnet50(stem=imagenet)"])
 def test_residual_networks_compute_the_formulas_of_the_paper(spec: str) -> None:
     model, x = small(spec, number=2)
     model, x = with_random_statistics(model).double().eval(), x.double()
     with torch.no_grad():
-        expected = residual_scores(model.state_dict(), x, head="head", imagenet="imagenet" in spec)
+        expected = residual_scores(model.state_dict(), x, head="head", imagenet="imagenet" in spec, pre_activation="preact" in spec)
         assert torch.allclose(model(x), expected, rtol=1e-9, atol=1e-12)
 
 

@@ -73,6 +73,21 @@ class PaddedBlock(BasicBlock):
         return PaddedShortcut(inputs, outputs, stride)
 
 
+class PreActivationBlock(BasicBlock):
+    """Two 3×3 convolutions, each after its own normalisation and ReLU. The shortcut starts after the first ReLU."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__(inputs, width, stride)
+        self.bn1 = nn.BatchNorm2d(inputs)
+
+    def shortcut(self, inputs: int, outputs: int, stride: int) -> nn.Module:
+        return _convolution(inputs, outputs, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.bn1(x))
+        return self.conv2(F.relu(self.bn2(self.conv1(x)))) + self.downsample(x)  # type: ignore[no-any-return]
+
+
 class Bottleneck(Block):
     """1×1, 3×3 and 1×1 convolutions; the 3×3 one has the stride, as in torchvision ("version 1.5")."""
 
@@ -205,6 +220,20 @@ class ResNet18(ResNet, name="resnet18"):
     """ResNet-18: 11,173,962 parameters with 10 classes and the CIFAR stem; embedding 512."""
 
     block = BasicBlock
+    depths = (2, 2, 2, 2)
+
+
+class PreActResNet18(ResNet, name="preact_resnet18"):
+    """Pre-activation ResNet-18 as in the code of DivideMix and ELR+: 11,171,274 parameters with 10 classes; embedding 512.
+
+    Unlike the networks of the reference, it normalises after the first convolution instead of before the pooling, and its shortcuts start
+    after the first ReLU of a block.
+
+    Reference:
+        He, Zhang, Ren, Sun: Identity mappings in deep residual networks. ECCV 2016.
+    """
+
+    block = PreActivationBlock
     depths = (2, 2, 2, 2)
 
 
