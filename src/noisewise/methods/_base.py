@@ -88,6 +88,11 @@ class Method(Named, registry=registry):
     """Specs that tests train with."""
 
     @property
+    def refresh_every(self) -> int:
+        """The number of steps after which `refresh` is called each time; 0 for never."""
+        return 0
+
+    @property
     def follows_the_loss(self) -> bool:
         """Whether the gradient is that of the loss alone."""
         return type(self).pulls is Method.pulls and type(self).objective is Method.objective
@@ -133,6 +138,9 @@ class Method(Named, registry=registry):
 
     def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
         """Change networks that are not trained with gradients, after every update."""
+
+    def refresh(self, loss: Loss, state: State, lr: Tensor) -> None:
+        """Change the state after every `refresh_every` steps, in place. This runs outside of CUDA graphs."""
 
     def combine(self, scores: Sequence[Tensor]) -> Tensor:
         """The scores that the run is tested, recorded and used with, from those of all networks; by default their average."""

@@ -7,7 +7,6 @@ from torch.nn.functional import logsigmoid
 
 from noisewise.data import Dataset
 from noisewise.errors import InputError
-from noisewise.exact import can_look
 from noisewise.losses import Loss, MarginLoss
 from noisewise.methods._base import Method, State
 from noisewise.methods._batch import Batch
@@ -65,34 +64,32 @@ class OGC(Method, name="ogc"):
         return {
             "costs": torch.zeros(self.queue, device=device),
             "seen": torch.zeros((), dtype=torch.int64, device=device),
-            "steps": torch.zeros((), dtype=torch.int64, device=device),
             "margin": torch.tensor(_margin(_LEAST), device=device),
         }
+
+    @property
+    def refresh_every(self) -> int:
+        return self.every
 
     def pulls(self, loss: LossPull, state: State, batch: Batch, scores: tuple[Tensor, ...]) -> tuple[Pull, ...]:
         assert isinstance(loss.loss, MarginLoss)
         clipped = _Clipped(loss.loss, state["margin"])
-
-        def emphasis(d: Tensor) -> Tensor:
-            self._observe(clipped.loss, state, batch, -logsigmoid(d.squeeze(1)))
-            return clipped.emphasis(d)
-
-        pull = of_emphasis(scores[0], batch.labels, emphasis)
+        pull = of_emphasis(scores[0], batch.labels, clipped.emphasis)
         assert pull.margin is not None
+        self._remember(state, batch, -logsigmoid(pull.margin))
         return (pull._replace(value=clipped.value(pull.margin)),)
 
-    def _observe(self, loss: MarginLoss, state: State, batch: Batch, costs: Tensor) -> None:
-        """Add the costs of a batch to the queue, and find a new threshold if one is due."""
+    def _remember(self, state: State, batch: Batch, costs: Tensor) -> None:
+        """Put the costs of a batch into the queue."""
         recent = batch.gather(costs.clamp(-math.log1p(-_LEAST), -math.log(_LEAST)))[-self.queue :]
         place = (state["seen"] + torch.arange(len(recent), device=recent.device)) % self.queue
         state["costs"][place] = recent.to(state["costs"].dtype)
         state["seen"] += len(recent)
-        state["steps"] += 1
-        due = (state["steps"] % self.every == 0) & (state["seen"] >= self.queue)
-        if can_look(due) and not bool(due):
-            return
-        threshold = clipping_margin(loss, state["costs"], 1 + self.epsilon * batch.lr.to(recent.device))
-        state["margin"].copy_(torch.where(due, threshold, state["margin"]))
+
+    def refresh(self, loss: Loss, state: State, lr: Tensor) -> None:
+        assert isinstance(loss, MarginLoss)
+        if int(state["seen"]) >= self.queue:
+            state["margin"].copy_(clipping_margin(loss, state["costs"], 1 + self.epsilon * lr.to(state["costs"].dtype)))
 
 
 @dataclass(frozen=True)

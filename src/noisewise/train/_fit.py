@@ -460,6 +460,8 @@ class _Training:
             for position, (index, inputs, whole) in enumerate(feed):
                 self.updater.lr.copy_(on_device[position])
                 self.update(index, inputs, whole)
+                if self.method.refresh_every and (first + position + 1) % self.method.refresh_every == 0:
+                    self.method.refresh(self.loss, self.method_state, self.updater.lr)
                 if self.watch is not None:
                     self.watch(first + position + 1, self.total)
         if self.world > 1:
