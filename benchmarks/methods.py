@@ -23,7 +23,6 @@ from noisewise import fit, methods
 from results import write_section
 from train import images
 
-
 SPECS = {
     "backward_correction": "backward_correction(warm_up=1)",
     "co_teaching": "co_teaching(warm_up=1)",
