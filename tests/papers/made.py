@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from noisewise.papers import METRICS, Cell, Outcome, Portion, Results, get, key, results
@@ -24,8 +25,8 @@ def outcome(settings: dict[str, object], *, seed: int = 0, finished: str = "2031
     return Outcome(settings, seed, known, {"epoch": []}, 1, finished, {**MADE_WITH, "compile": False})
 
 
-def made(folder: Path, wanted: Iterable[tuple[Cell, float]], *, recipe: str = "imae/table6") -> Results:
-    """Results in which cells have numbers of one's choice: a portion, written to a folder and read back."""
+def made(folder: Path, wanted: Iterable[tuple[Cell, float]], *, recipe: str = "imae/table6", seeds: Iterable[int] = (0,)) -> Results:
+    """Results in which cells have chosen numbers, the same for every seed: a portion, written to a folder and read back."""
     runs: dict[str, Outcome] = {}
 
     def enter(settings: dict[str, object], name: str, value: float) -> None:
@@ -40,5 +41,6 @@ def made(folder: Path, wanted: Iterable[tuple[Cell, float]], *, recipe: str = "i
         else:
             enter(settings, METRICS[one.metric].name or one.metric, value / 100 if METRICS[one.metric].unit == "%" else value)
     folder.mkdir(exist_ok=True)
-    Portion(recipe, "2031-01-02T03:04:00+00:00", tuple(runs.values())).write(folder)
+    repeated = tuple(replace(run, seed=seed) for seed in seeds for run in runs.values())
+    Portion(recipe, "2031-01-02T03:04:00+00:00", repeated).write(folder)
     return results(folder)

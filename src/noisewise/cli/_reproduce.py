@@ -104,17 +104,23 @@ def _list(as_json: bool) -> None:
     from noisewise import papers
 
     results = papers.results()
-    rows = [(recipe, _status(recipe, results)) for recipe in map(papers.get, papers.available())]
+    recipes = list(map(papers.get, papers.available()))
+    verdicts = papers.verdicts(results)
+    rows = [(recipe, _status(recipe, results), verdicts.get(recipe.id, {})) for recipe in recipes]
     if as_json:
         print_json(
-            [{"recipe": recipe.id, "caption": recipe.caption, "runs": len(recipe.runs), "status": status} for recipe, status in rows]
+            [
+                {"recipe": recipe.id, "caption": recipe.caption, "runs": len(recipe.runs), "status": status, "conditions": conditions}
+                for recipe, status, conditions in rows
+            ]
         )
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("table or figure", "content", "runs", "status"):
+    for column in ("table or figure", "content", "runs", "status", "conditions of claims"):
         table.add_column(column, overflow="fold", no_wrap=column == "table or figure", justify="right" if column == "runs" else "left")
-    for recipe, status in rows:
-        table.add_row(Text(recipe.id), Text(recipe.caption), str(len(recipe.runs) or "–"), Text(status))
+    for recipe, status, conditions in rows:
+        counts = ", ".join(f"{number} {words}" for words, number in conditions.items())
+        table.add_row(Text(recipe.id), Text(recipe.caption), str(len(recipe.runs) or "–"), Text(status), Text(counts))
     Console().print(table, highlight=False)
 
 
@@ -122,17 +128,21 @@ def _status(recipe: Recipe, results: Results) -> str:
     from noisewise import papers
 
     runs = papers.runs_of(recipe, results)
-    if runs and recipe.same_as is None:
+    if runs and recipe.same_as is None and recipe.picture != "margins":
         run, printed = papers.how_many(papers.compared(recipe, results))
         done = f"{run} of {printed} numbers" if printed else f"{len(runs)} of {len(recipe.runs)} runs"
-        return f"results of {max(outcome.finished for outcomes in runs for outcome in outcomes)[:10]}: {done}"
+        fewest, most = (pick(map(len, runs)) for pick in (min, max))
+        seeds = f"{fewest} seed{'s' if fewest > 1 else ''}" if fewest == most else f"{fewest} to {most} seeds"
+        return f"results of {max(outcome.finished for outcomes in runs for outcome in outcomes)[:10]}: {done}, {seeds} each"
     if recipe.nothing:
         return "nothing to run"
     if recipe.same_as:
         return f"the numbers of {recipe.same_as}"
     if not recipe.runs:
         return "follows from the losses"
-    return "not run: " + recipe.not_run.partition(":")[0] if recipe.not_run else "no results yet"
+    if recipe.not_run:
+        return "not run: " + recipe.not_run.partition(":")[0]
+    return "needs run folders, which results do not contain" if recipe.picture == "margins" else "no results yet"
 
 
 def _cell_as_json(cell: Compared) -> dict[str, Any]:

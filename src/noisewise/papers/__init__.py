@@ -5,7 +5,7 @@
 files of this package. To train a recipe, see `noisewise.reproduce`.
 """
 
-from noisewise.papers._claims import CLAIMS, Claim, Part, claims_page
+from noisewise.papers._claims import CLAIMS, Claim, Part, claims_page, verdicts
 from noisewise.papers._compared import Compared, compared
 from noisewise.papers._identity import canonical, decisive, defaults, key
 from noisewise.papers._layout import corrections, how_many, laid_out, number, ours, theirs
@@ -53,4 +53,5 @@ __all__ = [
     "results",
     "runs_of",
     "theirs",
+    "verdicts",
 ]

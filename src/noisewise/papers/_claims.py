@@ -16,13 +16,13 @@ from noisewise.papers._layout import anchor, in_words, laid_out, ours, reasons, 
 from noisewise.papers._recipes import Recipe, available, get
 from noisewise.papers._results import Results
 from noisewise.papers._results import results as committed_results
-
-HELD, FAILED, NOT_RUN = "held", "did not hold", "not run yet"
+from noisewise.papers._verdicts import FAILED, HELD, NOT_RUN, SEEDS, UNDECIDED, Verdict, judge, overall
 
 Selection = tuple[str, Mapping[str, Any]]
 """The id of a recipe, and the arguments of `Cell.fits` that select one of its cells."""
 
-Rule = Callable[[Sequence[float]], bool]
+Rule = Callable[[Sequence[float]], float]
+"""By how many points a condition is true; negative if it is false."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Part:
     Args:
         words: the condition in words.
         cells: the cells whose numbers decide it.
-        rule: takes the numbers, in the order of the cells, and returns whether the condition is true.
+        rule: takes the numbers, in the order of the cells, and returns by how many points the condition is true.
     """
 
     words: str
@@ -47,10 +47,19 @@ class Part:
             cells += compared(replace(recipe, cells=tuple(cell for cell in recipe.cells if cell.fits(**where))), results)
         return cells
 
-    def verdict(self, numbers: Sequence[float | None]) -> str:
-        """Whether the condition is true for these numbers; "not run yet" if one is None."""
-        known = [value for value in numbers if value is not None]
-        return NOT_RUN if len(known) < len(numbers) else HELD if self.rule(known) else FAILED
+    def verdict(self, cells: Sequence[Compared]) -> Verdict:
+        """Judge the condition by its cells, from the seeds that all of them have."""
+        seeds = set.intersection(*(set(cell.by_seed) for cell in cells))
+        return judge([self.rule([cell.by_seed[seed] for cell in cells]) for seed in sorted(seeds)])
+
+    def missing(self, cells: Sequence[Compared]) -> dict[str, set[int]]:
+        """The seeds that are needed for a verdict from three seeds, by the id of the recipe that trains them."""
+        shared = set.intersection(*(set(cell.by_seed) for cell in cells))
+        wanted = list(dict.fromkeys([*sorted(shared), *get(self.cells[0][0]).seeds, *range(SEEDS)]))[:SEEDS]
+        needed: dict[str, set[int]] = {}
+        for (name, _), cell in zip(self.cells, cells, strict=True):
+            needed.setdefault(name, set()).update(seed for seed in wanted if seed not in cell.by_seed)
+        return {name: seeds for name, seeds in needed.items() if seeds}
 
 
 @dataclass(frozen=True)
@@ -68,12 +77,18 @@ class Claim:
     parts: tuple[Part, ...]
 
     def verdict(self, results: Results) -> str:
-        """Whether all parts that were run held."""
-        return _overall([part.verdict([cell.ours for cell in part.beside(results)]) for part in self.parts])
+        """Whether the claim held: "held", "did not hold", "undecided" or "not run yet"."""
+        return overall([part.verdict(part.beside(results)).words for part in self.parts])
 
 
-def _overall(verdicts: Sequence[str]) -> str:
-    return next((verdict for verdict in (FAILED, HELD) if verdict in verdicts), NOT_RUN)
+def verdicts(results: Results) -> dict[str, dict[str, int]]:
+    """How many conditions held, did not hold, and so on, by the id of the recipe they need first."""
+    counts: dict[str, dict[str, int]] = {}
+    for part in (part for claim in CLAIMS for part in claim.parts):
+        words = part.verdict(part.beside(results)).words
+        of = counts.setdefault(part.cells[0][0], {})
+        of[words] = of.get(words, 0) + 1
+    return counts
 
 
 def claims_page(results: Results | None = None) -> str:
@@ -83,24 +98,42 @@ def claims_page(results: Results | None = None) -> str:
         "# What held here",
         "",
         "This page is generated from our results. It lists the claims of the papers, the conditions each claim implies, and our numbers",
-        "next to the papers'. The papers' own numbers, where they print any, satisfy every condition. A claim held if all conditions held",
-        "whose runs are done. All numbers, and why some differ, are on the [page of recipes](recipes.md).",
+        "next to the papers'. The papers' own numbers, where they print any, satisfy every condition. All numbers, and why some differ,",
+        "are on the [page of recipes](recipes.md).",
         "",
-        "| claim | verdict | conditions run |",
-        "|---|---|---|",
+        "A condition is judged by its margin: by how many points it is true, for every seed that all its runs have.",
+        f"With {SEEDS} seeds or more, the 95 % confidence interval of the mean margin (Student's t) must lie on one side of 0; with fewer",
+        "seeds, every margin must be larger than ten points. Otherwise the condition is undecided. A claim held if all its conditions",
+        "held, and did not hold if one of them did not.",
+        "",
+        "| claim | verdict | conditions: held | did not hold | undecided | not run yet |",
+        "|---|---|---|---|---|---|",
     ]
     sections: list[str] = []
     for claim in CLAIMS:
         rows = [(part, part.beside(results)) for part in claim.parts]
-        verdicts = [part.verdict([cell.ours for cell in cells]) for part, cells in rows]
-        run = f"{len(verdicts) - verdicts.count(NOT_RUN)} of {len(verdicts)}"
-        lines.append(f"| [{claim.words}](#{anchor(claim.words)}) | **{_overall(verdicts)}** | {run} |")
+        verdicts = [part.verdict(cells) for part, cells in rows]
+        words = [verdict.words for verdict in verdicts]
+        counts = " | ".join(str(words.count(kind)) for kind in (HELD, FAILED, UNDECIDED, NOT_RUN))
+        lines.append(f"| [{claim.words}](#{anchor(claim.words)}) | **{overall(words)}** | {counts} |")
         sections += [f"## {claim.words}", "", claim.source, "", "| condition | ours / theirs | |", "|---|---|---|"]
         sections += [f"| {part.words} | {_numbers(cells)} | {verdict} |" for (part, cells), verdict in zip(rows, verdicts, strict=True)]
-        sections.append("")
+        sections += ["", *_missing(rows, verdicts)]
     unexplained = [f"- {recipe.id}: {'; '.join(cells)}" for recipe in map(get, available()) if (cells := _unexplained(recipe, results))]
     sections += ["## Differences that are not explained yet", "", *(unexplained or ["None."]), ""]
     return "\n".join([*lines, "", *sections])
+
+
+def _missing(rows: Sequence[tuple[Part, Sequence[Compared]]], verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """The runs that conditions without a verdict still need."""
+    needed: dict[str, set[int]] = {}
+    for (part, cells), verdict in zip(rows, verdicts, strict=True):
+        if verdict.words in (UNDECIDED, NOT_RUN):
+            for name, seeds in part.missing(cells).items():
+                needed.setdefault(name, set()).update(seeds)
+    if needed:
+        runs = "; ".join(f"{name}, seeds {', '.join(map(str, sorted(seeds)))}" for name, seeds in needed.items())
+        yield from (f"Missing for a verdict from {SEEDS} seeds: runs of {runs}.", "")
 
 
 def _unexplained(recipe: Recipe, results: Results) -> list[str]:
@@ -118,27 +151,32 @@ def _cell(recipe: str, row: str, column: str, **settings: Any) -> Selection:
 
 def _above(by: float = 0.0) -> Rule:
     """The first number is above all others by more than `by` points."""
-    return lambda numbers: numbers[0] > max(numbers[1:]) + by
+    return lambda numbers: numbers[0] - max(numbers[1:]) - by
 
 
-def _below(numbers: Sequence[float]) -> bool:
+def _below(numbers: Sequence[float]) -> float:
     """The first number is below all others."""
-    return numbers[0] < min(numbers[1:])
+    return min(numbers[1:]) - numbers[0]
 
 
-def _in_order(numbers: Sequence[float]) -> bool:
-    """The two halves of the numbers order at least three quarters of the pairs in the same way."""
+def _in_order(numbers: Sequence[float]) -> float:
+    """The two halves of the numbers order three quarters of the pairs in the same way; the margin is in % of the pairs."""
     pairs = itertools.combinations(zip(*_halves(numbers), strict=True), 2)
     same = [(first[0] - second[0]) * (first[1] - second[1]) > 0 for first, second in pairs]
-    return sum(same) >= 0.75 * len(same)
+    return 100 * sum(same) / len(same) - 75
 
 
 def _later(by: int) -> Rule:
-    """The index of the largest number of the second half is larger by `by` or more than that of the first half."""
+    """The index of the largest number of the second half is larger by `by` or more than that of the first half.
 
-    def rule(numbers: Sequence[float]) -> bool:
-        first, second = (half.index(max(half)) for half in _halves(numbers))
-        return second - first >= by
+    The margin is the difference between the largest sums of two numbers, one of each half, with indices that fit and that do not.
+    """
+
+    def rule(numbers: Sequence[float]) -> float:
+        first, second = map(enumerate, _halves(numbers))
+        sums = [(later - earlier >= by, one + other) for (earlier, one), (later, other) in itertools.product(first, second)]
+        fits, others = ([total for fitting, total in sums if fitting is wanted] for wanted in (True, False))
+        return max(fits) - max(others)
 
     return rule
 
@@ -170,14 +208,14 @@ def _focuses(noise: str) -> tuple[Selection, ...]:
 def _underfits() -> Iterator[Part]:
     even = (_cell("curriculum/table3", "CE‡", "symmetric(0.4)"), _cell("curriculum/table3", "MAE", "none"))
     words = "CIFAR-100: the test accuracy of CE with 40 % wrong labels is more than twice that of MAE without noise"
-    yield Part(words, even, lambda seen: seen[0] > 2 * seen[1])
+    yield Part(words, even, lambda seen: seen[0] - 2 * seen[1])
     many, few = (tuple(_cell("curriculum/table2", row, "fitting", data=data) for row in ("CE", "MAE")) for data in ("cifar100", "cifar10"))
-    yield Part("CIFAR-100: CE fits more than twice as many training labels as MAE", many, lambda seen: seen[0] > 2 * seen[1])
+    yield Part("CIFAR-100: CE fits more than twice as many training labels as MAE", many, lambda seen: seen[0] - 2 * seen[1])
     words = "MAE fits less than CE, by less than ten points on CIFAR-10 and by more on CIFAR-100"
-    yield Part(words, (*few, *many), lambda seen: seen[0] - seen[1] < 10 < seen[2] - seen[3])
+    yield Part(words, (*few, *many), lambda seen: min(10 - seen[0] + seen[1], seen[2] - seen[3] - 10))
     for noise, words in (("none", "no noise"), ("symmetric(0.4)", "40 % wrong labels")):
         cells = tuple(_cell("imae/table3", row, noise) for row in ("CCE", "MAE"))
-        yield Part(f"CIFAR-100, {words}: the test accuracy of CE is more than twice that of MAE", cells, lambda seen: seen[0] > 2 * seen[1])
+        yield Part(f"CIFAR-100, {words}: the test accuracy of CE is more than twice that of MAE", cells, lambda seen: seen[0] - 2 * seen[1])
 
 
 def _memorises() -> Iterator[Part]:
@@ -187,7 +225,7 @@ def _memorises() -> Iterator[Part]:
             falls = tuple(_imae("CCE", column, network, noise) for column in ("best", "final"))
             yield Part(f"{setting}: the final test accuracy is more than five points below the best", falls, _above(5))
             learned = (_imae("CCE", "noisy_subset", network, noise),)
-            yield Part(f"{setting}: more than 20 % of the wrong labels are learned, twice chance level", learned, lambda seen: seen[0] > 20)
+            yield Part(f"{setting}: more than 20 % of the wrong labels are learned, twice chance level", learned, lambda seen: seen[0] - 20)
 
 
 def _resists() -> Iterator[Part]:
@@ -263,18 +301,16 @@ def _schedules() -> Iterator[Part]:
     yield Part("With a larger learning rate, CE ends more than ten points higher", larger, _above(10))
     smaller = ends("CE, α = 0.001", "CE, α = 0.0001", "CE, α = 0.01")
     words = "With a learning rate that is small enough, CE also ends more than ten points higher"
-    yield Part(words, smaller, lambda seen: max(seen[:-1]) > seen[-1] + 10)
+    yield Part(words, smaller, lambda seen: max(seen[:-1]) - seen[-1] - 10)
 
 
 def _imae_numbers() -> Iterator[Part]:
     at = ("ResNet-20", "symmetric(0.4)")
-    yield Part("ResNet-20, 40 %: IMAE ends at 83 or above (paper: 84.0)", (_imae("IMAE", "final", *at),), lambda seen: seen[0] >= 83)
+    yield Part("ResNet-20, 40 %: IMAE ends at 83 or above (paper: 84.0)", (_imae("IMAE", "final", *at),), lambda seen: seen[0] - 83)
     yield Part(
-        "ResNet-20, 40 %: IMAE learns at most 7 % of the wrong labels", (_imae("IMAE", "noisy_subset", *at),), lambda seen: seen[0] <= 7
+        "ResNet-20, 40 %: IMAE learns at most 7 % of the wrong labels", (_imae("IMAE", "noisy_subset", *at),), lambda seen: 7 - seen[0]
     )
-    yield Part(
-        "ResNet-20, 40 %: MAE ends within three points of 75.9", (_imae("MAE", "final", *at),), lambda seen: abs(seen[0] - 75.9) <= 3
-    )
+    yield Part("ResNet-20, 40 %: MAE ends within three points of 75.9", (_imae("MAE", "final", *at),), lambda seen: 3 - abs(seen[0] - 75.9))
     for network in _NETWORKS:
         for noise in ("symmetric(0.4)", "symmetric(0.8)"):
             cells = tuple(_imae(row, "final", network, noise) for row in ("IMAE", "CCE", "MAE"))
@@ -283,25 +319,25 @@ def _imae_numbers() -> Iterator[Part]:
 
 def _gr_numbers() -> Iterator[Part]:
     first = (_cell("gr/table3", "λ = 0.5, β = 12", "final", noise="symmetric(0.2)"),)
-    yield Part("20 %: GR with λ = 0.5, β = 12 ends at 85.8 or above (paper: 87.8)", first, lambda seen: seen[0] >= 85.8)
+    yield Part("20 %: GR with λ = 0.5, β = 12 ends at 85.8 or above (paper: 87.8)", first, lambda seen: seen[0] - 85.8)
     for noise in _FOCUSES:
         cells = (_cell("gr/table3", "CCE", "final", noise=noise), *_focuses(noise))
         yield Part(
-            f"{_RATES[noise]}: GR's best focus ends more than five points above CCE", cells, lambda seen: max(seen[1:]) > seen[0] + 5
+            f"{_RATES[noise]}: GR's best focus ends more than five points above CCE", cells, lambda seen: max(seen[1:]) - seen[0] - 5
         )
 
 
 def _curriculum_numbers() -> Iterator[Part]:
     mae, scaled = (_cell("curriculum/table3", row, "none") for row in ("MAE", "MAE scale"))
-    yield Part("CIFAR-100 without noise: MAE stays below 15 %", (mae,), lambda seen: seen[0] < 15)
-    yield Part("CIFAR-100 without noise: scaled MAE gets above 66 %", (scaled,), lambda seen: seen[0] > 66)
+    yield Part("CIFAR-100 without noise: MAE stays below 15 %", (mae,), lambda seen: 15 - seen[0])
+    yield Part("CIFAR-100 without noise: scaled MAE gets above 66 %", (scaled,), lambda seen: seen[0] - 66)
 
 
 def _tracklets() -> Iterator[Part]:
     abnormal = "wrong_identity(0.2, flips='exact') + no_person(0.2, flips='exact')"
     for row in ("IMAE", "GR"):
         cells = tuple(_cell("pku-reid/retrieval", name, "plain_mAP", noise=noise) for name in ("CE", row) for noise in ("none", abnormal))
-        yield Part(f"The mAP of CE falls more than that of {row}", cells, lambda seen: seen[0] - seen[1] > seen[2] - seen[3])
+        yield Part(f"The mAP of CE falls more than that of {row}", cells, lambda seen: seen[0] - seen[1] - seen[2] + seen[3])
 
 
 CLAIMS: tuple[Claim, ...] = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from noisewise import curriculum
@@ -25,12 +26,14 @@ class Compared:
         ours: our number over all seeds; None where it was not run or not measured.
         spread: our standard deviation over seeds; None with one seed.
         seeds: the number of seeds.
+        by_seed: our number for each seed.
     """
 
     cell: Cell
     ours: float | None
     spread: float | None
     seeds: int
+    by_seed: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -82,7 +85,21 @@ def _measured(recipe: Recipe, cell: Cell, settings: Mapping[str, Any], results: 
         clean = _counted(recipe, results.of({**settings, "noise": "none"}))
         counted = _less(counted, over_seeds(_numbers("final", clean)))
     ours, spread = over_seeds(counted) or (None, None)
-    return Compared(cell, ours, spread, len(runs))
+    return Compared(cell, ours, spread, len(runs), _by_seed(cell, settings, results))
+
+
+def _by_seed(cell: Cell, settings: Mapping[str, Any], results: Results) -> dict[int, float]:
+    """Our number for each seed. Without noise there may be fewer seeds, whose mean stands in for the others."""
+    metric = METRICS["final" if cell.metric == "diff" else cell.metric]
+    values = _known({run.seed: metric.of(run.numbers) for run in results.of(settings)})
+    if cell.metric != "diff":
+        return values
+    clean = _known({run.seed: metric.of(run.numbers) for run in results.of({**settings, "noise": "none"})})
+    return {seed: value - clean.get(seed, statistics.fmean(clean.values())) for seed, value in values.items() if clean}
+
+
+def _known(values: Mapping[int, float | None]) -> dict[int, float]:
+    return {seed: value for seed, value in values.items() if value is not None}
 
 
 def _numbers(metric: str, runs: list[Outcome]) -> list[float | None]:
