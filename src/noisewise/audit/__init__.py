@@ -15,6 +15,7 @@ from noisewise.audit._multilabel import MultilabelIssues, find_multilabel_issues
 from noisewise.audit._outliers import Outliers, outliers
 from noisewise.audit._probabilities import LabelIssues, find_label_issues
 from noisewise.audit._tokens import TokenIssues, find_token_issues
+from noisewise.audit._votes import read_votes
 from noisewise.audit._weak_groups import WeakGroups, weak_groups
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "near_duplicates",
     "outliers",
     "pair_counts",
+    "read_votes",
     "score_function",
     "weak_groups",
 ]

@@ -9,8 +9,8 @@ import numpy as np
 from noisewise.arrays import Floats, Ints
 from noisewise.audit._votes import Votes
 
-_ROUNDS = 500
-_TOLERANCE = 1e-8  # of the mean log-likelihood of a label
+_ROUNDS = 1000
+_TOLERANCE = 1e-10  # of the mean log-likelihood of a label
 _LEAST = 1e-300  # keeps the log of an empty cell finite
 _CELLS = 1 << 22  # numbers in memory at a time
 

@@ -119,12 +119,11 @@ def outliers(
 
 def _chance(distance: Floats, ordinary: Floats) -> Floats:
     """The chance that an ordinary example is at this distance or farther."""
-    positive = ordinary[ordinary > 0]
-    if not len(positive):  # all examples are copies of a few
+    spaced = ordinary[ordinary > 0]  # the neighbours of the others are all copies
+    if not len(spaced):
         return np.where(distance > 0, 0.0, 1.0)
-    least = positive.min()
-    middle, upper = np.log(np.maximum(np.quantile(ordinary, (0.5, _UPPER)), least))
+    middle, upper = np.log(np.quantile(spaced, (0.5, _UPPER)))
     scale = max(upper - middle, 1e-12) / np.log(0.5 / (1 - _UPPER))
-    above = (np.log(np.maximum(distance, least)) - middle) / scale
+    above = (np.log(np.maximum(distance, spaced.min())) - middle) / scale
     tail = np.exp(-np.abs(above)) / 2
     return np.asarray(np.where(above > 0, tail, 1 - tail))

@@ -1,8 +1,12 @@
-"""The labels of several annotators as three arrays: which example, which annotator, which class. A matrix and rows are read alike."""
+"""The labels of several annotators as three arrays: example, annotator and class. They are read from a matrix, from rows or from a file."""
 
 from __future__ import annotations
 
+import csv
+import io
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +14,8 @@ from torch import Tensor
 
 from noisewise.arrays import Ints, first_positions
 from noisewise.data import Column, encode
-from noisewise.errors import InputError, invalid_parameter
+from noisewise.errors import InputError, invalid_parameter, listed, reason, unknown
+from noisewise.tables import from_cell
 
 _GAP = -1
 
@@ -107,3 +112,47 @@ def _encoded(
     numbered, _, names = encode(Column(labels, "the labels"), None, classes)
     order = np.argsort(example, kind="stable")
     return Votes(example[order], annotator[order], numbered.numpy()[order], examples, annotators, names)
+
+
+def read_votes(path: str | os.PathLike[str], *, example: str, annotator: str | None, label: str) -> dict[str, Any]:
+    """Read the arguments of `consensus` from a CSV file with a header, separated by commas, semicolons or tabs.
+
+    Args:
+        path: the path of the file.
+        example: the column with the names of the examples.
+        annotator: the column with the names of the annotators; None if the file has a row per example, and a column per annotator.
+        label: the column with the labels; not used without a column of annotators.
+
+    Returns:
+        "labels", "examples" and "annotators".
+    """
+    names, rows = _table(Path(path))
+    for column in (example,) if annotator is None else (example, annotator, label):
+        if column not in names:
+            raise unknown(f"column of {Path(path).name}", column, names)
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    examples = columns.pop(example)
+    if annotator is not None:
+        return {"labels": np.array(columns[label], dtype=object), "examples": examples, "annotators": columns[annotator]}
+    if not columns:
+        raise InputError(f"The table {Path(path).name!r} has no column of labels besides {example!r}. Give one column per annotator.")
+    return {"labels": np.array(list(columns.values()), dtype=object).T, "examples": examples, "annotators": list(columns)}
+
+
+def _table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns, and the rows that are not empty."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        header = text.partition("\n")[0]
+        rows = list(filter(None, csv.reader(io.StringIO(text), delimiter=max(",;\t", key=header.count), strict=True)))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"The labels {str(path)!r} cannot be read ({reason(error)}). Give a CSV file in UTF-8.") from None
+    if len(rows) < 2:
+        raise InputError(f"There are no rows in {path.name}; give a table with a row for every label.")
+    names = [name.strip() for name in rows[0]]
+    if len(set(names)) < len(names):
+        raise InputError(f"The columns of {path.name} must have different names. Got {listed(map(repr, names))}; rename them.")
+    for number, row in enumerate(rows[1:]):
+        if len(row) != len(names):
+            raise InputError(f"Row {number} of {path.name} has {len(row)} columns and the first line {len(names)}; correct it.")
+    return names, [[from_cell(cell) for cell in row] for row in rows[1:]]
