@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 
 from noisewise.arrays import Flags, Floats, Ints
 from noisewise.audit._listing import Listing, as_ids, parts
-from noisewise.audit._neighbours import NEIGHBOURS, as_features, comparable, nearest
+from noisewise.audit._neighbours import as_features, comparable, nearest
 from noisewise.data import Column
 from noisewise.errors import invalid_parameter
 from noisewise.tables import Block
 
 _BY_CHANCE = 0.05  # how many near-duplicates to expect among examples that are all different
-_LARGEST = 0.5  # of the usual distance to the tenth neighbour
-_FEWEST = NEIGHBOURS + 2  # different examples, from which distances can be judged
+_LARGEST = 0.4  # of the distance to the farthest of the neighbours that are compared
+_AROUND = 50  # neighbours that show how dense the data are; more near copies than that look like a dense cluster
+_FEWEST = 12  # different examples, from which distances can be judged
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,7 +38,7 @@ class NearDuplicates(Listing):
         labels_differ: whether the labels of the group differ.
         crosses: whether the group has examples of both sets.
         ids: the id of the example; its index if it has none.
-        limit: the largest distance of a near-duplicate.
+        limit: the largest distance that two examples may have to be near-duplicates; lower where the data are dense.
     """
 
     group: Ints
@@ -101,12 +102,12 @@ def near_duplicates(
     """Find examples that occur more than once, exactly or nearly, also across training and test set.
 
     Formula:
-        near if distance ≤ limit = t · the median distance to the tenth neighbour
-        t = (1 − (1 − 0.05 / N)^(1/9))^(1/d), at most ½,  d = the dimension of the data around an example
+        near if distance ≤ t · r of both examples,  r = the distance to the 50th neighbour, at most the median of these distances
+        t = (1 − (1 − 0.05 / N)^(1/49))^(1/d), at most 0.4,  d = the dimension of the data around an example
 
-    The limit follows from the data: among N different examples spread evenly in d dimensions, 0.05 are expected to be that near to another
-    one. With few dimensions, such as two columns, the limit is so small that only exact copies are found. A group is a chain of near
-    examples.
+    The limit follows from the data: among N different examples, spread evenly around each of them in d dimensions, 0.05 are expected to be
+    that near to another one. With few dimensions, such as two columns, it is so small that only exact copies are found. A group is a chain
+    of near examples. More than 50 near copies of one example look like a dense cluster, and are not found unless they are exact.
 
     Args:
         features: numbers (N, columns), such as embeddings; images are flattened.
@@ -173,25 +174,25 @@ def _joined(rows: Floats, limit: float | None) -> tuple[Ints, Floats, float]:
     number = len(rows)
     if limit == 0 or number < 2 or (limit is None and number < _FEWEST):
         return np.arange(number), np.full(number, np.inf), 0.0
-    distances, indices = nearest(rows, min(NEIGHBOURS, number - 1))
-    limit = _limit(distances) if limit is None else float(limit)
-    row, column = np.nonzero(distances <= limit)
+    distances, indices = nearest(rows, min(_AROUND, max(_FEWEST, number // 3), number - 1))
+    limits = _limits(distances) if limit is None else np.full(number, float(limit))
+    row, column = np.nonzero(distances <= np.minimum(limits[:, None], limits[indices]))
     pairs = coo_array((np.ones(len(row), dtype=np.int8), (row, indices[row, column])), shape=(number, number))
-    return connected_components(pairs, directed=False)[1].astype(np.int64), distances[:, 0], limit
+    return connected_components(pairs, directed=False)[1].astype(np.int64), distances[:, 0], float(limits.max())
 
 
-def _limit(distances: Floats) -> float:
-    """The distance below which 0.05 near-duplicates are expected by chance."""
+def _limits(distances: Floats) -> Floats:
+    """The distance from each row below which, in all rows together, 0.05 near-duplicates are expected by chance."""
     number, k = distances.shape
     farthest = distances[:, -1]
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(farthest[:, None] / distances[:, :-1]).sum(1)
     known = np.isfinite(logs) & (logs > 0)
     if not known.any():
-        return 0.0
+        return np.zeros(number)
     dimension = float(np.median((k - 2) / logs[known]))
     chance = 1 - (1 - _BY_CHANCE / number) ** (1 / (k - 1))
-    return float(min(chance ** (1 / dimension), _LARGEST) * np.median(farthest))
+    return np.asarray(min(chance ** (1 / dimension), _LARGEST) * np.minimum(farthest, np.median(farthest)))
 
 
 def _sorted(
