@@ -181,7 +181,9 @@ def consensus(
     votes = as_votes(labels, examples, annotators, classes)
     if method == "majority":
         return _result(votes, *_majority(votes), method, 0)
-    fitted = dawid_skene.fit(votes, dawid_skene.choose_smoothing(votes) if smoothing is None else smoothing)
+    strength = dawid_skene.choose_smoothing(votes) if smoothing is None else smoothing
+    fitted = dawid_skene.fit(votes, strength)
+    fitted = fitted._replace(confusion=dawid_skene.estimated(votes, fitted, strength))
     return _result(votes, fitted, fitted.posterior.argmax(1), method, len(fitted.objectives))
 
 

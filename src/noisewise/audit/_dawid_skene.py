@@ -87,6 +87,12 @@ def fit(votes: Votes, smoothing: float, rounds: int = _ROUNDS) -> Fitted:
     return Fitted(posterior, confusion, _pooled(votes, posterior), prior, objectives)
 
 
+def estimated(votes: Votes, fitted: Fitted, smoothing: float) -> Floats:
+    """The confusion matrices to report. Smoothing as strong as for the consensus would draw all annotators towards their mean."""
+    counts = _counts(votes, fitted.posterior)
+    return _normalised(counts + min(smoothing, 1.0) * fitted.pooled)
+
+
 def summarised(votes: Votes, posterior: Floats) -> Fitted:
     """The matrices that follow from given probabilities of the classes, without fitting."""
     confusion, prior = _maximised(votes, posterior, np.zeros((len(votes.classes),) * 2))
