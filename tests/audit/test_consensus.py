@@ -163,7 +163,8 @@ def test_matrices_rows_and_frames_give_the_same_result():
     labels, examples, annotators = zip(*rows, strict=True)
     results = [
         consensus(matrix, examples=list("wxyz"), annotators=["ann", "ben", "cid"]),
-        consensus(frame, examples=list("wxyz")),
+        consensus(frame),
+        consensus(pytest.importorskip("polars").DataFrame(frame), examples=list("wxyz")),
         consensus(np.array(labels, dtype=object), examples, annotators),
         consensus(np.array([[0, 0, -1], [1, -1, 1], [-1, 0, 1], [1, 1, 1]]), list("wxyz"), ["ann", "ben", "cid"], classes=["cat", "dog"]),
     ]

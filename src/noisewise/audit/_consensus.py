@@ -153,7 +153,7 @@ def consensus(
 
     Args:
         labels: a matrix (examples, annotators) with gaps (None, NaN, −1 or empty text), such as a DataFrame; or one label per row.
-        examples: the example of each row; for a matrix the names of its rows, by default their numbers.
+        examples: the example of each row; for a matrix the names of its rows, by default the index of the DataFrame, or numbers.
         annotators: the annotator of each row; for a matrix the names of its columns, by default those of the DataFrame, or numbers.
         classes: the names of the classes in order; by default those that occur, sorted.
         method: "dawid_skene", or "majority": every label counts the same, and ties go to the more frequent class.

@@ -42,8 +42,9 @@ class Votes(NamedTuple):
 
 def as_votes(labels: Any, examples: Any, annotators: Any, classes: Sequence[str] | None) -> Votes:
     """Read a matrix with gaps (examples × annotators), or one label per row with its example and annotator."""
-    if getattr(labels, "ndim", None) == 2 and annotators is None and hasattr(labels, "columns"):
-        annotators = list(labels.columns)
+    if hasattr(labels, "columns"):  # a DataFrame; those of polars have no index
+        annotators = list(labels.columns) if annotators is None else annotators
+        examples = list(labels.index) if examples is None and hasattr(labels, "index") else examples
     values = _matrix(labels)
     if values.ndim == 2:
         return _from_matrix(values, examples, annotators, classes)
