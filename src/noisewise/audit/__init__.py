@@ -1,11 +1,44 @@
-"""Audit: find labels that look wrong.
+"""Audit: find labels that look wrong, and what else is wrong with the data.
 
 `audit` ranks and flags the labels of a trained run, and suggests others; it needs the run folder only. `find_label_issues` flags labels
-from the class probabilities of any model.
+from the class probabilities of any model, `find_multilabel_issues` and `find_token_issues` those of several classes per example and of
+tokens. `outliers`, `near_duplicates`, `ambiguous` and `weak_groups` look at features and predictions, and `consensus` at the labels of
+several annotators.
 """
 
+from noisewise.audit._ambiguous import Ambiguous, ambiguous
 from noisewise.audit._audit import AUDIT_COLUMNS, Audit, audit, pair_counts
+from noisewise.audit._consensus import Consensus, consensus
+from noisewise.audit._duplicates import NearDuplicates, near_duplicates
 from noisewise.audit._evidence import score_function
+from noisewise.audit._multilabel import MultilabelIssues, find_multilabel_issues
+from noisewise.audit._outliers import Outliers, outliers
 from noisewise.audit._probabilities import LabelIssues, find_label_issues
+from noisewise.audit._tokens import TokenIssues, find_token_issues
+from noisewise.audit._votes import read_votes
+from noisewise.audit._weak_groups import WeakGroups, weak_groups
 
-__all__ = ["AUDIT_COLUMNS", "Audit", "LabelIssues", "audit", "find_label_issues", "pair_counts", "score_function"]
+__all__ = [
+    "AUDIT_COLUMNS",
+    "Ambiguous",
+    "Audit",
+    "Consensus",
+    "LabelIssues",
+    "MultilabelIssues",
+    "NearDuplicates",
+    "Outliers",
+    "TokenIssues",
+    "WeakGroups",
+    "ambiguous",
+    "audit",
+    "consensus",
+    "find_label_issues",
+    "find_multilabel_issues",
+    "find_token_issues",
+    "near_duplicates",
+    "outliers",
+    "pair_counts",
+    "read_votes",
+    "score_function",
+    "weak_groups",
+]

@@ -29,6 +29,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # its name differs
 COMMANDS = {
     "audit": ("_audit", "Find labels that look wrong, in a run or in your data."),
     "compare": ("_compare", "Train several losses with several noises and seeds, and compare them."),
+    "consensus": ("_annotators", "Find one label per example from the labels of several annotators."),
     "correct": ("_audit", "Correct wrong labels; every change is listed and can be undone."),
     "data": ("_data", "List and download official data sets."),
     "demo": ("_demo", "Train several losses on digits with 40 % wrong labels, in less than a minute."),
