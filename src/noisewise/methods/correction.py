@@ -85,6 +85,7 @@ class ForwardCorrection(_Corrected, name="forward_correction"):
         Patrini et al., Making deep neural networks robust to label noise: a loss correction approach, CVPR 2017.
         Yao et al., Dual T: reducing estimation error for transition matrix in label-noise learning, NeurIPS 2020.
         Northcutt et al., Confident learning: estimating uncertainty in dataset labels, JAIR 2021.
+        Feng et al., Deconstructing the failure of ideal noise correction: a three-pillar diagnosis, arXiv:2603.12997, 2026.
     """
 
     examples = ("forward_correction(matrix='anchor', warm_up=1, quantile=0.97)", "forward_correction(matrix='confident_joint', warm_up=1)")
