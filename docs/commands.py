@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import typer
 
 from noisewise.cli import app
+from noisewise.cli._app import COMMANDS
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -19,6 +21,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 def commands_page() -> str:
     """Every command with its arguments and options."""
+    for module, _ in COMMANDS.values():
+        import_module(f"noisewise.cli.{module}")  # registers the command
     lines = [
         "# Commands and options",
         "",
