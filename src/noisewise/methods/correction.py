@@ -106,7 +106,8 @@ class BackwardCorrection(_Corrected, name="backward_correction"):
 
     An estimate is made once, after a warm-up with the plain loss, and the network continues. An estimate without an inverse is replaced
     by its pseudo-inverse. A known matrix is used from the start, as in the loss `backward`, and must have an inverse. The loss of an
-    example can be negative; `forward_correction` usually trains better.
+    example can be negative without bound, so training can diverge: set ``clip=1``, or use `forward_correction`, which usually trains
+    better.
 
     Args:
         matrix: the estimate: "anchor" (anchor points), "dual_t" (for overconfident networks) or "confident_joint"; or a known matrix, as
