@@ -82,7 +82,7 @@ class Description:
 
     @property
     def constraints(self) -> str:
-        """The bounds of its hyper-parameters in one line."""
+        """The bounds of the hyper-parameters, in one line."""
         bounded = [each for each in self.parameters if " in " in f" {each.requirement}" and "(-inf, inf)" not in each.requirement]
         return ", ".join(f"{each.name} {each.requirement.replace('an integer in', 'integer, in')}" for each in bounded)
 
