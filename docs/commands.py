@@ -22,7 +22,7 @@ def on_files(files: Any, config: Any) -> Any:
 def commands_page() -> str:
     """Every command with its arguments and options."""
     for module, _ in COMMANDS.values():
-        import_module(f"noisewise.cli.{module}")  # registers its commands, which are otherwise loaded when they run
+        import_module(f"noisewise.cli.{module}")  # registers its commands
     lines = [
         "# Commands and options",
         "",

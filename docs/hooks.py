@@ -1,4 +1,4 @@
-"""Generates the pages that are made from the package: the losses, the API, and the recipes and claims of the papers.
+"""Generates the pages that are made from the package: the losses, the methods, the API, and the recipes and claims of the papers.
 
 They are made at every build, so they always match the code. `notebooks.py` and `commands.py` generate the other pages.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import json
 import operator
 import pkgutil
 import tempfile
@@ -16,16 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import noisewise
-from noisewise import data, describe, integrations, models, noise, papers, reproduce
+from noisewise import data, describe, integrations, methods, models, noise, papers, reproduce
+from noisewise.spec import name_of
 
 HERE = Path(__file__).parent
 _WITHOUT_REFERENCE = ("cli", "demo", "describe", "output", "spec")  # used by the command line and by the authors of losses
 
 
 def on_config(config: Any) -> Any:
-    """Complete the navigation of the reference: a page per loss, and a page per module."""
+    """Complete the navigation of the reference: a page per loss, per method and per module."""
     reference = next(part["Reference"] for part in config.nav if "Reference" in part)
     reference[reference.index("losses/index.md")] = {"Losses": list(loss_pages())}
+    reference[reference.index("methods.md")] = {"Methods": ["methods.md", *method_pages()]}
     reference[reference.index("reference.md")] = {"API": list(reference_pages())}
     return config
 
@@ -36,7 +39,7 @@ def on_files(files: Any, config: Any) -> Any:
 
     generated = {"recipes.md": papers.page(), "claims.md": papers.claims_page()}
     generated["llms.txt"] = (HERE.parent / "llms.txt").read_text(encoding="utf-8")
-    for path, text in {**loss_pages(), **reference_pages(), **generated, **pictures()}.items():
+    for path, text in {**loss_pages(), **method_pages(), **reference_pages(), **generated, **pictures()}.items():
         files.append(File.generated(config, path, content=text))
     return files
 
@@ -59,15 +62,34 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def tables() -> dict[str, str]:
-    """Tables of the noises, the models and the official data sets, made from their classes."""
+    """Tables of the noises, the methods, the models and the official data sets, made from their classes."""
     noises = [(_spec(noise.registry[name]), _summary(noise.registry[name]), _cited(noise.registry[name])) for name in noise.registry]
     networks = [(_spec(models.registry[name]), _summary(models.registry[name])) for name in models.registry]
     return {
         "noises": _table(("spec", "rule", "reference"), noises),
+        "methods": _methods(),
         "models": _table(("name", "network"), networks),
         "data sets": _table(("spec", "what", "size", "licence", "how to get it"), map(_data_set, data.available())),
         "data folders": _table(("data set", "in the data folder"), filter(operator.itemgetter(1), map(_folders, data.available()))),
     }
+
+
+def _methods() -> str:
+    """A row per method; the column of times, and how they were measured, are left out until there is a measurement."""
+    file = HERE.parent / "benchmarks" / "methods.json"
+    measured = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    times = {} if measured is None else {"plain": 1.0, **{name_of(row["method"]): row["ratio"] for row in measured["rows"]}}
+    rows = []
+    for name in methods.available():
+        described = describe.describe_method(name)
+        needed = ", ".join(describe.needs(name)) or "–"
+        time = (f"{times[name]:.2f} ×" if name in times else "–",) if times else ()
+        rows.append((f"[`{name}`](methods/{name}.md)", described.summary, needed, *time, described.reference))
+    table = _table(("method", "what it does", "needs", *(("time",) if times else ()), "reference"), rows)
+    if measured is None:
+        return table
+    how = f"Time: of an epoch with `{measured['model']}`, divided by that of plain training, on {measured['gpu']}"
+    return f"{table}\n\n{how} (`{measured['command']}`)."
 
 
 def _data_set(name: str) -> tuple[str, ...]:
@@ -133,25 +155,52 @@ def _list(rows: list[tuple[describe.Description, describe.Figures]]) -> str:
 
 
 def _page(described: describe.Description) -> str:
-    lines = [f"# {described.name}", "", described.summary, ""]
-    for paragraph in described.details:
+    contract = [
+        "Every loss also takes `weight`, `ignore_index`, `reduction` and, unless it looks at the whole batch, `label_smoothing`,",
+        "as `torch.nn.CrossEntropyLoss` does.",
+        "",
+    ]
+    measured = [each for each in map(describe.measure, described.specs) if each.focus is not None]
+    figures: list[str] = []
+    if measured:
+        figures = ["## Figures", "", "| spec | focus | spread |", "|---|---|---|"]
+        figures += [f"| {_code(each.spec)} | {_figure(each.focus)} | {_figure(each.spread)} |" for each in measured]
+        figures.append("")
+    return "\n".join([*_opening(described), *contract, *_example(described), *figures, "## Reference", "", described.reference, ""])
+
+
+@functools.cache
+def method_pages() -> dict[str, str]:
+    """A page for each method, by path."""
+    return {f"methods/{name}.md": _method_page(name) for name in methods.available()}
+
+
+def _method_page(name: str) -> str:
+    described = describe.describe_method(name)
+    needs = ["## Needs", "", *(f"- {need}" for need in describe.needs(name)), ""] if describe.needs(name) else []
+    specs = ["Specs that the tests use:", "", *(f"- {_code(spec)}" for spec in described.specs), ""]
+    reference = ["## Reference", "", described.reference, "", "[All methods](../methods.md)", ""]
+    return "\n".join([*_opening(described), *needs, *_example(described), *specs, *reference])
+
+
+def _opening(described: describe.Description) -> list[str]:
+    lines = [f"# {described.name}", ""]
+    for paragraph in (described.summary, *described.details):
         lines += [paragraph, ""]
     lines += ["## Formula", "", *_fenced("text", *described.formula)]
+    for paragraph in described.notes:
+        lines += [paragraph, ""]
     if described.parameters:
         lines += ["## Hyper-parameters", "", "| name | default | may be | meaning |", "|---|---|---|---|"]
         for one in described.parameters:
             default = "required" if one.default is None else f"`{one.default}`"
             lines.append(f"| `{one.name}` | {default} | {_cell(one.requirement)} | {_cell(one.meaning)} |")
         lines.append("")
-    lines += ["Every loss also takes `weight`, `ignore_index`, `reduction` and, unless it looks at the whole batch, `label_smoothing`,"]
-    lines += ["as `torch.nn.CrossEntropyLoss` does.", ""]
-    lines += ["## Example", "", *_fenced("pycon", *described.session)]
-    measured = [figures for figures in map(describe.measure, described.specs) if figures.focus is not None]
-    if measured:
-        lines += ["## Figures", "", "| spec | focus | spread |", "|---|---|---|"]
-        lines += [f"| {_code(figures.spec)} | {_figure(figures.focus)} | {_figure(figures.spread)} |" for figures in measured]
-        lines.append("")
-    return "\n".join([*lines, "## Reference", "", described.reference, ""])
+    return lines
+
+
+def _example(described: describe.Description) -> list[str]:
+    return ["## Example", "", *_fenced("pycon", *described.session)]
 
 
 @functools.cache
@@ -187,10 +236,14 @@ def public_modules() -> list[str]:
 
 
 def public_names(module_name: str) -> list[str]:
-    """The documented names of a module: those in `__all__`, or else those it defines. Losses have their own pages."""
+    """The documented names of a module: those in `__all__`, or else those it defines. Losses and methods have their own pages."""
     module = importlib.import_module(f"noisewise.{module_name}")
     listed = getattr(module, "__all__", [name for name, thing in vars(module).items() if _is_own(thing, module.__name__)])
-    paged = {described.title for described, _ in describe.table()} if module_name == "losses" else set()
+    paged = set()
+    if module_name == "losses":
+        paged = {described.title for described, _ in describe.table()}
+    elif module_name == "methods":
+        paged = {describe.describe_method(name).title for name in methods.available()}
     return [name for name in listed if not name.startswith("_") and name not in paged]
 
 

@@ -19,7 +19,7 @@ from hypothesis.strategies import text
 from typer.testing import CliRunner
 
 import noisewise
-from noisewise import data, demo
+from noisewise import data, demo, methods
 from noisewise.cli import app
 from noisewise.correct import Correction
 from noisewise.losses import available
@@ -71,6 +71,29 @@ def test_a_single_loss_is_shown_in_full_with_the_numbers_of_its_settings() -> No
 def test_every_loss_can_be_shown(name: str) -> None:
     shown = run(app, ["losses", name])
     assert shown.exit_code == 0 and shown.stdout.startswith(f"{name}: ")
+
+
+def test_methods_lists_every_method_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = run(app, ["methods"]).stdout
+    first_words = {line.split()[0] for line in printed.splitlines() if line.startswith(" ") and line.strip()}
+    assert set(methods.available()) <= first_words and "trusted labels" in _words(printed)
+    assert max(map(len, printed.splitlines())) <= 80
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "NeurIPS 2018" in run(app, ["methods"]).stdout
+
+
+def test_methods_as_json_contain_everything_in_the_table() -> None:
+    rows = {row["name"]: row for row in json.loads(run(app, ["methods", "--json"]).stdout)}
+    assert sorted(rows) == methods.available()
+    assert rows["dividemix"]["needs"] == ["2 networks", "2 views of every batch", "whole batches"]
+    assert json.loads(run(app, ["methods", "elr(lam=7)", "--json"]).stdout) == rows["elr"]
+
+
+def test_a_single_method_is_shown_in_full() -> None:
+    printed = _words(run(app, ["methods", "co_teaching(rate=0.4)"]).stdout)
+    assert printed.startswith("co_teaching: Two networks") and "R(t) = 1 − rate · min(t / warm_up, 1)" in printed
+    assert "rate (default 0.2, in [0, 1))" in printed and "the noise rate (`rate`)" in printed and "NeurIPS 2018" in printed
 
 
 def test_data_list_shows_which_data_sets_are_present(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,6 +164,8 @@ def test_the_label_errors_counted_by_the_demo_agree_with_its_record(demonstrated
         (["losses", "gce(q=2)"], ("'q'", "GCE", "(0, 1]", "2")),
         (["losses", "imea"], ("'imea'", "'imae'", "'mse'", "'mae'")),
         (["losses", "imae("], ("'imae('",)),
+        (["methods", "elrr"], ("'elrr'", "'elr'")),
+        (["methods", "elr(beta=1)"], ("'beta'", "ELR", "[0, 1)", "1")),
         (["data", "gte", "mnist"], ("'gte'", "'get'")),
         (["data", "get", "mnst"], ("'mnst'", "'mnist'")),
         (["data", "get", "mars", "--root", "empty"], ("'mars'", "http")),

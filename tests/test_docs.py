@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import noisewise
 from noisewise.cli import app
+from noisewise.cli._app import COMMANDS
 from noisewise.losses import available
 from noisewise.spec import Registry
 from prepared import Prepared, prepared
@@ -180,6 +181,7 @@ def test_the_audit_of_the_readme_doubts_few_correct_labels_and_reports_the_test_
 def test_every_command_and_option_is_documented() -> None:
     guide, reference = (DOCS / "command-line.md").read_text(encoding="utf-8"), _module("commands").commands_page()
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert set(commands) == set(COMMANDS)
     assert all(f"| `noisewise {name}` |" in guide and f"\n## noisewise {name}" in reference for name in commands)
     assert all(f"`{option.opts[-1]}`" in reference or f"{option.opts[-1]}`" in reference for option in commands["train"].params)
 
@@ -211,6 +213,29 @@ def test_every_noise_model_and_data_set_is_in_its_table(hooks: ModuleType, page:
     text = hooks.on_page_markdown((ROOT / "docs" / page).read_text(encoding="utf-8"), None, None, None)
     assert "{{" not in text and hooks.tables()[name] in text
     assert all(re.search(rf"^\| `{known}[`(]", text, re.MULTILINE) for known in listed)
+
+
+def test_every_method_is_in_its_table_and_has_a_page(hooks: ModuleType) -> None:
+    text, pages = hooks.on_page_markdown((DOCS / "methods.md").read_text(encoding="utf-8"), None, None, None), hooks.method_pages()
+    assert "{{" not in text and sorted(pages) == sorted(f"methods/{name}.md" for name in noisewise.methods.available())
+    for path, page in pages.items():
+        assert f"]({path}) |" in text
+        assert all(f"## {section}" in page for section in ("Formula", "Example", "Reference"))
+
+
+def test_the_times_of_methods_are_those_of_the_benchmark_and_left_out_without_one(
+    hooks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "HERE", tmp_path / "docs")
+    assert hooks.tables()["methods"].startswith("| method | what it does | needs | reference |")
+    (tmp_path / "benchmarks").mkdir()
+    measured: dict[str, Any] = {"command": "python benchmarks/methods.py", "gpu": "A GPU", "model": "resnet20", "plain": 2.0}
+    measured["rows"] = [{"method": "elr(beta=0.7, lam=3.0)", "networks": 1, "ratio": 1.084}]
+    (tmp_path / "benchmarks" / "methods.json").write_text(json.dumps(measured), encoding="utf-8")
+    table, _, how = hooks.tables()["methods"].partition("\n\n")
+    cells = {line.split("`")[1]: line.split(" | ")[-2] for line in table.splitlines()[2:]}
+    assert (cells["elr"], cells["plain"], cells["co_teaching"]) == ("1.08 ×", "1.00 ×", "–")
+    assert "on A GPU" in how and "`python benchmarks/methods.py`" in how
 
 
 def test_the_losses_the_readme_names_exist() -> None:
@@ -251,7 +276,7 @@ _GENERATED = {"recipes.md", "claims.md", "commands.md", "reference.md"}
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_are_not_broken(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-        if target not in _GENERATED and not target.startswith(("losses/", "api/", "notebooks/")):  # made when the site is built
+        if target not in _GENERATED and not target.startswith(("losses/", "methods/", "api/", "notebooks/")):  # made when the site is built
             assert (page.parent / target).exists(), target
 
 

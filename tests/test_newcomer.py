@@ -1,4 +1,4 @@
-"""The guides are enough to add a loss, a noise, a model and a data set; the settings of the demo were chosen without test data."""
+"""The guides are enough to add losses, methods, noises, models and data sets; the settings of the demo were chosen without test data."""
 
 import re
 import shutil
@@ -13,7 +13,13 @@ from noisewise.train import make_settings
 from prepared import Prepared, python_with
 
 _ROOT = Path(__file__).parent.parent
-_GUIDES = {"loss": "losses/hill.py", "noise": "noise/adjacent.py", "model": "models/shallow.py", "data-set": "data/halves.py"}
+_GUIDES = {
+    "loss": "losses/hill.py",
+    "method": "methods/self_label.py",
+    "noise": "noise/adjacent.py",
+    "model": "models/shallow.py",
+    "data-set": "data/halves.py",
+}
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +74,47 @@ except noisewise.InputError as error:
     assert all(mention in str(error) for mention in ("'a'", "Hill", "(0, inf)", "0"))
 else:
     raise AssertionError("a wrong setting was accepted")
+""",
+    )
+
+
+def test_a_new_method_is_registered_listed_described_and_in_the_table_of_the_documentation(extended: tuple[Prepared, Path]) -> None:
+    _run(
+        extended,
+        f"""
+import importlib.util, json
+from typer.testing import CliRunner
+from noisewise import methods
+from noisewise.cli import app
+assert repr(methods.get("self_label(0.5)")) == "self_label(threshold=0.5, warm_up=5)" and "SelfLabel" in methods.__all__
+rows = {{row["name"]: row for row in json.loads(CliRunner().invoke(app, ["methods", "--json"]).stdout)}}
+assert rows["self_label"]["parameters"][0]["requirement"] == "in [0, 1]" and rows["self_label"]["needs"] == []
+assert "loss(argmax p)" in CliRunner().invoke(app, ["methods", "self_label"]).stdout
+spec = importlib.util.spec_from_file_location("hooks", {str(_ROOT / "docs" / "hooks.py")!r})
+hooks = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(hooks)
+assert "| [`self_label`](methods/self_label.md) | Replace the label" in hooks.tables()["methods"]
+assert "loss(argmax p)" in hooks.method_pages()["methods/self_label.md"]
+""",
+    )
+
+
+def test_a_new_method_trains_and_its_record_is_of_the_given_labels(extended: tuple[Prepared, Path], tmp_path: Path) -> None:
+    _run(
+        extended,
+        f"""
+import numpy as np, noisewise
+settings = dict(noise="symmetric(0.4)", epochs=3, device="cpu", augment="none")
+plain, mine = (
+    noisewise.fit("linear", "digits", method=method, folder={str(tmp_path)!r} + "/" + method[:5], **settings)
+    for method in ("plain", "self_label(threshold=0, warm_up=2)")
+)
+margins = [np.load(next((run.path / "record" / "training").glob("margins-*2.npy"))) for run in (plain, mine)]
+assert np.array_equal(*margins)  # during the warm-up
+given = np.load(mine.path / "labels/given.npy")
+last = sorted((mine.path / "record" / "training").glob("margins-*.npy"))[-1]
+predicted = np.load(str(last).replace("margins", "predictions"))
+assert (np.load(last)[predicted != given] <= 0).all()  # the margins of the predictions would be positive
 """,
     )
 

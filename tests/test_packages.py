@@ -14,9 +14,9 @@ import noisewise
 LAYERS = [
     "_startup errors signals extensions spec arrays output",
     "exact checks margin potential curve",
-    "transition noise losses curriculum describe",
+    "transition noise losses curriculum",
     "models data tables kernels",
-    "runs dynamics methods train",
+    "runs dynamics methods describe train",
     "audit correct retrieval",
     "draw papers report reproduce",
     "integrations demo cli",

@@ -99,7 +99,8 @@ class _Moved(MarginLoss):
             return -self.expected
         known = self.classes if self.classes is not None else classes
         if known == 2:
-            raise InputError(f"With two classes, margins start at 0 and cannot be moved. Got {self!r}; give expected=… if they do not.")
+            advice = f"Got {self!r}; give expected=… if they start elsewhere."
+            raise InputError(f"With two classes, margins start at 0, so there is nothing to move. {advice}")
         if known is None:
             raise InputError(f"{type(self).__name__} needs the number of classes. Got {self!r}; give classes=… or expected=….")
         return -expected_margin(known)

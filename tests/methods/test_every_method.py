@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from typer.testing import CliRunner
 
 import noisewise
 from noisewise import methods
+from noisewise.audit import audit
+from noisewise.cli import app
 from refused import refused
 from two_processes import in_two_processes
 
@@ -90,7 +95,27 @@ def test_methods_are_an_axis_of_a_comparison(tmp_path: Path) -> None:
         ("mae", "elr"),
     ]
     page = runs.report(tmp_path / "report.html").read_text()
-    assert "elr" in page
+    assert "2 losses, 2 methods, " in page and "ce, method=plain" in page and "ce, method=elr" in page
+
+
+def test_the_command_compares_every_method_on_digits(tmp_path: Path) -> None:
+    first = {spec.partition("(")[0]: spec for spec in reversed(SPECS)}
+    settings = "--data digits --model mlp --noise 'symmetric(0.4)' --epochs 3 --clip 1 --jobs 1 --device cpu --json"
+    words = [word for spec in first.values() for word in ("--method", spec)]
+    done = CliRunner().invoke(app, ["compare", *shlex.split(settings), *words, "-o", str(tmp_path / "runs")])
+    assert done.exit_code == 0, done.stderr
+    accuracies = {row["method"]: row["final"]["mean"] for row in json.loads(done.stdout)["results"]}
+    assert list(accuracies) == list(first.values())
+    assert min(accuracies.values()) > 0.2, "even after three epochs, every method is better than chance"
+
+
+@pytest.mark.parametrize(("method", "changes"), [("bootstrap_hard", True), ("elr", False)])
+def test_the_audit_and_the_report_say_where_a_method_changed_the_targets(method: str, changes: bool, tmp_path: Path) -> None:
+    run = train(tmp_path / "run", method, epochs=2)
+    assert ("bootstrap_hard trained on other targets than the given labels" in audit(run).basis) is changes
+    page = run.report(tmp_path / "report.html").read_text()
+    assert (" trained on other targets than the given labels. Margins and " in page) is changes
+    assert f"ce, method={run.settings.method}" in page
 
 
 def test_a_new_file_is_a_new_method(tmp_path: Path) -> None:

@@ -121,9 +121,11 @@ def test_embeddings_of_a_class_come_closer_together(tmp_path: Path) -> None:
     assert all(spread("osm_caa", seed) < spread("plain", seed) for seed in range(4))
 
 
-def test_a_module_without_an_embedding_is_refused(tmp_path: Path) -> None:
+def test_a_model_without_an_embedding_is_refused(tmp_path: Path) -> None:
     with refused("osm_caa", "embedding", "Linear"):
         noisewise.fit(torch.nn.Linear(4, 3), (torch.randn(9, 4), torch.arange(9) % 3), method="osm_caa", folder=tmp_path / "run", epochs=1)
+    with refused("osm_caa", "embedding", "linear", "last layer", "mlp"):
+        noisewise.fit("linear", (torch.randn(9, 4), torch.arange(9) % 3), method="osm_caa", folder=tmp_path / "run", epochs=1)
     with refused("osm_caa", "accumulate=2"):
         data = torch.randn(9, 4), torch.arange(9) % 3
         noisewise.fit("mlp", data, method="osm_caa", folder=tmp_path / "run", epochs=1, batch_size=4, accumulate=2)

@@ -19,8 +19,9 @@ from noisewise.arrays import Flags, Floats, Ints
 from noisewise.audit._evidence import SCORES, emphasis_of_margins, gather, judge_labels, score_function
 from noisewise.dynamics import Dynamics, unlearned_classes
 from noisewise.errors import invalid_parameter, listed
+from noisewise.methods import relabels
 from noisewise.runs import codes, names_of, numbers_of
-from noisewise.spec import as_int
+from noisewise.spec import as_int, in_short
 from noisewise.tables import ROWS, Block, rows_of, write_blocks
 
 AUDIT_COLUMNS = (
@@ -124,7 +125,14 @@ class Audit:
 
     @property
     def basis(self) -> str:
-        """How good the model is: its test accuracy, else its accuracy on held-out examples, else its agreement with the labels."""
+        """How good the model is, and whether its method trained on other targets than the given labels."""
+        method = str(self.dynamics.record.settings.get("method", "plain"))
+        note = f"; {in_short(method)} trained on other targets than the given labels" if relabels(method) else ""
+        return self._accuracy + note
+
+    @property
+    def _accuracy(self) -> str:
+        """Its test accuracy, else its accuracy on held-out examples, else its agreement with the labels."""
         test, held_out = self.dynamics.test, self.dynamics.held_out
         if test:
             best = " of the best epoch" if len(test) > 1 else ""

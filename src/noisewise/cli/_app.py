@@ -28,13 +28,14 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # its name differs
 
 COMMANDS = {
     "audit": ("_audit", "Find labels that look wrong, in a run or in your data."),
-    "compare": ("_compare", "Train several losses with several noises and seeds, and compare them."),
+    "compare": ("_compare", "Train several losses, methods and noises with several seeds, and compare them."),
     "consensus": ("_annotators", "Find one label per example from the labels of several annotators."),
     "correct": ("_audit", "Correct wrong labels; every change is listed and can be undone."),
     "data": ("_data", "List and download official data sets."),
     "demo": ("_demo", "Train several losses on digits with 40 % wrong labels, in less than a minute."),
     "figure": ("_figure", "Draw losses and runs, for papers and slides."),
     "losses": ("_losses", "List all losses, or show one in detail."),
+    "methods": ("_methods", "List all methods, training rules that need more than a loss, or show one in detail."),
     "report": ("_report", "Write a page that shows what happened in your runs."),
     "reproduce": ("_reproduce", "Reproduce a table or figure of the papers and compare the numbers."),
     "train": ("_train", "Train one run."),

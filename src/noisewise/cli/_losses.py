@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.padding import Padding
 from rich.table import Table
 
 from noisewise.cli._app import AsJson, Console, Text, app, print_json
+from noisewise.cli._described import print_description
 
 _SPREAD = "the variance of ‖∂L/∂s‖₁, twice the emphasis, over uniform p"
 _CAPTION = (
@@ -69,24 +69,5 @@ def _show_table(rows: list[tuple[Any, Any]]) -> None:
 
 
 def _show_loss(described: Any, figures: Any) -> None:
-    console = Console()
-    console.print(Text(f"{described.name}: {described.summary}", style="bold"))
-    for paragraph in described.details:
-        console.print(Text(paragraph))
-    _section(console, "Formula", *described.formula)
-    _section(console, "Hyper-parameters", *map(_parameter, described.parameters))
-    _section(console, f"Figures of {figures.spec}", f"focus  {_figure(figures.focus)}", f"spread {_figure(figures.spread)} ({_SPREAD})")
-    _section(console, "Example", *described.session)
-    _section(console, "Specs", *described.specs)
-    _section(console, "Reference", described.reference)
-
-
-def _section(console: Console, heading: str, *lines: str) -> None:
-    if lines:
-        console.print(Text(f"\n{heading}", style="bold"))
-        console.print(Padding(Text("\n".join(lines)), (0, 0, 0, 2)))
-
-
-def _parameter(parameter: Any) -> str:
-    default = "required" if parameter.default is None else f"default {parameter.default}"
-    return f"{parameter.name} ({', '.join(filter(None, (default, parameter.requirement)))}): {parameter.meaning}"
+    measured = (f"focus  {_figure(figures.focus)}", f"spread {_figure(figures.spread)} ({_SPREAD})")
+    print_description(described, {f"Figures of {figures.spec}": measured})

@@ -48,7 +48,7 @@ def from_folder(
         raise InputError(f"The sub-folders of {str(root)!r} are splits ({', '.join(sorted(names))}), not classes; read one of them.")
     images = {folder: _images_below(folder) for folder in folders}
     if empty := next((folder for folder, below in images.items() if not below), None):
-        raise InputError(f"The folder {str(empty)!r} has no image ({', '.join(sorted(IMAGE_SUFFIXES))}); add some or delete it.")
+        raise InputError(f"The folder {str(empty)!r} has no image ({', '.join(sorted(IMAGE_SUFFIXES))}); add images to it, or delete it.")
     files = [file for below in images.values() for file in below]
     labels = Column([folder.name for folder, below in images.items() for _ in below], f"the sub-folders of {str(root)!r}")
     numbered, _, known = encode(labels, None, classes)

@@ -68,7 +68,9 @@ class Clothing1M(OfficialFiles, name="clothing1m"):
         labels = _labelled(self.find(folder, ("clean_label_kv.txt" if clean else "noisy_label_kv.txt",)))
         keys = self.find(folder, (f"{listed}_key_list.txt",)).read_text().split()
         if missing := next((key for key in keys if key not in labels), None):
-            raise InputError(f"The image {missing!r} of {self.name} is listed but has no label in {str(folder)!r}. Unpack it again.")
+            raise InputError(
+                f"The image {missing!r} of {self.name} is listed but has no label in {str(folder)!r}. Unpack the data set again."
+            )
         return _image_files(folder, keys, [labels[key] for key in keys], CLOTHING_CLASSES, clean=clean, name=repr(self))
 
 

@@ -209,9 +209,10 @@ def _seed(run: Dynamics) -> Any:
 
 
 def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A label for each run: its loss, and the settings other than the seed in which the runs differ."""
+    """A label for each run: its loss, its method unless all are plain, and the other settings but the seed in which the runs differ."""
     names = [name for name in dict.fromkeys(name for run in settings for name in run) if name not in _NOT_IN_LABEL]
-    names = [name for name in names if _differs(settings, name)]
+    methods = any(run.get("method", "plain") != "plain" for run in settings)
+    names = [name for name in names if _differs(settings, name) or (name == "method" and methods)]
     return [", ".join([in_short(run["loss"]), *(_words(name, run[name]) for name in names if name in run)]) for run in settings]
 
 

@@ -71,7 +71,10 @@ class ShareOfCosts(Loss):
 
 
 class ActiveNegative(ShareOfCosts):
-    """`alpha` times the label's share of all costs plus `beta` times the negative part (Ye et al. 2023)."""
+    """An active negative loss (Ye et al. 2023): `alpha` times the label's share of all costs, plus `beta` times a negative part.
+
+    The negative part is 1 minus the label's share of the room that every class has up to the cost of probability `p_min`.
+    """
 
     alpha: float = 5.0
     beta: float = 5.0

@@ -48,6 +48,7 @@ class Forward(Corrected, name="forward"):
 
     Reference:
         Patrini et al., Making deep neural networks robust to label noise: a loss correction approach, CVPR 2017.
+        Feng et al., Deconstructing the failure of ideal noise correction: a three-pillar diagnosis, arXiv:2603.12997, 2026.
     """
 
     examples = ("forward('symmetric(0.4)', loss=ce)", "forward('symmetric(0.2)', loss=gce(q=0.7))")

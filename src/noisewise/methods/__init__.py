@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from noisewise.methods._base import Ensemble, Method, Scored, State, networks_of, refuse_batch_loss, registry
+from noisewise.methods._base import Ensemble, Method, Scored, State, networks_of, refuse_batch_loss, registry, relabels
 from noisewise.methods._batch import Batch
 from noisewise.methods._pull import LossPull, Pull
 from noisewise.spec import discover
@@ -29,6 +29,7 @@ __all__ = [
     "networks_of",
     "refuse_batch_loss",
     "registry",
+    "relabels",
 ]
 
 _methods = discover(__name__, __path__, Method)

@@ -66,6 +66,12 @@ class Method(Named, registry=registry):
     trained: ClassVar[int | None] = None
     """The number of networks that are trained with gradients, the first ones; `after_step` changes the others. By default all."""
 
+    views: ClassVar[int] = 1
+    """The number of augmented views of a batch that a step uses."""
+
+    noise_rate: ClassVar[str | None] = None
+    """The name of the setting that is the noise rate, or a guess of it."""
+
     per_example: ClassVar[tuple[str, ...]] = ()
     """The names of state tensors with one row per training example. Processes of a data-parallel run share the rows they changed."""
 
@@ -145,6 +151,19 @@ class Method(Named, registry=registry):
     def combine(self, scores: Sequence[Tensor]) -> Tensor:
         """The scores that the run is tested, recorded and used with, from those of all networks; by default their average."""
         return scores[0] if len(scores) == 1 else torch.stack(tuple(scores)).mean(0)
+
+
+def relabels(spec: str) -> bool:
+    """Whether the method of a spec trains on other targets than the given labels. A method that is not known here does not.
+
+    Example:
+        >>> relabels("mixup(alpha=0.2)"), relabels("elr"), relabels("from_another_version")
+        (True, False, False)
+    """
+    try:
+        return registry.get(spec).relabels
+    except InputError:
+        return False
 
 
 def refuse_batch_loss(method: Method, loss: Loss) -> None:

@@ -33,6 +33,7 @@ class CoTeaching(Method, name="co_teaching"):
 
     examples = ("co_teaching(rate=0.4, warm_up=2)",)
     networks = 2
+    noise_rate = "rate"
     needs_whole_batch = True
 
     rate: float = setting(default=0.2, bounds="[0, 1)")

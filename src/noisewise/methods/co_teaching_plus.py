@@ -36,6 +36,7 @@ class CoTeachingPlus(Method, name="co_teaching_plus"):
 
     examples = ("co_teaching_plus(rate=0.4, warm_up=2)", "co_teaching_plus(rate=0.4, warm_up=2, burn_in=1)")
     networks = 2
+    noise_rate = "rate"
     needs_whole_batch = True
 
     rate: float = setting(default=0.2, bounds="[0, 1)")

@@ -85,6 +85,7 @@ class ForwardCorrection(_Corrected, name="forward_correction"):
         Patrini et al., Making deep neural networks robust to label noise: a loss correction approach, CVPR 2017.
         Yao et al., Dual T: reducing estimation error for transition matrix in label-noise learning, NeurIPS 2020.
         Northcutt et al., Confident learning: estimating uncertainty in dataset labels, JAIR 2021.
+        Feng et al., Deconstructing the failure of ideal noise correction: a three-pillar diagnosis, arXiv:2603.12997, 2026.
     """
 
     examples = ("forward_correction(matrix='anchor', warm_up=1, quantile=0.97)", "forward_correction(matrix='confident_joint', warm_up=1)")
@@ -105,7 +106,8 @@ class BackwardCorrection(_Corrected, name="backward_correction"):
 
     An estimate is made once, after a warm-up with the plain loss, and the network continues. An estimate without an inverse is replaced
     by its pseudo-inverse. A known matrix is used from the start, as in the loss `backward`, and must have an inverse. The loss of an
-    example can be negative; `forward_correction` usually trains better.
+    example can be negative without bound, so training can diverge: set ``clip=1``, or use `forward_correction`, which usually trains
+    better.
 
     Args:
         matrix: the estimate: "anchor" (anchor points), "dual_t" (for overconfident networks) or "confident_joint"; or a known matrix, as

@@ -17,8 +17,6 @@ from noisewise.methods._pull import LossPull, Pull
 from noisewise.methods._select import average
 from noisewise.spec import setting
 
-_VIEWS = 2  # augmentations of every example in a step
-
 
 class DivideMix(Method, name="dividemix"):
     """Two networks, each of which tells the other which labels to trust; the other examples get labels that both networks guess.
@@ -66,6 +64,7 @@ class DivideMix(Method, name="dividemix"):
 
     examples = ("dividemix(warm_up=1, lambda_u=5, ramp_up=2)", "dividemix(warm_up=2, confidence_penalty=1, lambda_r=0)")
     networks = 2
+    views = 2
     needs_whole_batch = True
     mixes = True
     relabels = True
@@ -102,17 +101,17 @@ class DivideMix(Method, name="dividemix"):
             state["clean"][network].copy_(clean_probability(losses, seed))
 
     def scores(self, networks: Sequence[nn.Module], state: State, batch: Batch) -> tuple[Tensor, ...]:
-        views = [batch.view() for _ in range(_VIEWS)]
+        views = [batch.view() for _ in range(self.views)]
         with torch.no_grad():
-            guesses = [torch.stack(network(torch.cat(views)).softmax(1).chunk(_VIEWS)).mean(0) for network in networks]
+            guesses = [torch.stack(network(torch.cat(views)).softmax(1).chunk(self.views)).mean(0) for network in networks]
         results: list[Tensor] = []
         batch.notes["targets"] = []
         for own, network, clean in zip(guesses, networks, state["clean"], strict=True):
             targets = self.targets(state, batch, clean[batch.index], own, torch.stack(guesses).mean(0))
-            mixture = draw_dominant_mixture(batch, self.alpha, _VIEWS)
+            mixture = draw_dominant_mixture(batch, self.alpha, self.views)
             mixture = Mixture(torch.where(state["warming_up"], 1.0, mixture.lam), mixture.partners)
-            batch.notes["targets"].append(mixture(batch, *[targets] * _VIEWS))
-            results += network(torch.cat(mixture(batch, *views))).chunk(_VIEWS)
+            batch.notes["targets"].append(mixture(batch, *[targets] * self.views))
+            results += network(torch.cat(mixture(batch, *views))).chunk(self.views)
         return tuple(results)
 
     def targets(self, state: State, batch: Batch, clean: Tensor, own: Tensor, both: Tensor) -> Tensor:
@@ -133,17 +132,17 @@ class DivideMix(Method, name="dividemix"):
         pulls: list[Pull] = []
         ramp = ((batch.progress * state["epochs"] - self.warm_up) / self.ramp_up).clamp(0, 1)
         for network, targets in enumerate(batch.notes["targets"]):
-            views = scores[network * _VIEWS :][:_VIEWS]
+            views = scores[network * self.views :][: self.views]
             trusted = state["clean"][network][batch.index] > self.threshold
             labelled, unlabelled = average(batch, trusted), self.lambda_u * ramp * average(batch, ~trusted)
             prior = uniform_prior(batch, *(each.softmax(1) for each in views))
             for view, target, slope in zip(views, targets, prior.gradients, strict=True):
                 first, later = self._warm_up_pull(loss, batch, view), _semi_supervised_pull(view, target, labelled, unlabelled)
                 assert first.value is not None and later.value is not None
-                gradient = later.gradient + self.lambda_r * _VIEWS * slope
+                gradient = later.gradient + self.lambda_r * self.views * slope
                 gradient = torch.where(state["warming_up"], first.gradient, gradient)
                 value = torch.where(state["warming_up"], first.value, later.value + self.lambda_r * prior.value)
-                pulls.append(Pull(gradient / _VIEWS, value, emphasis=0.5 * gradient.abs().sum(1)))
+                pulls.append(Pull(gradient / self.views, value, emphasis=0.5 * gradient.abs().sum(1)))
         return tuple(pulls)
 
     def _warm_up_pull(self, loss: LossPull, batch: Batch, scores: Tensor) -> Pull:

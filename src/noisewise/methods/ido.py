@@ -49,6 +49,7 @@ class IDO(Method, name="ido"):
     """
 
     examples = ("ido(warm_up=1)",)
+    views = 2
     per_example = ("wrong",)
 
     warm_up: int = setting(default=10, bounds="[1, inf)", integer=True)

@@ -34,6 +34,7 @@ class JoCoR(Method, name="jocor"):
 
     examples = ("jocor(rate=0.4, warm_up=2, lam=0.9)",)
     networks = 2
+    noise_rate = "rate"
     needs_whole_batch = True
 
     rate: float = setting(default=0.2, bounds="[0, 1)")

@@ -20,7 +20,7 @@ CIFAR100_SUPERCLASSES: tuple[int, ...] = (
 
 
 class SuperclassNoise(DirectedNoise):
-    """A noise inside the superclasses. The only class of a superclass keeps its labels."""
+    """A noise that changes labels to other classes of the same superclass. A class that is alone in its superclass keeps its labels."""
 
     def superclasses(self, examples: Examples) -> Ints:
         if examples.superclasses is not None:

@@ -17,6 +17,7 @@ from noisewise.data import is_official
 from noisewise.draw import group_by_label
 from noisewise.dynamics import Dynamics, Spread, find_runs, unlearned_sentence
 from noisewise.errors import InputError, invalid_parameter
+from noisewise.methods import relabels
 from noisewise.output import check_output, check_replacing, is_page, written_output
 from noisewise.report._facts import Broken, Facts, Sentence, TaskFacts
 from noisewise.report._render import render
@@ -35,6 +36,7 @@ from noisewise.report._tasks import (
 )
 from noisewise.report.sections import MODULES, correction, doubt
 from noisewise.runs import data_set_numbers
+from noisewise.spec import in_short
 
 _FRAMES = 60  # of a film
 _ALL_FRAMES = 1500  # of all films together, so that a page with a hundred films stays small
@@ -171,6 +173,9 @@ def _read(folder: Path) -> ReportRun:
     for name in ("data", "model", "loss"):
         if not run.setting(name):
             raise InputError(f"The settings of the run in {str(folder)!r} have no {name}. Copy the run folder again.")
+    if relabels(run.method):
+        what = f"The method {in_short(run.method)} trained on other targets than the given labels"
+        run.note(f"{what}. Margins and learned labels on this page are about the given labels.")
     _ = run.state, run.measures, run.knows_truth, run.origin
     return run
 
@@ -193,6 +198,8 @@ def _labels(data: str, noise: str, recorded: bool) -> str:
 
 def _counts(runs: Sequence[ReportRun], broken: Sequence[Any]) -> str:
     nouns = {"loss": "loss losses", "noise": "noise noises", "model": "model models", "data": "data_set data_sets", "seed": "seed seeds"}
+    if any(run.method != "plain" for run in runs):
+        nouns = {"loss": nouns.pop("loss"), "method": "method methods", **nouns}
     parts = []
     for name, forms in nouns.items():
         number = len({run.task[0] if name == "data" else str(run.setting(name)) for run in runs if name in run.settings})

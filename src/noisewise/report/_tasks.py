@@ -103,8 +103,13 @@ class ReportRun:
 
     @property
     def name(self) -> str:
-        """The loss, and what was done to the labels."""
-        return self.loss if self.origin is None else self.origin.name(self.loss)
+        """The loss, the method unless it is the plain one, and what was done to the labels."""
+        name = self.loss if self.method == "plain" else f"{self.loss}, method={in_short(self.method)}"
+        return name if self.origin is None else self.origin.name(name)
+
+    @property
+    def method(self) -> str:
+        return str(self.settings.get("method", "plain"))
 
     @cached_property
     def compared(self) -> Dynamics:

@@ -99,7 +99,7 @@ def compare(
     model: str,
     data: Any,
     *,
-    loss: Sequence[str | Loss],
+    loss: Sequence[str | Loss] = ("ce",),
     noise: Sequence[str | Noise] = ("none",),
     method: Sequence[str | Method] = ("plain",),
     seed: Sequence[int] = (0,),
@@ -152,8 +152,9 @@ def summarise_failures(tasks: Sequence[Task], failures: Mapping[int, str], data:
     """The message of `RunsFailedError`, and the runs that finished."""
     first, why = next(iter(failures.items()))
     finished = Runs(Run(task.folder, data=data, test=test) for index, task in enumerate(tasks) if index not in failures)
-    loss = in_short(tasks[first].settings.loss)
-    return f"{len(failures)} of {len(tasks)} runs failed. The first was {loss}: {why.rstrip('.')}.", finished
+    settings = tasks[first].settings
+    run = ", ".join(map(in_short, [settings.loss, *([] if settings.method == "plain" else [settings.method])]))
+    return f"{len(failures)} of {len(tasks)} runs failed. The first was {run}: {why.rstrip('.')}.", finished
 
 
 def train_each(

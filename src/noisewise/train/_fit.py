@@ -266,10 +266,12 @@ class _Training:
         seed = self.settings.seed
         torch.manual_seed(_seed(seed, "weights"))
         network = models.get(model, num_classes=classes, shape=shape) if isinstance(model, str) else model
-        if (self.method.embeds or self.method.reads_features) and not isinstance(network, models.Classifier):
-            raise InputError(
-                f"The method {self.method!r} uses the embedding of the network. Got {type(network).__name__}; give a model of noisewise."
-            )
+        if self.method.embeds or self.method.reads_features:
+            uses = f"The method {self.method!r} uses the embedding of the network."
+            if not isinstance(network, models.Classifier):
+                raise InputError(f"{uses} Got {type(network).__name__}; give a model of noisewise.")
+            if all(name.startswith("head.") for name, _ in network.named_parameters()):
+                raise InputError(f"{uses} Got {self.settings.model}, which has only a last layer; give a larger model, such as mlp.")
         if self.method.networks == 1:
             return network
         if not isinstance(model, str):
