@@ -167,7 +167,7 @@ def revising(epoch: int, spec: str = "t_revision(warm_up=1, fixed=2, rate=3)") -
     return method, state
 
 
-def test_t_revision_learns_the_slack_and_differentiates_its_weight() -> None:
+def test_t_revision_learns_the_slack_and_takes_its_weight_as_a_constant() -> None:
     method, state = revising(4)
     state["slack"].copy_(0.05 * torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
     slack = state["slack"].clone().requires_grad_()
@@ -175,8 +175,16 @@ def test_t_revision_learns_the_slack_and_differentiates_its_weight() -> None:
     (slope,) = torch.autograd.grad(mean, slack)
     fixed = (T + slack).detach()
     pull = pull_of(method, state, scores())
-    assert_follows(pull, lambda leaf: beta(leaf, fixed) * F.cross_entropy(leaf, LABELS, reduction="none"), scores())
+    assert_follows(pull, lambda leaf: beta(scores(), fixed) * F.cross_entropy(leaf, LABELS, reduction="none"), scores())
     torch.testing.assert_close(state["slack"], slack.detach() - 3 * 0.1 * slope)
+
+
+def test_revising_the_matrix_unlearns_no_label() -> None:
+    """β · loss is also small for a label with a small probability, which must not pull the network there."""
+    method, state = revising(4, "t_revision(warm_up=1, fixed=2)")
+    given = torch.tensor([[0.0, 3.0, 0.0]], dtype=torch.float64).expand(N, -1)
+    pull = pull_of(method, state, given, of=batch(torch.zeros(N, dtype=torch.int64)))
+    assert (pull.gradient[:, 0] < 0).all()
 
 
 def test_t_revision_first_takes_weight_and_matrix_as_constants() -> None:

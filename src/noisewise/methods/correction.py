@@ -151,9 +151,11 @@ class TRevision(_Corrected, name="t_revision"):
         L = β · loss(y),    β = p_y / Σ_i p_i (T + ΔT)_iy,    T_ij = P(given j | true i)
         ΔT ← ΔT − rate · lr · ∂L / ∂ΔT
 
-    Three stages, as in the paper: the plain loss, after which T is estimated; weights with a fixed T, as constants; weights with
-    T + ΔT, with gradients through the weights too. Two details differ: the networks continue from the last epoch of a stage, not the
-    best one, and ΔT is learned by plain gradient descent, not Adam. As in the paper, T + ΔT is not normalised. If the loss is positive,
+    Three stages, as in the paper: the plain loss, after which T is estimated; weights with a fixed T; weights with T + ΔT. β is always a
+    constant for the network. In the authors' code, the last stage also trains the network through β, which has a small gradient where p_y
+    is small, so that labels are unlearned. There it hardly matters, because this stage has a learning rate of 5·10⁻⁷; here training goes
+    on as before. Two more details differ: the networks continue from the last epoch of a stage, not the best one, and ΔT is learned by
+    plain gradient descent, not Adam. As in the paper, T + ΔT is not normalised. If the loss is positive,
     ΔT can only grow, so keep the rate small. A known matrix is used from the start.
 
     Args:
@@ -196,4 +198,4 @@ class TRevision(_Corrected, name="t_revision"):
         mean = batch.total(result.by_matrix) / batch.whole
         # Not a product: the gradient can be infinite while the matrix is still the identity.
         state["slack"].sub_(torch.where(state["revising"], self.rate * batch.lr * mean, 0.0))
-        return (Pull(result.pull.gradient + torch.where(state["revising"], result.by_weight, 0.0), result.pull.value),)
+        return (result.pull,)
