@@ -18,9 +18,12 @@ class Rockafellian(Method, name="rockafellian"):
     Formula:
         minimise Σ (1/N + u_i) · loss_i + theta · Σ |u_i|    over the network and u,    with Σ u_i = 0 and u_i ≥ −1/N
 
-    For given losses, the best u moves the weight of all examples with loss_i > min loss + 2 · theta to the example with the smallest loss
-    (evenly, if there are several). The new weights are mu · best + (1 − mu) · previous. As in the authors' code, losses are computed
-    without augmentation, and the optimiser keeps its state.
+    For given losses, the best u takes all weight from the examples with loss_i > min loss + 2 · theta. The new weights are
+    mu · best + (1 − mu) · previous. As in the authors' code, losses are computed without augmentation, and the optimiser keeps its state.
+
+    In the paper, the weight that is taken goes to the example with the smallest loss (evenly, if there are several). Here it goes evenly
+    to all other examples. The single example would have a weight of up to the size of the training set, so that one mini-batch with it
+    outweighs all others of an epoch: with augmentation, its loss is not small in every step, and training diverges.
 
     Args:
         theta: the cost of moving weight; suitable values depend on the loss.
@@ -58,12 +61,11 @@ class Rockafellian(Method, name="rockafellian"):
 
 
 def best_weights(losses: Tensor, theta: float) -> Tensor:
-    """The weights N · (1/N + u_i) of the best u for given losses.
+    """The weights N · (1/N + u_i) for given losses: 0 for suspicious examples, and the same for all others.
 
     Example:
         >>> best_weights(torch.tensor([0.1, 0.5, 3.0, 2.0]), theta=0.4)
-        tensor([3., 1., 0., 0.])
+        tensor([2., 2., 0., 0.])
     """
-    least = losses.min()
-    suspicious, smallest = losses > least + 2 * theta, losses == least
-    return (~suspicious).float() + smallest * (suspicious.sum() / smallest.sum())
+    kept = losses <= losses.min() + 2 * theta
+    return kept * (len(losses) / kept.sum())
