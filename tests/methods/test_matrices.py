@@ -117,6 +117,36 @@ def test_backward_correction_is_unbiased_under_the_true_matrix() -> None:
         torch.testing.assert_close(sum(share * pull.gradient for share, pull in zip(T[true], pulls, strict=True)), plain.gradient)
 
 
+def backward() -> tuple[methods.Method, methods.State]:
+    method = methods.get("backward_correction")
+    state = state_of(method)
+    state["inverse"].copy_(torch.linalg.inv(T))
+    return method, state
+
+
+def test_backward_correction_clips_probabilities_like_its_authors() -> None:
+    """A clipped probability has no gradient."""
+    method, state = backward()
+    given = 12 * scores()
+    assert (given.softmax(1) < 1e-7).any()
+
+    def objective(leaf: torch.Tensor) -> torch.Tensor:
+        return -(state["inverse"][LABELS] * leaf.softmax(1).clamp(1e-7, 1).log()).sum(1)
+
+    expected, pull = given.clone().requires_grad_(), pull_of(method, state, given)
+    values = objective(expected)
+    torch.testing.assert_close(pull.value, values.detach(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(pull.gradient, torch.autograd.grad(values.sum(), expected)[0], atol=1e-5, rtol=0)
+
+
+def test_backward_correction_does_not_make_scores_grow_without_end() -> None:
+    method, state = backward()
+    given = scores()
+    for _ in range(1000):
+        given = given - pull_of(method, state, given).gradient
+    assert given.abs().max() < 30
+
+
 def test_forward_correction_has_its_minimum_at_the_clean_posterior() -> None:
     """If p = P(y | x), the expected gradient over noisy labels, with probabilities p T, is 0. That of the plain loss is not."""
     method = methods.get("forward_correction")

@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from noisewise.methods._transition import (
 from noisewise.noise import Noise
 from noisewise.spec import setting
 
+_LEAST = 1e-7  # the smallest probability in backward correction, as in the authors' code
 _LARGEST_CONDITION = 1e6  # of a matrix to invert: a float32 loss would have no correct digit left
 
 
@@ -105,7 +107,8 @@ class BackwardCorrection(_Corrected, name="backward_correction"):
 
     An estimate is made once, after a warm-up with the plain loss, and the network continues. An estimate without an inverse is replaced
     by its pseudo-inverse. A known matrix is used from the start, as in the loss `backward`, and must have an inverse. The loss of an
-    example can be negative; `forward_correction` usually trains better.
+    example can be negative. As in the authors' code, no probability is below 10⁻⁷, and those that would be have no gradient: otherwise
+    the loss has no lower bound, and scores grow without end. `forward_correction` usually trains better.
 
     Args:
         matrix: the estimate: "anchor" (anchor points), "dual_t" (for overconfident networks) or "confident_joint"; or a known matrix, as
@@ -141,7 +144,8 @@ class BackwardCorrection(_Corrected, name="backward_correction"):
             state["inverse"].copy_(inverse.to(state["inverse"].dtype))
 
     def objective(self, loss: LossPull, state: State, batch: Batch, scores: tuple[Tensor, ...]) -> Tensor:
-        return (state["inverse"][batch.labels].to(scores[0].dtype) * loss.loss.per_class(scores[0])).sum(1)
+        log_p = scores[0].log_softmax(1).clamp(min=math.log(_LEAST))
+        return (state["inverse"][batch.labels].to(log_p.dtype) * loss.loss.per_class(log_p)).sum(1)
 
 
 class TRevision(_Corrected, name="t_revision"):
