@@ -57,6 +57,17 @@ def test_weights_move_part_of_the_way_when_they_are_due() -> None:
         torch.testing.assert_close(state["weights"], torch.tensor(expected))
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.2, 0.45])
+def test_a_noise_rate_is_the_share_that_loses_its_weight(rate: float) -> None:
+    given = torch.rand(1000, generator=torch.Generator().manual_seed(0)) * 4
+    method = methods.get(f"rockafellian(rate={rate}, mu=1, every=1)")
+    state = method.start(Dataset(torch.zeros(1000, 2), torch.arange(1000) % 2, classes=("a", "b")), 0)
+    method.begin_epoch(state, 2, 4, methods.Scored(lambda network: given, lambda index: given, torch.Generator(), lambda: given))
+    dropped = state["weights"] == 0
+    assert int(dropped.sum()) == pytest.approx(1000 * rate, abs=1)
+    assert not rate or given[dropped].min() > given[~dropped].max()
+
+
 def test_every_example_pulls_with_its_weight() -> None:
     labels, scores = torch.tensor([0, 1, 0]), torch.tensor([[1.0, 0.0], [2.0, -1.0], [0.0, 3.0]])
     data = Dataset(scores, labels, classes=("a", "b"))
