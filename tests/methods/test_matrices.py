@@ -117,6 +117,36 @@ def test_backward_correction_is_unbiased_under_the_true_matrix() -> None:
         torch.testing.assert_close(sum(share * pull.gradient for share, pull in zip(T[true], pulls, strict=True)), plain.gradient)
 
 
+def backward() -> tuple[methods.Method, methods.State]:
+    method = methods.get("backward_correction")
+    state = state_of(method)
+    state["inverse"].copy_(torch.linalg.inv(T))
+    return method, state
+
+
+def test_backward_correction_clips_probabilities_like_its_authors() -> None:
+    """A clipped probability has no gradient."""
+    method, state = backward()
+    given = 12 * scores()
+    assert (given.softmax(1) < 1e-7).any()
+
+    def objective(leaf: torch.Tensor) -> torch.Tensor:
+        return -(state["inverse"][LABELS] * leaf.softmax(1).clamp(1e-7, 1).log()).sum(1)
+
+    expected, pull = given.clone().requires_grad_(), pull_of(method, state, given)
+    values = objective(expected)
+    torch.testing.assert_close(pull.value, values.detach(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(pull.gradient, torch.autograd.grad(values.sum(), expected)[0], atol=1e-5, rtol=0)
+
+
+def test_backward_correction_does_not_make_scores_grow_without_end() -> None:
+    method, state = backward()
+    given = scores()
+    for _ in range(1000):
+        given = given - pull_of(method, state, given).gradient
+    assert given.abs().max() < 30
+
+
 def test_forward_correction_has_its_minimum_at_the_clean_posterior() -> None:
     """If p = P(y | x), the expected gradient over noisy labels, with probabilities p T, is 0. That of the plain loss is not."""
     method = methods.get("forward_correction")
@@ -167,7 +197,7 @@ def revising(epoch: int, spec: str = "t_revision(warm_up=1, fixed=2, rate=3)") -
     return method, state
 
 
-def test_t_revision_learns_the_slack_and_differentiates_its_weight() -> None:
+def test_t_revision_learns_the_slack_and_takes_its_weight_as_a_constant() -> None:
     method, state = revising(4)
     state["slack"].copy_(0.05 * torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
     slack = state["slack"].clone().requires_grad_()
@@ -175,8 +205,16 @@ def test_t_revision_learns_the_slack_and_differentiates_its_weight() -> None:
     (slope,) = torch.autograd.grad(mean, slack)
     fixed = (T + slack).detach()
     pull = pull_of(method, state, scores())
-    assert_follows(pull, lambda leaf: beta(leaf, fixed) * F.cross_entropy(leaf, LABELS, reduction="none"), scores())
+    assert_follows(pull, lambda leaf: beta(scores(), fixed) * F.cross_entropy(leaf, LABELS, reduction="none"), scores())
     torch.testing.assert_close(state["slack"], slack.detach() - 3 * 0.1 * slope)
+
+
+def test_revising_the_matrix_unlearns_no_label() -> None:
+    """β · loss is also small for a label with a small probability, which must not pull the network there."""
+    method, state = revising(4, "t_revision(warm_up=1, fixed=2)")
+    given = torch.tensor([[0.0, 3.0, 0.0]], dtype=torch.float64).expand(N, -1)
+    pull = pull_of(method, state, given, of=batch(torch.zeros(N, dtype=torch.int64)))
+    assert (pull.gradient[:, 0] < 0).all()
 
 
 def test_t_revision_first_takes_weight_and_matrix_as_constants() -> None:

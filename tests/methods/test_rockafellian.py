@@ -16,7 +16,7 @@ from noisewise.methods.rockafellian import best_weights
 
 @pytest.mark.parametrize("theta", [0.0, 0.1, 0.5, 5.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_weights_solve_the_linear_program(theta: float, seed: int) -> None:
+def test_the_linear_program_drops_the_same_examples(theta: float, seed: int) -> None:
     optimize = pytest.importorskip("scipy.optimize")
     given = np.random.default_rng(seed).exponential(1.0, 12)
     number = len(given)
@@ -33,7 +33,17 @@ def test_the_weights_solve_the_linear_program(theta: float, seed: int) -> None:
     weights = best_weights(torch.from_numpy(given), theta).double().numpy()
     u = weights / number - 1 / number
     assert (weights >= 0).all() and weights.sum() == pytest.approx(number)
-    assert u @ given + theta * np.abs(u).sum() == pytest.approx(solved.fun, abs=1e-7)
+    # The same examples lose their weight, which costs the same. The program gives it to the example with the smallest loss alone.
+    dropped = solved.x[:number] < -0.5 / number
+    assert ((weights == 0) == dropped).all()
+    assert theta * np.abs(u).sum() == pytest.approx(theta * np.abs(solved.x[:number]).sum(), abs=1e-7)
+    assert np.ptp(weights[~dropped]) == 0
+
+
+def test_no_example_outweighs_the_others() -> None:
+    """An example with a weight of thousands is a step that destroys the network."""
+    weights = best_weights(torch.rand(10_000, generator=torch.Generator().manual_seed(0)) * 4, theta=0.4)
+    assert 4 < weights.max() < 6
 
 
 def test_weights_move_part_of_the_way_when_they_are_due() -> None:
@@ -42,9 +52,20 @@ def test_weights_move_part_of_the_way_when_they_are_due() -> None:
     state = method.start(data, 0)
     given = torch.tensor([0.1, 0.5, 3.0, 2.0])
     scored = methods.Scored(lambda network: given, lambda index: given, torch.Generator(), lambda: given)
-    for epoch, expected in [(1, [1.0, 1, 1, 1]), (2, [1.0, 1, 1, 1]), (3, [1.5, 1, 0.75, 0.75]), (4, [1.5, 1, 0.75, 0.75])]:
+    for epoch, expected in [(1, [1.0, 1, 1, 1]), (2, [1.0, 1, 1, 1]), (3, [1.25, 1.25, 0.75, 0.75]), (4, [1.25, 1.25, 0.75, 0.75])]:
         method.begin_epoch(state, epoch, 4, scored)
         torch.testing.assert_close(state["weights"], torch.tensor(expected))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2, 0.45])
+def test_a_noise_rate_is_the_share_that_loses_its_weight(rate: float) -> None:
+    given = torch.rand(1000, generator=torch.Generator().manual_seed(0)) * 4
+    method = methods.get(f"rockafellian(rate={rate}, mu=1, every=1)")
+    state = method.start(Dataset(torch.zeros(1000, 2), torch.arange(1000) % 2, classes=("a", "b")), 0)
+    method.begin_epoch(state, 2, 4, methods.Scored(lambda network: given, lambda index: given, torch.Generator(), lambda: given))
+    dropped = state["weights"] == 0
+    assert int(dropped.sum()) == pytest.approx(1000 * rate, abs=1)
+    assert not rate or given[dropped].min() > given[~dropped].max()
 
 
 def test_every_example_pulls_with_its_weight() -> None:

@@ -146,33 +146,32 @@ def test_self_paced_uses_more_and_more_examples(progress: float, number: int) ->
     check(pull, scores, mean_over(np.argsort(cross_entropy(scores, batch().labels))[:number]))
 
 
-@pytest.mark.parametrize("lambda_2", [0.0, 0.8])
-def test_mentornet_weights_follow_the_moving_percentile(lambda_2: float) -> None:
+@pytest.mark.parametrize(("lambda_2", "progress", "linear"), [(0.0, 0.95, False), (0.8, 0.85, False), (0.8, 0.95, True)])
+def test_mentornet_weights_follow_the_moving_percentile(lambda_2: float, progress: float, linear: bool) -> None:
     method = methods.get(f"mentornet_pd(percentile=0.7, lambda_2={lambda_2}, decay=0.9)")
-    state = state_of(method, 1)
+    state, of = state_of(method, 1), batch(progress=progress)
     percentiles: list[float] = []
     for scale in (1.0, 0.5, 2.0):
         scores = scale * random_scores()[0]
-        loss = cross_entropy(scores, batch().labels)
+        loss = cross_entropy(scores, of.labels)
         percentiles.append(float(np.percentile(loss, 70)))
         threshold = np.average(percentiles, weights=[0.9**age for age in reversed(range(len(percentiles)))])
-        v = np.clip(1 - (loss - threshold) / lambda_2, 0, 1) if lambda_2 else (loss <= threshold) * 1.0
+        v = np.clip(1 - (loss - threshold) / lambda_2, 0, 1) if linear else (loss <= threshold) * 1.0
         assert (v == 0).any() and (v == 1).any()
-        (pull,) = method.pulls(CE, state, batch(), (scores,))
+        (pull,) = method.pulls(CE, state, of, (scores,))
         check(pull, scores, v * N / v.sum())
 
 
-def test_mentornet_trains_on_all_examples_during_the_burn_in() -> None:
-    scores = random_scores()[0]
-    (pull,) = pulls("mentornet_pd(lambda_2=0, burn_in=2)", 2, (scores,))
-    check(pull, scores, np.ones(N))
-    (pull,) = pulls("mentornet_pd(lambda_2=0, burn_in=2)", 3, (scores,))
+@pytest.mark.parametrize(("progress", "dropped"), [(0.0, 0), (0.17, 0), (0.19, 6)])
+def test_mentornet_trains_on_all_examples_during_the_burn_in(progress: float, dropped: int) -> None:
+    """The authors' curriculum selects nothing in the first 18 % of the training."""
+    (pull,) = pulls("mentornet_pd", 1, (random_scores()[0],), of=batch(progress=progress))
     assert pull.value is not None
-    assert int((pull.value == 0).sum()) == 6
+    assert int((pull.value == 0).sum()) == dropped
 
 
 def test_mentornet_survives_a_batch_in_which_every_loss_is_above_the_threshold() -> None:
-    method = methods.get("mentornet_pd(lambda_2=0, decay=0.9)")
+    method = methods.get("mentornet_pd(burn_in=0)")
     state = state_of(method, 1)
     state["seen"].fill_(1)  # an average of 0
     (pull,) = method.pulls(CE, state, batch(), (-20 * F.one_hot(batch().labels, CLASSES).float(),))

@@ -73,6 +73,31 @@ def test_the_targets_of_elr_follow_their_recursion_over_three_steps() -> None:
     )
 
 
+@pytest.mark.parametrize("scale", [1, 5, 50])
+def test_the_penalty_of_elr_has_no_gradient_where_it_is_clipped(scale: float) -> None:
+    method, given = methods.get("elr(beta=0.5, lam=3)"), scale * scores()
+    state = state_of(method)
+    state["targets"].copy_(scores(1).softmax(1))
+    pull = pull_of(method, state, batch_of(), given)
+    targets = state["targets"]
+    assert ((given.softmax(1) < 1e-4).any()) == (scale > 1)
+
+    def objective(s: torch.Tensor) -> torch.Tensor:
+        agreement = (s.softmax(1).clamp(1e-4, 1 - 1e-4) * targets).sum(1)
+        return F.cross_entropy(s, LABELS, reduction="none") + 3 * (1 - agreement).log()
+
+    assert_follows(pull, objective, given)
+
+
+def test_elr_does_not_make_scores_grow_without_end() -> None:
+    method = methods.get("elr(beta=0.7, lam=3)")
+    state, given = state_of(method), 3 * one_hot()
+    for _ in range(1000):
+        given = given - pull_of(method, state, batch_of(), given).gradient
+    margin = given.gather(1, LABELS[:, None]) - given.masked_fill(one_hot().bool(), -torch.inf).amax(1, keepdim=True)
+    assert margin.max() < 20
+
+
 def test_elr_changes_the_targets_of_its_batch_only() -> None:
     method = methods.get("elr")
     state = state_of(method)

@@ -147,12 +147,10 @@ class Reweighted(NamedTuple):
 
     Args:
         pull: of β · loss, with β as a constant.
-        by_weight: the rest of the gradient with respect to the scores, through β: (n, classes).
         by_matrix: the gradient of the sum of β · loss with respect to T, (classes, classes).
     """
 
     pull: Pull
-    by_weight: Tensor
     by_matrix: Tensor
 
 
@@ -164,10 +162,8 @@ def reweighted(loss: LossPull, scores: Tensor, labels: Tensor, matrix: Tensor) -
     given = given_labels(log_p, labels, matrix)
     beta = (log_p.gather(1, label) - given.log_p).exp()
     values = beta * pull.value.unsqueeze(1)
-    # ∂ log β / ∂s_i = [i = y] − posterior_i, and ∂ log β / ∂T_iy = −p_i / p′.
-    own = torch.zeros_like(log_p).scatter_(1, label, 1.0)
-    by_matrix = -_by_label((log_p - given.log_p).exp(), values, labels)
-    return Reweighted(Pull(beta * pull.gradient, values.squeeze(1)), values * (own - given.posterior), by_matrix)
+    by_matrix = -_by_label((log_p - given.log_p).exp(), values, labels)  # ∂ log β / ∂T_iy = −p_i / p′
+    return Reweighted(Pull(beta * pull.gradient, values.squeeze(1)), by_matrix)
 
 
 def refuse_settings(method: Method, loss: Loss) -> None:

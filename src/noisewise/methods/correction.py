@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from noisewise.methods._transition import (
 from noisewise.noise import Noise
 from noisewise.spec import setting
 
+_LEAST = 1e-7  # the smallest probability in backward correction, as in the authors' code
 _LARGEST_CONDITION = 1e6  # of a matrix to invert: a float32 loss would have no correct digit left
 
 
@@ -106,8 +108,8 @@ class BackwardCorrection(_Corrected, name="backward_correction"):
 
     An estimate is made once, after a warm-up with the plain loss, and the network continues. An estimate without an inverse is replaced
     by its pseudo-inverse. A known matrix is used from the start, as in the loss `backward`, and must have an inverse. The loss of an
-    example can be negative without bound, so training can diverge: set ``clip=1``, or use `forward_correction`, which usually trains
-    better.
+    example can be negative. As in the authors' code, no probability is below 10⁻⁷, and those that would be have no gradient: otherwise
+    the loss has no lower bound, and scores grow without end. `forward_correction` usually trains better.
 
     Args:
         matrix: the estimate: "anchor" (anchor points), "dual_t" (for overconfident networks) or "confident_joint"; or a known matrix, as
@@ -143,7 +145,8 @@ class BackwardCorrection(_Corrected, name="backward_correction"):
             state["inverse"].copy_(inverse.to(state["inverse"].dtype))
 
     def objective(self, loss: LossPull, state: State, batch: Batch, scores: tuple[Tensor, ...]) -> Tensor:
-        return (state["inverse"][batch.labels].to(scores[0].dtype) * loss.loss.per_class(scores[0])).sum(1)
+        log_p = scores[0].log_softmax(1).clamp(min=math.log(_LEAST))
+        return (state["inverse"][batch.labels].to(log_p.dtype) * loss.loss.per_class(log_p)).sum(1)
 
 
 class TRevision(_Corrected, name="t_revision"):
@@ -153,9 +156,11 @@ class TRevision(_Corrected, name="t_revision"):
         L = β · loss(y),    β = p_y / Σ_i p_i (T + ΔT)_iy,    T_ij = P(given j | true i)
         ΔT ← ΔT − rate · lr · ∂L / ∂ΔT
 
-    Three stages, as in the paper: the plain loss, after which T is estimated; weights with a fixed T, as constants; weights with
-    T + ΔT, with gradients through the weights too. Two details differ: the networks continue from the last epoch of a stage, not the
-    best one, and ΔT is learned by plain gradient descent, not Adam. As in the paper, T + ΔT is not normalised. If the loss is positive,
+    Three stages, as in the paper: the plain loss, after which T is estimated; weights with a fixed T; weights with T + ΔT. β is always a
+    constant for the network. In the authors' code, the last stage also trains the network through β, which has a small gradient where p_y
+    is small, so that labels are unlearned. There it hardly matters, because this stage has a learning rate of 5·10⁻⁷; here training goes
+    on as before. Two more details differ: the networks continue from the last epoch of a stage, not the best one, and ΔT is learned by
+    plain gradient descent, not Adam. As in the paper, T + ΔT is not normalised. If the loss is positive,
     ΔT can only grow, so keep the rate small. A known matrix is used from the start.
 
     Args:
@@ -198,4 +203,4 @@ class TRevision(_Corrected, name="t_revision"):
         mean = batch.total(result.by_matrix) / batch.whole
         # Not a product: the gradient can be infinite while the matrix is still the identity.
         state["slack"].sub_(torch.where(state["revising"], self.rate * batch.lr * mean, 0.0))
-        return (Pull(result.pull.gradient + torch.where(state["revising"], result.by_weight, 0.0), result.pull.value),)
+        return (result.pull,)

@@ -14,7 +14,9 @@ class ELR(Method, name="elr"):
     """Early-learning regularisation: keep the predictions close to their moving average, which forms before wrong labels are learned.
 
     Formula:
-        L = loss + lam · log(1 − ⟨p, t⟩),    t ← beta · t + (1 − beta) · p    for every example, with p clipped to [10⁻⁴, 1 − 10⁻⁴]
+        L = loss + lam · log(1 − ⟨p, t⟩),    t ← beta · t + (1 − beta) · p / Σ p    for every example, with p clipped to [10⁻⁴, 1 − 10⁻⁴]
+
+    As in the authors' code, a clipped probability has no gradient: the penalty stops pulling when a prediction is confident enough.
 
     Args:
         beta: the momentum of the moving average.
@@ -42,9 +44,8 @@ class ELR(Method, name="elr"):
 
     def pulls(self, loss: LossPull, state: State, batch: Batch, scores: tuple[Tensor, ...]) -> tuple[Pull, ...]:
         ordinary = loss.rows(scores[0], batch.labels)
-        p = clipped_softmax(scores[0])
-        targets = self.beta * state["targets"][batch.index] + (1 - self.beta) * p
+        targets = self.beta * state["targets"][batch.index] + (1 - self.beta) * clipped_softmax(scores[0])
         state["targets"][batch.index] = targets
-        penalty = early_learning(p, targets)
+        penalty = early_learning(scores[0], targets)
         assert ordinary.value is not None and penalty.value is not None
         return (Pull(ordinary.gradient + self.lam * penalty.gradient, ordinary.value + self.lam * penalty.value),)

@@ -7,7 +7,7 @@ from noisewise.data import Dataset
 from noisewise.losses import Loss
 from noisewise.methods._base import Method, State, refuse_batch_loss
 from noisewise.methods._batch import Batch
-from noisewise.methods._early import clipped_softmax, early_learning
+from noisewise.methods._early import early_learning
 from noisewise.methods._mix import draw_dominant_mixture
 from noisewise.methods._pull import LossPull, Pull
 from noisewise.spec import setting
@@ -29,7 +29,6 @@ class ELRPlus(Method, name="elr_plus"):
     - Both networks are trained in every step, on the same batch, not in turn for an epoch each.
     - The ramps are shares of the training. The authors use 40000 steps, about half of their training on CIFAR.
     - The labels are not multiplied by the targets, which the authors do for 100 classes.
-    - Clipped predictions are divided by their sum, and they still have a gradient.
 
     Args:
         beta: the momentum of the targets: 0.7 for CIFAR-10 and 0.9 for CIFAR-100 in the authors' code.
@@ -88,7 +87,7 @@ class ELRPlus(Method, name="elr_plus"):
         for mine, teacher, mixture, name in zip(scores, batch.notes["teachers"], batch.notes["mixtures"], self.per_example, strict=True):
             targets = self.beta * state[name][batch.index] + (1 - self.beta) * teacher.softmax(1)
             state[name][batch.index] = targets
-            penalty = early_learning(clipped_softmax(mine), *mixture(batch, targets))
+            penalty = early_learning(mine, *mixture(batch, targets))
             ordinary = mixture.pull(loss, batch, mine)
             assert ordinary.value is not None and penalty.value is not None
             pulls.append(Pull(ordinary.gradient + strength * penalty.gradient, ordinary.value + strength * penalty.value))
