@@ -54,11 +54,11 @@ class Column:
         values = self.values.detach().cpu() if isinstance(self.values, Tensor) else self.values
         if isinstance(values, np.ndarray | Tensor) and values.ndim != 1:
             raise InputError(f"There must be one value per row in {self.name}. Got an array shaped {tuple(values.shape)} instead.")
-        objects = [_plain(value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
+        objects = [plain_value(value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
         for number, value in enumerate(objects):
             if isinstance(value, Collection) and not isinstance(value, str):
                 raise self.error(number, f"is {str(value)[:50]}, not one value", "give one for every row")
-            if _is_missing(value):
+            if is_missing(value):
                 raise self.error(number, "is empty", "fill it in or leave the row out")
         return objects
 
@@ -116,14 +116,14 @@ class Column:
         return tuple(texts)
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Decode bytes, and unpack arrays and tensors without dimensions."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return value.item() if isinstance(value, np.ndarray | Tensor) and value.ndim == 0 else value
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     if isinstance(value, str):
         return not value.strip()
     if value is None or (isinstance(value, numbers.Real) and value != value):

@@ -46,6 +46,7 @@ def read(source: Any, **options: Any) -> Dataset:
     if others := [repr(name) for name in options if name not in _options(reader)]:
         raise InputError(f"{kind} is read without {', '.join(others)}; leave that out.")
     data: Dataset = reader(*args, **options)
+    options = {name: value for name, value in options.items() if name != "encoding"}
     if isinstance(source, Official) or (isinstance(source, str) and is_official(source)):
         return data.read_from(_as_json({"source": str(source), **options}))
     return data.read_from(_as_json({"source": Path(source), **options})) if isinstance(source, str | os.PathLike) else data
