@@ -107,7 +107,7 @@ def _separator(first: list[str]) -> str:
 def _read_blocks(reader: Any, called: str, texts: Sequence[str], others: Sequence[str], commas: bool) -> Rows:
     """Read the columns of a CSV block by block. The value of a column that is text only in later blocks is None."""
     names, lines = _header(reader), array("q")
-    cells = {name: _Cells(commas) if name in set(others) else _Texts() for name in chain(texts, others)}
+    cells: dict[str, _Cells | _Texts] = {**{name: _Texts() for name in texts}, **{name: _Cells(commas) for name in others}}
     positions = {name: position for position, name in enumerate(names)}
     rows = _rows(reader, len(names), called, lines)
     at_a_time = max(1, CELLS // max(1, len(names)))

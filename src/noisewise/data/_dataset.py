@@ -168,8 +168,8 @@ class Dataset:
         kept = {name: column for name, column in cells.items() if not (encoding.plain and name in encoding.used)}
         return replace(self, encoding=encoding, cells=kept)
 
-    def encoded_by(self, encoding: Encoding) -> Dataset:
-        """The rows of a table with the inputs of another encoding: that of the training set."""
+    def encoded_by(self, encoding: Encoding, called: str = "the training set") -> Dataset:
+        """The rows of a table with the inputs of another encoding: that of the training set, which is `called` so in errors."""
         if self.encoding is None or self.encoding is encoding:
             return self
         cells = dict(self.cells)
@@ -178,7 +178,7 @@ class Dataset:
             cells |= dict(zip(self.encoding.used, columns, strict=True))
         if missing := [name for name in encoding.used if name not in cells]:
             raise InputError(
-                f"The data set {self.name!r} has no column {listed(map(repr, missing))}, which the training set has. "
+                f"The data set {self.name!r} has no column {listed(map(repr, missing))}, which {called} has. "
                 f"Its columns are {listed(cells)}; give a data set with all columns."
             )
         inputs = encoding.apply(cells, self.name).to(self.inputs.device)

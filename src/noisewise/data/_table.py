@@ -89,6 +89,16 @@ def is_frame(source: Any) -> bool:
     return any(kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] in ("pandas", "polars") for kind in type(source).__mro__)
 
 
+def has_named_columns(source: Any) -> bool:
+    """Whether an object is a DataFrame of pandas or polars, or a Hugging Face data set."""
+    return is_frame(source) or is_hf(source)
+
+
+def is_hf(source: Any) -> bool:
+    """Whether an object is of the library of Hugging Face data sets."""
+    return type(source).__module__.partition(".")[0] == "datasets"
+
+
 def from_table(
     source: Any,
     *,
@@ -106,12 +116,12 @@ def from_table(
     unreadable: str = "refuse",
     encoding: Encoding | None = None,
 ) -> Dataset:
-    """Read a CSV, Parquet or Excel file, or a DataFrame of pandas or polars.
+    """Read a CSV, Parquet or Excel file, a DataFrame of pandas or polars, or a Hugging Face data set without images.
 
     Args:
-        source: the path of the file, or a DataFrame, whose index is ignored. A CSV starts with a line of column names and is separated
-            by commas, semicolons or tabs; if it is not separated by commas, numbers may have decimal commas. For an Excel file
-            (.xlsx) the first sheet is read, with pandas and openpyxl.
+        source: the path of the file, a DataFrame, whose index is ignored, or a data set. A CSV starts with a line of column names and
+            is separated by commas, semicolons or tabs; if it is not separated by commas, numbers may have decimal commas. For an
+            Excel file (.xlsx) the first sheet is read, with pandas and openpyxl.
         label: the column of labels, integers or text.
         features: the columns to learn from; by default all columns that are not named here. Columns without a name are left out,
             because they are usually the index of the table.
@@ -289,6 +299,8 @@ def _existing(column: Column, folder: Path) -> tuple[str, ...]:
 def _open(source: Any) -> _Table:
     if is_frame(source):
         table = _Table(*_from_frame(source), "the DataFrame", "DataFrame", Path())
+    elif is_hf(source):
+        table = _Table(*_from_hf(source), "the data set", str(getattr(source, "builder_name", None) or "hf"), Path())
     else:
         path = Path(source)
         if not path.is_file():
@@ -316,6 +328,11 @@ def _from_frame(frame: Any) -> tuple[list[str], Load]:
     columns = frame.get_columns() if hasattr(frame, "get_columns") else [frame.iloc[:, position] for position in range(frame.shape[1])]
     by_name = dict(zip(names, columns, strict=True))
     return names, lambda texts, others: Rows({name: by_name[name].to_numpy() for name in (*texts, *others)})
+
+
+def _from_hf(dataset: Any) -> tuple[list[str], Load]:
+    plain = dataset.with_format(None)
+    return list(plain.column_names), lambda texts, others: Rows({name: list(plain[name]) for name in (*texts, *others)})
 
 
 def _from_parquet(path: Path) -> tuple[list[str], Load]:

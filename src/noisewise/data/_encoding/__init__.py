@@ -77,7 +77,7 @@ class Encoding:
                 problems.append(str(error))
         if problems:
             raise InputError(" ".join(problems))
-        plain = all(column.kind in ("number", "boolean") and not column.gaps for column in contents)
+        plain = all(map(_is_plain, contents))
         if not plain:
             wanted = {question.name for question in questions if question.wanted or question.forced}
             constant = "every cell is the same"
@@ -152,6 +152,13 @@ class Encoding:
         except Exception as error:  # the file may contain anything
             raise ValueError(f"{type(error).__name__}: {error}") from None
         return encoding
+
+
+def _is_plain(column: Contents) -> bool:
+    """Whether a column can be used as it is: it is left out, or has numbers that fit a float32 and no gaps."""
+    if column.kind in ("number", "boolean") and not column.gaps:
+        return bool(np.abs(column.values).max() <= np.finfo(np.float32).max)
+    return column.kind == LEFT_OUT
 
 
 def _load(stored: dict[str, Any], place: int, arrays: Mapping[str, NDArray[Any]]) -> Encoder:

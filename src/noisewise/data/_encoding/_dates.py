@@ -39,9 +39,14 @@ def order_of(texts: Sequence[str]) -> str:
     likely = [text for text in texts if len(text) <= _LONGEST and _LOOKS.fullmatch(text)]
     if 2 * len(likely) < len(texts):
         return ""
-    read = {order: sum(_instant(text, order) is not None for text in likely) for order in (ISO, *FORMATS)}
-    best = max(read, key=lambda order: read[order])
-    return best if 2 * read[best] >= len(texts) and read[best] else ""
+    best, most = "", 0
+    for order in (ISO, *FORMATS):
+        read = sum(_instant(text, order) is not None for text in likely)
+        if read > most and 2 * read >= len(texts):
+            best, most = order, read
+        if most == len(likely):
+            break
+    return best
 
 
 def parse(texts: Sequence[str], order: str) -> Any:

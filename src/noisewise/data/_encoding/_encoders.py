@@ -21,6 +21,8 @@ from noisewise.data._encoding._kinds import TRUTHS
 CLIP = 3.0
 """Scaled numbers are squeezed into −3 … 3, so that a few huge values do not rule the training."""
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -45,6 +47,7 @@ class Scale:
             with np.errstate(over="ignore"):
                 scaled = np.clip((filled - self.center) / self.spread, -1e100, 1e100)
             filled = scaled / np.sqrt(1 + (scaled / CLIP) ** 2)
+        filled = np.clip(filled, -_LARGEST, _LARGEST)
         return [filled, missing.astype(np.float64)] if self.marks_gaps else [filled]
 
     def names(self, name: str) -> list[str]:

@@ -109,6 +109,7 @@ def _fit_scales(parts: Sequence[tuple[str, str, Floats]], scales: dict[str, dict
 
 
 def _category(column: Contents, most: int) -> Category:
+    from sklearn import config_context
     from sklearn.preprocessing import OneHotEncoder
 
     texts: Distinct = column.values
@@ -117,7 +118,8 @@ def _category(column: Contents, most: int) -> Category:
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
     least = max(1, min(_RARE, int(_RARE_SHARE * len(known))))
-    encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=least, max_categories=most).fit(ranks[known][:, None])
+    with config_context(skip_parameter_validation=True):  # there may be thousands of columns
+        encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=least, max_categories=most).fit(ranks[known][:, None])
     rare = encoder.infrequent_categories_[0]
     rare = set() if rare is None else set(rare.tolist())
     frequent = [texts.values[order[rank]] for rank in encoder.categories_[0].tolist() if rank not in rare]

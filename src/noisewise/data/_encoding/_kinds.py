@@ -24,7 +24,8 @@ TRUTHS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0, 
 _MOSTLY = 0.95  # of the cells that are not gaps decide the kind
 _OFTEN = 0.7  # of them are numbers, if few different words are among them
 _FEW_WORDS = 3
-_SAMPLE = 1000  # different values from which the style of numbers and dates is found
+_SAMPLE = 1000  # different values from which the style of numbers is found
+_DATES = 200  # different values from which the order of dates is found
 _WORDS = 3.0  # words in a cell of text, on average
 _LONG = 60.0  # characters in a cell of text, on average
 _REPEATED = 5  # rows that share a value of a category, on average
@@ -134,7 +135,7 @@ def _forced(question: Question, texts: Distinct, kind: str) -> Contents:
         share, result = _share(texts, numbers.other), _number(question, texts, numbers)
         wrong = next((text for text, other in zip(texts.values, numbers.other, strict=True) if other), "")
     else:
-        order = _dates.order_of(texts.values[:_SAMPLE])
+        order = _dates.order_of(texts.values[:_DATES])
         instants = _dates.parse(texts.values, order or _dates.ISO)
         share, result = _share(texts, np.isnat(instants)), _date(question, texts, instants, order)
         wrong = next((text for text, other in zip(texts.values, np.isnat(instants), strict=True) if other), "")
@@ -210,7 +211,7 @@ def _number(question: Question, texts: Distinct, numbers: _numbers.Numbers) -> C
 
 
 def _as_date(question: Question, texts: Distinct) -> Contents | None:
-    known = [text for text in texts.values[:_SAMPLE] if text.lower() not in _numbers.GAPS]
+    known = [text for text in texts.values[:_DATES] if text.lower() not in _numbers.GAPS]
     order = _dates.order_of(known)
     if not order:
         return None
