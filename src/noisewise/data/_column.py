@@ -20,6 +20,7 @@ from torch import Tensor
 from noisewise.arrays import NO_CLASS
 from noisewise.errors import InputError, NoisewiseWarning, invalid_parameter, listed, warn
 
+_SHOWN = 5  # empty rows that an error lists
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
@@ -58,9 +59,19 @@ class Column:
         for number, value in enumerate(objects):
             if isinstance(value, Collection) and not isinstance(value, str):
                 raise self.error(number, f"is {str(value)[:50]}, not one value", "give one for every row")
-            if is_missing(value):
-                raise self.error(number, "is empty", "fill it in or leave the row out")
+        if missing := [number for number, value in enumerate(objects) if is_missing(value)]:
+            raise self._empty(missing)
         return objects
+
+    def _empty(self, missing: list[int]) -> InputError:
+        """Build the error for empty cells."""
+        if len(missing) == 1:
+            return self.error(missing[0], "is empty", "fill it in or leave the row out")
+        shown = ", ".join(map(self.row, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
+        return InputError(
+            f"{len(missing):,} of {len(self.values):,} rows have no value in {self.name}, the first in {shown}; "
+            "fill them in or leave the rows out."
+        )
 
     def keys(self) -> list[int] | list[str]:
         """The labels as integers if all of them are, and as text otherwise."""

@@ -96,9 +96,9 @@ def _fit_scales(parts: Sequence[tuple[str, str, Floats]], scales: dict[str, dict
     table = np.stack([values for _, _, values in parts], 1)
     imputer = SimpleImputer(strategy="median").fit(table)
     filled = imputer.transform(table)
-    scaler = RobustScaler(unit_variance=True).fit(filled)
-    low, high = np.quantile(filled, (0.25, 0.75), axis=0)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # columns of numbers near the largest float are not scaled
+        scaler = RobustScaler(unit_variance=True).fit(filled)
+        low, high = np.quantile(filled, (0.25, 0.75), axis=0)
         deviations = filled.std(0)
     for place, (name, part, values) in enumerate(parts):
         spread = float(scaler.scale_[place] if high[place] > low[place] else deviations[place])
