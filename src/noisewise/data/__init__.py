@@ -21,7 +21,7 @@ from noisewise.data._read import READ_OPTIONS, is_official, read
 from noisewise.data._split import split
 from noisewise.data._store import progress_bars, silent
 from noisewise.data._stream import Batch, Stream, batches, cut, number_of_batches, order, smallest_part
-from noisewise.data._table import from_table, has_named_columns, is_frame, is_table, read_features, read_ids, read_rows
+from noisewise.data._table import from_table, has_named_columns, is_frame, is_table, read_columns, read_features, read_ids, read_rows
 from noisewise.spec import discover
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "picture",
     "progress_bars",
     "read",
+    "read_columns",
     "read_features",
     "read_ids",
     "read_rows",

@@ -191,6 +191,18 @@ def read_rows(source: Any, encoding: Encoding) -> Tensor:
     return encoding.apply(table.cells(table.read((), encoding.used), encoding.used), table.called)
 
 
+def read_columns(source: Any) -> tuple[Encoding, dict[str, Cells]]:
+    """Fit an encoding to a table without labels, and return it with the cells.
+
+    Args:
+        source: the path of a file, or a DataFrame.
+    """
+    table = _open(source)
+    rows = table.read((), table.names)
+    cells, wishes = table.cells(rows, table.names), _Wishes({}, (), False)
+    return Encoding.fit([wishes.question(name, table, cells[name], rows.commas) for name in table.names], table.called), cells
+
+
 def read_features(source: Any, features: Sequence[str]) -> Tensor:
     """Read columns of numbers, for a run that was written before encodings were.
 
