@@ -308,8 +308,8 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
         ),
         (["train", *OWN, "--label", "height", "--feature", "length"], "which is not a class; labels are integers or text."),
         (
-            ["train", "--data", "legs.csv", "--label", "legs", "--model", "linear", "--epochs", "1"],
-            "is 'cow', not a number; set 'features' to the columns of numbers",
+            ["train", "--data", "legs.csv", "--label", "legs", "--column", "kind:number", "--model", "linear", "--epochs", "1"],
+            "Column 'kind' of legs.csv cannot be read as number: 100% of its cells are something else, such as 'cow'",
         ),
         (["train", *OWN, "--label", "kind", "--augment", "crop(4)"], "\"none\" if the inputs are not images. Got 'crop(4)' instead."),
         (["compare", *OWN, "--label", "kind", "--augment", "flip"], "\"none\" if the inputs are not images. Got 'flip' instead."),

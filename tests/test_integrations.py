@@ -290,3 +290,28 @@ def test_a_wrong_setting_is_refused(settings: dict[str, Any], mentions: tuple[ob
 def test_labels_of_a_single_class_are_refused() -> None:
     with refused("two classes", "'a'"):
         RobustClassifier().fit([[0.0], [1.0]], ["a", "a"])
+
+
+def test_a_frame_of_any_columns_is_encoded(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 2, 400)
+    frame = pandas.DataFrame(
+        {
+            "colour": np.where(draw.random(400) < 0.9, labels, 1 - labels).astype(str).astype(object),
+            "size": np.where(draw.random(400) < 0.1, np.nan, draw.normal(size=400) + labels),
+            "day": pandas.Timestamp("2024-01-01") + pandas.to_timedelta(draw.integers(0, 300, 400), "D"),
+        }
+    )
+    frame["colour"] = frame["colour"].map({"0": "red", "1": "blue"})
+    classifier = RobustClassifier(random_state=0, epochs=15, folder=tmp_path / "run").fit(frame[:300], labels[:300])
+    assert [column.kind for column in classifier.encoding_.columns] == ["category", "number", "date"]
+    assert classifier.score(frame[300:], labels[300:]) > 0.85
+    assert np.array_equal(classifier.predict(frame[300:]), pickle.loads(pickle.dumps(classifier)).predict(frame[300:]))
+    np.testing.assert_allclose(classifier.predict_proba(frame), classifier.run_.predict(frame).numpy(), atol=1e-6)
+    with pytest.raises(ValueError, match="feature names"):
+        classifier.predict(frame.rename(columns={"size": "length"}))
+    with pytest.raises(ValueError, match="inconsistent"):
+        classifier.fit(frame, labels[:300])
+    numbers = RobustClassifier(random_state=0, epochs=2).fit(frame[["size"]].fillna(0), labels)
+    assert numbers.encoding_ is None and numbers.offset_.tolist() == [0]

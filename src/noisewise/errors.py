@@ -140,7 +140,7 @@ def listed(names: Iterable[str]) -> str:
         >>> listed(f"gene {number}" for number in range(5000))[-34:]
         'gene 18, gene 19, … (5,000 in all)'
     """
-    names = list(names)
+    names = [name if len(name) <= _LONGEST // 3 else f"{name[: _LONGEST // 3]}…" for name in names]
     return ", ".join(names) if len(names) <= _FEW else f"{', '.join(names[:20])}, … ({len(names):,} in all)"
 
 

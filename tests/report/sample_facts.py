@@ -82,6 +82,8 @@ def hostile() -> Facts:
         task["classes"] |= {"title": HOSTILE, "note": HOSTILE, "losses": [HOSTILE] * len(task["classes"]["losses"])}
         for row in task["classes"]["rows"]:
             row["name"] = HOSTILE
+        for column in task["columns"]["rows"]:
+            column |= {"name": HOSTILE, "done": HOSTILE}
         for correction in task["corrections"]:
             correction |= {"origin": HOSTILE, "label": HOSTILE, "text": HOSTILE, "notes": [HOSTILE], "classes_title": HOSTILE}
             for change in correction["classes"]:
@@ -167,6 +169,7 @@ def _task(noise: str, losses: tuple[str, ...], seeds: int, examples: int, frames
         "noise": noise,
         "corrections": [_correction()] if noise == NOISES[0] else [],
         "classes": _classes(losses),
+        "columns": _columns(),
         "curves": curves_figure(drawable, 10),
         "curves_note": "0.3*nce + 0.7*mae is not a function of the margin alone and has no curve." if len(drawable) < len(losses) else None,
         "dynamics": _dynamics(losses),
@@ -183,6 +186,14 @@ def _classes(losses: tuple[str, ...]) -> dict[str, Any]:
         for place in range(10)
     ]
     return {"title": "Test accuracy by class", "note": "The 10 worst of 100 classes.", "losses": list(losses), "rows": rows}
+
+
+def _columns() -> dict[str, Any]:
+    rows = [
+        {"name": "age", "kind": "number", "done": "scaled by quartiles; gaps: the median, marked", "gaps": 1200, "distinct": 61},
+        {"name": "customer", "kind": "left out", "done": "nearly every row has its own value", "gaps": 0, "distinct": 3000},
+    ]
+    return {"rows": rows, "inputs": 2, "note": "The first 60 of 61 columns."}
 
 
 def _correction() -> dict[str, Any]:

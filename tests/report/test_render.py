@@ -150,6 +150,7 @@ def test_the_order_of_the_sections():
         "dynamics",
         "film",
         "doubt",
+        "columns",
         "runs",
     ]
 

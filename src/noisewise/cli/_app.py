@@ -31,11 +31,12 @@ COMMANDS = {
     "compare": ("_compare", "Train several losses, methods and noises with several seeds, and compare them."),
     "consensus": ("_annotators", "Find one label per example from the labels of several annotators."),
     "correct": ("_audit", "Correct wrong labels; every change is listed and can be undone."),
-    "data": ("_data", "List and download official data sets."),
+    "data": ("_data", "List and download official data sets, or show how a table is read."),
     "demo": ("_demo", "Train several losses on digits with 40 % wrong labels, in less than a minute."),
     "figure": ("_figure", "Draw losses and runs, for papers and slides."),
     "losses": ("_losses", "List all losses, or show one in detail."),
     "methods": ("_methods", "List all methods, training rules that need more than a loss, or show one in detail."),
+    "predict": ("_predict", "Predict the classes of new rows with a trained run."),
     "report": ("_report", "Write a page that shows what happened in your runs."),
     "reproduce": ("_reproduce", "Reproduce a table or figure of the papers and compare the numbers."),
     "train": ("_train", "Train one run."),
@@ -128,7 +129,8 @@ def _check_once(parent: Any, command: Any, args: list[str]) -> None:
 
 def flag(name: str) -> str:
     """The command-line option for a parameter."""
-    return "--feature" if name == "features" else f"--{name.replace('_', '-')}"  # one option per column
+    name = {"features": "feature", "columns": "column"}.get(name, name)  # one option per column
+    return f"--{name.replace('_', '-')}"
 
 
 app = typer.Typer(

@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from noisewise.cli._app import AsJson, Console, Text, app, flag, inform, percent, print_json, print_lines, progress_bar
+from noisewise.cli._columns import print_columns
 from noisewise.cli._options import read_for, with_reading, without_none
 from noisewise.errors import InputError, invalid_parameter, listed
 from noisewise.output import check_output, check_replacing, is_page
@@ -74,6 +75,8 @@ def audit(
     if page is not None:
         check_replacing(check_output(page, "audit", [".html"]), source, is_page, "page")
     run = None if is_run else _train(source, reading, **training)
+    if run is not None:
+        print_columns(run.data.encoding)
     issues = find(source if run is None else run, score=score)
     if run is not None and loss is None and run.settings.loss != "ce" and issues.unlearned:
         inform(f"{run.settings.loss} did not learn {listed(map(repr, issues.unlearned))}; training again with ce.")

@@ -14,6 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from noisewise.cli._app import AsJson, Console, Text, app, inform, print_json, print_lines, resumable
+from noisewise.cli._columns import print_columns
 from noisewise.cli._options import Config, Jobs, Request, as_list, with_settings
 from noisewise.cli._report import write as write_report
 from noisewise.dynamics import MEASURES, Spread, informative_measures, over_seeds, unlearned_sentence
@@ -47,7 +48,9 @@ def compare(
     model = request.settings["model"]
     tasks = plan(model, request.settings["data"], **grid, folder=output, **request.others)
     source, test = request.sources()
-    classes = len(data.read(source).classes)
+    examples = data.read(source)
+    print_columns(examples.encoding)
+    classes = len(examples.classes)
     for warning in filter(None, (underfitting(loss, classes) for loss in grid["loss"])):
         inform(warning)
     rows = [(_trained_with(vars(task.settings)), in_short(task.settings.noise), task.settings.seed) for task in tasks]

@@ -1,4 +1,4 @@
-"""The commands that list and download official data sets."""
+"""The commands that list and download official data sets, and show how a table is read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -14,9 +14,12 @@ from rich.table import Table
 
 from noisewise import data
 from noisewise.cli._app import AsJson, Console, Group, app, print_json, print_lines
+from noisewise.cli._columns import print_columns
+from noisewise.cli._options import with_reading, without_none
+from noisewise.errors import InputError
 
 _Root = Annotated[Path | None, typer.Option(help="The data folder; by default $NOISEWISE_DATA or your cache folder.")]
-_group = typer.Typer(cls=Group, no_args_is_help=True, help="List and download official data sets.")
+_group = typer.Typer(cls=Group, no_args_is_help=True, help="List and download official data sets, or show how a table is read.")
 app.add_typer(_group, name="data")
 
 
@@ -48,3 +51,24 @@ def _get(
         print_lines(f"{name} is in", *(f"  {official.find(folder, either)}" for either in official.places))
     else:
         print_lines(f"Nothing to download: {official.summary}.")
+
+
+@_group.command("preview")
+@with_reading()
+def _preview(
+    source: Annotated[Path, typer.Argument(help="A table: a CSV, Parquet or Excel file.", metavar="TABLE")],
+    as_json: AsJson = False,
+    **reading: Any,
+) -> None:
+    """Show what would be done to each column of a table, and write nothing."""
+    if not data.is_table(source):
+        raise InputError(f"A preview shows a table: a CSV, Parquet or Excel file. Got {str(source)!r}.")
+    examples = data.read(source, **without_none(reading))
+    encoding = examples.encoding
+    if encoding is None:
+        raise InputError("A preview shows the columns of a table. Leave out --image.")
+    if as_json:
+        print_json([asdict(column) for column in encoding.columns])
+        return
+    print_columns(encoding, sys.stdout)
+    print_lines(f"{len(examples):,} rows, {len(encoding.names):,} inputs, {len(examples.classes):,} classes")

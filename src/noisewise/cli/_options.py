@@ -34,7 +34,13 @@ _READING: dict[str, tuple[Any, str]] = {
     "true_label": (str, "The column with the true labels, if they are known."),
     "id": (str, "The column with the ids of the examples."),
     "image": (str, "The column with the paths of the images."),
-    "features": (list[str], "A column of numbers to learn from; may be repeated. By default all columns that are not used otherwise."),
+    "features": (list[str], "A column to learn from; may be repeated. By default all columns that are not used otherwise."),
+    "columns": (
+        list[str],
+        "What a column contains, such as age:number; may be repeated. Kinds are number, boolean, date, category and text.",
+    ),
+    "drop": (list[str], "A column to leave out; may be repeated."),
+    "text": (list[str], "A column of text; may be repeated."),
     "size": (int, "Resize images to this many pixels a side."),
     "unreadable": (str, "What to do if an image cannot be read: refuse or skip."),
 }
@@ -137,7 +143,7 @@ def _read(config: Path, known: Mapping[str, Any]) -> dict[str, Any]:
             raise unknown("setting", name, known)
         if types[name] in _TYPE_NAMES and not all(isinstance(entry, types[name]) for entry in as_list(value)):
             raise invalid_parameter(name, str(config), _TYPE_NAMES[types[name]], value)
-    return written | {"features": as_list(written["features"])} if "features" in written else written
+    return written | {name: as_list(written[name]) for name in ("features", "drop", "text") if name in written}
 
 
 def without_none(options: Mapping[str, Any]) -> dict[str, Any]:

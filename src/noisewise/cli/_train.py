@@ -8,8 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from noisewise.cli._app import Console, app, inform, percent, print_lines, progress_bar
+from noisewise.cli._columns import print_columns
 from noisewise.cli._options import Config, Request, with_settings
+from noisewise.data import Dataset
 from noisewise.dynamics import Dynamics, balance_matters
+from noisewise.runs import read_encoding
 from noisewise.spec import in_short
 from noisewise.train import Run
 
@@ -31,8 +34,12 @@ def train(
     settings = make_settings(request.settings)
     with Console(stderr=True).status("reading the data"):
         data, test = request.sources()
+    if isinstance(data, Dataset):
+        print_columns(data.encoding)
     with progress_bar(in_short(settings.loss)) as bar:
         run = fit(settings.model, data, test=test, folder=output, loggers=logger or (), watch=bar, **request.others)
+    if not isinstance(data, Dataset):
+        print_columns(read_encoding(run.path))
     if not bar.moved:
         inform("this run is already finished; nothing was trained.")
     print_lines(f"{_results(run.dynamics)}{_kept(run) if settings.keep != 'last' else ''}\n{run.path}")

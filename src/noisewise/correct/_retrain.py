@@ -30,6 +30,7 @@ from noisewise.runs import (
     inside,
     label_digest,
     numbers_of,
+    read_encoding,
     read_origin,
     read_recorded,
     regular_file,
@@ -98,7 +99,7 @@ def _test_set(record: Record, available: Any) -> Any:
     sources = record.provenance.get("sources", {})
     train, test = sources.get("train"), sources.get("test")
     if test is not None:
-        return read_recorded(test)
+        return read_recorded(test, read_encoding(record.folder))
     if available is not None:
         return available
     if train is not None and is_official(train["source"]):

@@ -10,6 +10,7 @@ from noisewise.data._augment import registry as augmentations
 from noisewise.data._catalogue import Description, available, describe, fetch
 from noisewise.data._column import Column, SimilarLabels, encode
 from noisewise.data._dataset import Dataset, match_dtype
+from noisewise.data._encoding import EncodedColumn, Encoding, UnreadCells
 from noisewise.data._files import ImageFiles, Unreadable
 from noisewise.data._folder import from_folder
 from noisewise.data._hf import from_hf
@@ -20,7 +21,7 @@ from noisewise.data._read import READ_OPTIONS, is_official, read
 from noisewise.data._split import split
 from noisewise.data._store import progress_bars, silent
 from noisewise.data._stream import Batch, Stream, batches, cut, number_of_batches, order, smallest_part
-from noisewise.data._table import from_table, is_frame, is_table, read_features
+from noisewise.data._table import from_table, has_named_columns, is_frame, is_table, read_columns, read_features, read_ids, read_rows
 from noisewise.spec import discover
 
 __all__ = [
@@ -30,12 +31,15 @@ __all__ = [
     "Column",
     "Dataset",
     "Description",
+    "EncodedColumn",
+    "Encoding",
     "ImageFiles",
     "Normalise",
     "Official",
     "OfficialFiles",
     "SimilarLabels",
     "Stream",
+    "UnreadCells",
     "Unreadable",
     "as_inputs",
     "as_tensor",
@@ -53,6 +57,7 @@ __all__ = [
     "from_hf",
     "from_loader",
     "from_table",
+    "has_named_columns",
     "is_frame",
     "is_official",
     "is_table",
@@ -63,7 +68,10 @@ __all__ = [
     "picture",
     "progress_bars",
     "read",
+    "read_columns",
     "read_features",
+    "read_ids",
+    "read_rows",
     "registry",
     "silent",
     "smallest_part",

@@ -20,6 +20,7 @@ from torch import Tensor
 from noisewise.arrays import NO_CLASS
 from noisewise.errors import InputError, NoisewiseWarning, invalid_parameter, listed, warn
 
+_SHOWN = 5  # empty rows that an error lists
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
@@ -54,13 +55,23 @@ class Column:
         values = self.values.detach().cpu() if isinstance(self.values, Tensor) else self.values
         if isinstance(values, np.ndarray | Tensor) and values.ndim != 1:
             raise InputError(f"There must be one value per row in {self.name}. Got an array shaped {tuple(values.shape)} instead.")
-        objects = [_plain(value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
+        objects = [plain_value(value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
         for number, value in enumerate(objects):
             if isinstance(value, Collection) and not isinstance(value, str):
                 raise self.error(number, f"is {str(value)[:50]}, not one value", "give one for every row")
-            if _is_missing(value):
-                raise self.error(number, "is empty", "fill it in or leave the row out")
+        if missing := [number for number, value in enumerate(objects) if is_missing(value)]:
+            raise self._empty(missing)
         return objects
+
+    def _empty(self, missing: list[int]) -> InputError:
+        """Build the error for empty cells."""
+        if len(missing) == 1:
+            return self.error(missing[0], "is empty", "fill it in or leave the row out")
+        shown = ", ".join(map(self.row, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
+        return InputError(
+            f"{len(missing):,} of {len(self.values):,} rows have no value in {self.name}, the first in {shown}; "
+            "fill them in or leave the rows out."
+        )
 
     def keys(self) -> list[int] | list[str]:
         """The labels as integers if all of them are, and as text otherwise."""
@@ -116,14 +127,14 @@ class Column:
         return tuple(texts)
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Decode bytes, and unpack arrays and tensors without dimensions."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return value.item() if isinstance(value, np.ndarray | Tensor) and value.ndim == 0 else value
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     if isinstance(value, str):
         return not value.strip()
     if value is None or (isinstance(value, numbers.Real) and value != value):

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from noisewise.arrays import NO_CLASS
-from noisewise.errors import InputError, invalid_parameter
+from noisewise.data._encoding import Cells, Encoding
+from noisewise.errors import InputError, invalid_parameter, listed
 from noisewise.noise import Corruption, Noise, corrupt
 from noisewise.noise import registry as noises
 
@@ -61,6 +62,8 @@ class Dataset:
         groups: other facts about every example by name, int64 (N,) each: "identity", "camera", "tracklet".
 
     Attributes:
+        encoding: how the columns of a table became the inputs; None if the data did not come from a table.
+        cells: the cells of the table by column, as they came; without those that the inputs have unchanged.
         source: the arguments of `read`, so that ``read(**data.source)`` reads the same data again; None if the data set was made in
             another way.
     """
@@ -76,6 +79,8 @@ class Dataset:
     name: str = "data"
     features: tuple[str, ...] | None = None
     groups: Mapping[str, Tensor] = field(default_factory=dict)
+    encoding: Encoding | None = field(default=None, compare=False)
+    cells: Mapping[str, Cells] = field(default_factory=dict, compare=False)
     source: Mapping[str, Any] | None = field(default=None, init=False, compare=False)  # `replace` does not copy it
 
     def __post_init__(self) -> None:
@@ -154,7 +159,30 @@ class Dataset:
         """The examples at the given positions, or where a mask is true."""
         positions = as_positions(which, len(self))
         ids = None if self.ids is None else tuple(self.ids[position] for position in positions.tolist())
-        return replace(self, ids=ids, **self._tensors(lambda tensor: tensor[positions]))
+        rows = positions.cpu().numpy()
+        cells = {name: column[rows] for name, column in self.cells.items()}
+        return replace(self, ids=ids, cells=cells, **self._tensors(lambda tensor: tensor[positions]))
+
+    def described_by(self, encoding: Encoding, cells: Mapping[str, Cells]) -> Dataset:
+        """The same data set with the encoding that made its inputs of a table, and the cells of that table."""
+        kept = {name: column for name, column in cells.items() if not (encoding.plain and name in encoding.used)}
+        return replace(self, encoding=encoding, cells=kept)
+
+    def encoded_by(self, encoding: Encoding, called: str = "the training set") -> Dataset:
+        """The rows of a table with the inputs of another encoding: that of the training set, which is `called` so in errors."""
+        if self.encoding is None or self.encoding is encoding:
+            return self
+        cells = dict(self.cells)
+        if self.encoding.plain:
+            columns = self.inputs.cpu().double().numpy().T
+            cells |= dict(zip(self.encoding.used, columns, strict=True))
+        if missing := [name for name in encoding.used if name not in cells]:
+            raise InputError(
+                f"The data set {self.name!r} has no column {listed(map(repr, missing))}, which {called} has. "
+                f"Its columns are {listed(cells)}; give a data set with all columns."
+            )
+        inputs = encoding.apply(cells, self.name).to(self.inputs.device)
+        return replace(self, inputs=inputs, features=encoding.names).described_by(encoding, cells).read_from(self.source)
 
     def read_from(self, source: Mapping[str, Any] | None) -> Self:
         """The same data set, with the arguments of `read` that read it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ from torch import Tensor
 from noisewise.data._column import Column, encode
 from noisewise.data._dataset import Dataset
 from noisewise.data._decoder import open_image, to_rgb
+from noisewise.data._encoding import Encoding
 from noisewise.data._files import without_pillow_warnings
 from noisewise.data._folder import as_size
-from noisewise.errors import InputError, invalid_parameter, listed, reason, unknown
+from noisewise.data._table import from_table
+from noisewise.errors import InputError, invalid_parameter, reason, unknown
 
 
 def from_hf(
@@ -23,23 +25,31 @@ def from_hf(
     *,
     label: str = "label",
     features: Sequence[str] | None = None,
+    columns: Mapping[str, str] | Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    text: Sequence[str] | None = None,
     image: str | None = None,
     id: str | None = None,
     true_label: str | None = None,
     classes: Sequence[str] | None = None,
     size: int | tuple[int, int] | None = None,
+    encoding: Encoding | None = None,
 ) -> Dataset:
     """Read a Hugging Face data set into memory.
 
     Args:
         dataset: one split, as `datasets.load_dataset(…, split="train")` returns it.
         label: the column of labels.
-        features: the columns of numbers, or of vectors of one length, to learn from.
+        features: the columns to learn from, or columns of vectors of one length and of numbers; by default all that are not named here.
+        columns: what columns contain, where the guess is wrong; see `from_table`.
+        drop: columns to leave out.
+        text: columns of text.
         image: the column of images to learn from; by default the only column of images, unless features are given.
         id: a column with a unique name for every example.
         true_label: a column of true labels.
         classes: the names of the classes in order; by default those of the column of labels.
         size: the side, or (height, width), to resize images to; not needed if all images have one size.
+        encoding: the encoding of a training set; see `from_table`.
 
     Returns:
         The data set, in the order of the rows.
@@ -52,22 +62,28 @@ def from_hf(
     for name in (label, image, id, true_label, *(features or ())):
         if name is not None and name not in source.column_names:
             raise unknown("column of the data set", name, source.column_names)
-    truth = None if true_label is None else _column(source, true_label)
     class_names = classes or getattr(source.features[label], "names", None)
-    numbered, true_numbered, names = encode(_column(source, label), truth, class_names)
-    ids = None if id is None else _column(source, id).ids()
     images = [name for name in source.column_names if type(source.features[name]).__name__ == "Image"]
     if image is None and features is None and len(images) == 1:
         image = images[0]
+    if image is None and not any(map(_has_vectors, (source.features[name] for name in features or ()))):
+        drop = [*([drop] if isinstance(drop, str) else drop or ()), *(images if features is None else ())]
+        wishes: dict[str, Any] = {"features": features, "columns": columns, "drop": drop, "text": text, "encoding": encoding}
+        return from_table(source, label=label, id=id, true_label=true_label, classes=class_names, **wishes)
+    truth = None if true_label is None else _column(source, true_label)
+    numbered, true_numbered, names = encode(_column(source, label), truth, class_names)
+    ids = None if id is None else _column(source, id).ids()
     if image is not None:
         inputs = _images(source, image, size)
-    elif features:
-        columns = (_column(source, name).numbers() for name in features)
-        inputs = torch.from_numpy(np.concatenate([values.reshape(len(values), -1) for values in columns], 1))
     else:
-        requirement = f"set, or 'image', because not exactly one of the columns {listed(source.column_names)} has images"
-        raise invalid_parameter("features", "from_hf", requirement, features)
+        vectors = (_column(source, name).numbers() for name in features or ())
+        inputs = torch.from_numpy(np.concatenate([values.reshape(len(values), -1) for values in vectors], 1))
     return Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=str(getattr(source, "builder_name", None) or "hf"))
+
+
+def _has_vectors(feature: Any) -> bool:
+    """Whether a column has lists or arrays."""
+    return not hasattr(feature, "dtype") or type(feature).__name__.startswith("Array")
 
 
 def _column(source: Any, name: str) -> Column:

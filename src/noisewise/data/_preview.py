@@ -10,11 +10,13 @@ from torch import Tensor
 
 from noisewise.data._dataset import Dataset
 from noisewise.data._decoder import to_rgb
+from noisewise.data._encoding import Encoding, as_text
 from noisewise.data._files import opened
 from noisewise.data._stream import Stream
 
 _UNNAMED = 8  # the number of features without names that are shown
 _NAMED = 20  # the number of features with names
+_LONGEST = 2000  # characters of a cell
 
 
 def picture(examples: Dataset, row: int, *, side: int) -> str | None:
@@ -49,6 +51,8 @@ def features(examples: Dataset, row: int) -> list[list[str]]:
     """
     if isinstance(examples, Stream) or examples.inputs.ndim != 2:
         return []
+    if examples.encoding is not None and examples.cells:
+        return _as_read(examples, examples.encoding, row)
     shown = _UNNAMED if examples.features is None else _NAMED
     values = [f"{value:.4g}" for value in examples.inputs[row, :shown].tolist()]
     more = examples.inputs.shape[1] > shown
@@ -56,3 +60,16 @@ def features(examples: Dataset, row: int) -> list[list[str]]:
         return [["features", ", ".join([*values, "…"] if more else values)]]
     pairs = [[name, value] for name, value in zip(examples.features, values, strict=False)]
     return [*pairs, ["…", ""]] if more else pairs
+
+
+def _as_read(examples: Dataset, encoding: Encoding, row: int) -> list[list[str]]:
+    """The cells of a row as they came, in the order of the table; gaps are empty."""
+    unchanged = {name: place for place, name in enumerate(encoding.used)} if encoding.plain else {}
+    pairs = []
+    for column in encoding.columns[:_NAMED]:
+        if column.name in examples.cells:
+            text = as_text(examples.cells[column.name][row : row + 1])[0] or ""
+            pairs.append([column.name, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"])
+        elif column.name in unchanged:
+            pairs.append([column.name, f"{float(examples.inputs[row, unchanged[column.name]]):.4g}"])
+    return [*pairs, ["…", ""]] if len(encoding.columns) > _NAMED else pairs

@@ -18,7 +18,7 @@ from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
 from noisewise.data._official import Official, OfficialFiles, files, load
 from noisewise.data._official import registry as official
-from noisewise.data._table import TABLE_SUFFIXES, from_table, is_frame, is_table
+from noisewise.data._table import TABLE_SUFFIXES, from_table, is_frame, is_hf, is_table
 from noisewise.errors import InputError, invalid_parameter, unknown
 from noisewise.spec import name_of
 
@@ -46,6 +46,7 @@ def read(source: Any, **options: Any) -> Dataset:
     if others := [repr(name) for name in options if name not in _options(reader)]:
         raise InputError(f"{kind} is read without {', '.join(others)}; leave that out.")
     data: Dataset = reader(*args, **options)
+    options = {name: value for name, value in options.items() if name != "encoding"}
     if isinstance(source, Official) or (isinstance(source, str) and is_official(source)):
         return data.read_from(_as_json({"source": str(source), **options}))
     return data.read_from(_as_json({"source": Path(source), **options})) if isinstance(source, str | os.PathLike) else data
@@ -78,7 +79,7 @@ def _reader(source: Any) -> tuple[Any, ...]:
         raise InputError(f"{hint} It is not a folder either, nor a file that ends in {', '.join(sorted(TABLE_SUFFIXES))}.")
     if is_frame(source):
         return "A DataFrame", from_table, source
-    if type(source).__module__.partition(".")[0] == "datasets":
+    if is_hf(source):
         return "A Hugging Face data set", from_hf, source
     kinds = "a path, a pair (inputs, labels), a data set or the name of one, a DataFrame, a TensorDataset or a DataLoader"
     raise invalid_parameter("source", "read", kinds, type(source).__name__)

@@ -1,21 +1,16 @@
-"""A data set from a CSV, Parquet or Excel file or a DataFrame: a column of labels, and columns of numbers or one of image paths.
+"""A data set from a CSV, Parquet or Excel file or a DataFrame: a column of labels, and columns to learn from, or one of image paths.
 
 The names of the columns are checked before the rows are read. Errors name the row and the column.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 import warnings
 import zipfile
-from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import chain, islice
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,23 +18,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise.data._column import Column, encode, is_number
+from noisewise.data._column import Column, encode
+from noisewise.data._csv import Load, Rows, from_csv
 from noisewise.data._dataset import Dataset
+from noisewise.data._encoding import KINDS, Cells, Encoding, Question, as_cells
 from noisewise.data._files import ImageFiles
 from noisewise.data._folder import load_or_stream
 from noisewise.errors import InputError, invalid_parameter, reason, unknown
 
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx"})
-_CELLS = 2**18  # how many cells of a CSV are in memory as text at a time
-_FIRST_ROWS = 1000  # the first block is small, so that a column of text is refused before a long file is read
-_SEPARATORS = "\t;,"  # the first wins a tie
-_SAMPLE = 100_000  # characters of a line that are used to find the separator
 _UNPACKED = 1 << 30  # bytes that every compressed file may unpack to
 _RATIO = 100  # a larger file may unpack to this many times its size
 _NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # how pandas writes and reads the index of a table
-
-Load = Callable[[Sequence[str], Sequence[str]], tuple[dict[str, Any], Sequence[int] | None]]
-"""Reads the named columns, the first as text and the others as numbers: their values by name, and the line that each row ends at."""
 
 
 class _Table(NamedTuple):
@@ -65,11 +55,28 @@ class _Table(NamedTuple):
             if name not in known:
                 raise InputError(f"{unknown(f'column of {self.called}', name, known)} {advice}")
 
-    def columns(self, texts: Sequence[str], numbers: Sequence[str]) -> dict[str, Column]:
-        values, lines = self.load(texts, numbers)
-        if not all(map(len, values.values())):
+    def read(self, texts: Sequence[str], others: Sequence[str]) -> Rows:
+        """Read some columns; a table without rows is refused."""
+        rows = self.load(texts, others)
+        if not all(map(len, rows.values.values())):
             raise _no_rows(self.called)
-        return {name: Column(column, f"column {name!r} of {self.called}", lines) for name, column in values.items()}
+        return rows
+
+    def column(self, name: str) -> str:
+        """The name of a column in errors."""
+        return f"column {name!r} of {self.called}"
+
+    def cells(self, rows: Rows, names: Sequence[str]) -> dict[str, Cells]:
+        """The cells of some columns; all columns that have no cells are reported in one error."""
+        cells, problems = dict[str, Cells](), list[str]()
+        for name in names:
+            try:
+                cells[name] = as_cells(rows.values[name], self.column(name))
+            except InputError as error:
+                problems.append(str(error))
+        if problems:
+            raise InputError(" ".join(problems))
+        return cells
 
 
 def is_table(path: str | os.PathLike[str]) -> bool:
@@ -82,11 +89,24 @@ def is_frame(source: Any) -> bool:
     return any(kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] in ("pandas", "polars") for kind in type(source).__mro__)
 
 
+def has_named_columns(source: Any) -> bool:
+    """Whether an object is a DataFrame of pandas or polars, or a Hugging Face data set."""
+    return is_frame(source) or is_hf(source)
+
+
+def is_hf(source: Any) -> bool:
+    """Whether an object is of the library of Hugging Face data sets."""
+    return type(source).__module__.partition(".")[0] == "datasets"
+
+
 def from_table(
     source: Any,
     *,
     label: str = "label",
     features: Sequence[str] | None = None,
+    columns: Mapping[str, str] | Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    text: Sequence[str] | None = None,
     image: str | None = None,
     id: str | None = None,
     true_label: str | None = None,
@@ -94,16 +114,21 @@ def from_table(
     size: int | tuple[int, int] | None = None,
     memory: float = 4.0,
     unreadable: str = "refuse",
+    encoding: Encoding | None = None,
 ) -> Dataset:
-    """Read a CSV, Parquet or Excel file, or a DataFrame of pandas or polars.
+    """Read a CSV, Parquet or Excel file, a DataFrame of pandas or polars, or a Hugging Face data set without images.
 
     Args:
-        source: the path of the file, or a DataFrame, whose index is ignored. A CSV starts with a line of column names and is separated
-            by commas, semicolons or tabs; if it is not separated by commas, numbers may have decimal commas. For an Excel file
-            (.xlsx) the first sheet is read, with pandas and openpyxl.
+        source: the path of the file, a DataFrame, whose index is ignored, or a data set. A CSV starts with a line of column names and
+            is separated by commas, semicolons or tabs; if it is not separated by commas, numbers may have decimal commas. For an
+            Excel file (.xlsx) the first sheet is read, with pandas and openpyxl.
         label: the column of labels, integers or text.
-        features: the columns of numbers to learn from; by default all columns that are not named here. Columns without a name are
-            left out, because they are usually the index of the table.
+        features: the columns to learn from; by default all columns that are not named here. Columns without a name are left out,
+            because they are usually the index of the table.
+        columns: what columns contain, where the guess is wrong: "number", "boolean", "date", "category" or "text" by name, or a list
+            such as ["age:number"].
+        drop: columns to leave out.
+        text: columns of text; the same as "text" in `columns`.
         image: the column of image paths to learn from instead, relative to the folder of the file, or to the working directory for
             a DataFrame.
         id: a column with a unique name for every example.
@@ -113,9 +138,10 @@ def from_table(
         memory: how many GiB decoded images may take; larger data sets stay on disk, see `Stream`.
         unreadable: "refuse" unreadable images, or "skip" them: then every image is tested first, and a warning lists the skipped
             ones. A path without a file is always refused.
+        encoding: the encoding of a training set, for other rows with the same columns; by default one is fitted to this table.
 
     Returns:
-        The data set, in the order of the rows.
+        The data set, in the order of the rows. `Dataset.encoding` says what was done to each column.
     """
     given = {"label": label, "image": image, "id": id, "true_label": true_label}
     roles = {role: str(column) for role, column in given.items() if column is not None}
@@ -124,26 +150,61 @@ def from_table(
         if list(roles.values()).count(name) > 1:
             raise invalid_parameter(role, "from_table", "a column that is used once", name)
         table.check_names([name], f"Set {role!r} to the right one.")
-    if image is not None and features is not None:
-        raise invalid_parameter("features", "from_table", "left out if 'image' is set", features)
+    for option, value in {"features": features, "columns": columns, "drop": drop, "text": text}.items():
+        if image is not None and value is not None:
+            raise invalid_parameter(option, "from_table", "left out if 'image' is set", value)
     if image is None and size is not None:
         raise invalid_parameter("size", "from_table", "left out if 'image' is not set", size)
-    chosen = () if image is not None else _choose_features(table, features, set(roles.values()))
-    read = table.columns(tuple(roles.values()), chosen)
-    columns = {role: read[name] for role, name in roles.items()}
-    numbered, true_numbered, names = encode(columns["label"], columns.get("true_label"), classes)
-    ids = columns["id"].ids() if "id" in columns else None
+    wishes = _Wishes.of(columns, drop, text, features is not None or encoding is not None)
+    if encoding is not None:
+        table.check_names(encoding.used, "Give a table with all columns that the model was trained on.")
+        left_out = [column.name for column in encoding.columns if column.name not in encoding.used]
+        chosen: tuple[str, ...] = (*encoding.used, *(name for name in left_out if name in table.names and name not in roles.values()))
+    else:
+        chosen = () if image is not None else _choose_features(table, features, roles, wishes)
+    rows = table.read(tuple(roles.values()), chosen)
+    read = {role: Column(rows.values[name], table.column(name), rows.lines) for role, name in roles.items()}
+    numbered, true_numbered, names = encode(read["label"], read.get("true_label"), classes)
+    ids = read["id"].ids() if "id" in read else None
     if image is not None:
-        paths = _existing(columns["image"], table.folder)
-        written = tuple(map(str, columns["image"].values))
+        paths = _existing(read["image"], table.folder)
+        written = tuple(map(str, read["image"].values))
         files = ImageFiles(paths, numbered, names, true_labels=true_numbered, ids=ids or written, name=table.title)
         return load_or_stream(files, size=size, memory=memory, unreadable=unreadable)
-    inputs = _stack(read, chosen)
-    return Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=table.title, features=chosen)
+    cells = table.cells(rows, chosen)
+    if encoding is None:
+        encoding = Encoding.fit([wishes.question(name, table, cells[name], rows.commas) for name in chosen], table.called)
+    inputs = encoding.apply(cells, table.called)
+    data = Dataset(inputs, numbered, names, true_labels=true_numbered, ids=ids, name=table.title, features=encoding.names)
+    return data.described_by(encoding, cells)
+
+
+def read_rows(source: Any, encoding: Encoding) -> Tensor:
+    """The inputs of the rows of another table, which may have the columns in any order, with others.
+
+    Args:
+        source: the path of a file, or a DataFrame.
+        encoding: the encoding of the training set.
+    """
+    table = _open(source)
+    table.check_names(encoding.used, "Give a table with all columns that the model was trained on.")
+    return encoding.apply(table.cells(table.read((), encoding.used), encoding.used), table.called)
+
+
+def read_columns(source: Any) -> tuple[Encoding, dict[str, Cells]]:
+    """Fit an encoding to a table without labels, and return it with the cells.
+
+    Args:
+        source: the path of a file, or a DataFrame.
+    """
+    table = _open(source)
+    rows = table.read((), table.names)
+    cells, wishes = table.cells(rows, table.names), _Wishes({}, (), False)
+    return Encoding.fit([wishes.question(name, table, cells[name], rows.commas) for name in table.names], table.called), cells
 
 
 def read_features(source: Any, features: Sequence[str]) -> Tensor:
-    """Read the columns that a model was trained on from another table, which may have them in any order, with others.
+    """Read columns of numbers, for a run that was written before encodings were.
 
     Args:
         source: the path of a file, or a DataFrame.
@@ -151,20 +212,87 @@ def read_features(source: Any, features: Sequence[str]) -> Tensor:
     """
     table = _open(source)
     table.check_names(features, "Give a table with all columns that the model was trained on.")
-    return _stack(table.columns((), features), features)
+    rows = table.read((), features)
+    columns = (Column(rows.values[name], table.column(name), rows.lines) for name in features)
+    return torch.from_numpy(np.stack([column.numbers() for column in columns], 1))
 
 
-def _stack(columns: dict[str, Column], names: Sequence[str]) -> Tensor:
-    return torch.from_numpy(np.stack([columns[name].numbers() for name in names], 1))
+def read_ids(source: Any, id: str | None) -> tuple[str, ...] | None:
+    """The names of the rows of a table from one of its columns; None without such a column.
+
+    Args:
+        source: the path of a file, or a DataFrame.
+        id: the name of the column, or None.
+    """
+    if id is None:
+        return None
+    table = _open(source)
+    table.check_names([id], "Set 'id' to the right one.")
+    rows = table.read([id], ())
+    return Column(rows.values[id], table.column(id), rows.lines).ids()
 
 
-def _choose_features(table: _Table, features: Sequence[str] | None, used: set[str]) -> tuple[str, ...]:
+class _Wishes(NamedTuple):
+    """What the user said about the columns.
+
+    Args:
+        kinds: what columns contain, by name.
+        drop: the columns to leave out.
+        wanted: whether the user named the columns to learn from, so that none of them is left out as a name of the rows.
+    """
+
+    kinds: Mapping[str, str]
+    drop: Sequence[str]
+    wanted: bool
+
+    @classmethod
+    def of(
+        cls, columns: Mapping[str, str] | Sequence[str] | None, drop: Sequence[str] | None, text: Sequence[str] | None, wanted: bool
+    ) -> _Wishes:
+        if columns is not None and not isinstance(columns, Mapping):
+            pairs = [str(entry).rpartition(":") for entry in _as_list(columns)]
+            if bad := [entry for entry, (name, *_) in zip(_as_list(columns), pairs, strict=True) if not name]:
+                raise invalid_parameter("columns", "from_table", "names and kinds, such as 'age:number'", bad[0])
+            columns = {name: kind for name, _, kind in pairs}
+        kinds = {str(name): kind for name, kind in (columns or {}).items()}
+        return cls({**kinds, **dict.fromkeys(map(str, _as_list(text or ())), "text")}, [str(name) for name in _as_list(drop or ())], wanted)
+
+    def check(self, table: _Table, used: Mapping[str, str], chosen: Collection[str]) -> None:
+        """Refuse wishes that cannot be met, all in one error."""
+        known, roles, problems = set(table.names), {name: role for role, name in used.items()}, list[str]()
+        for option, names in {"columns": self.kinds, "drop": self.drop}.items():
+            for name in names:
+                if name not in known:
+                    problems.append(str(unknown(f"column of {table.called}", name, known)))
+                elif name in roles:
+                    problems.append(f"The column {name!r} is given as {roles[name]!r}, so it cannot be in {option!r}.")
+        for name, kind in self.kinds.items():
+            if kind not in KINDS:
+                problems.append(f"The column {name!r} cannot be {kind!r}; known kinds are {', '.join(KINDS)}.")
+            if name in known and name not in roles and name not in chosen:
+                problems.append(f"The column {name!r} is left out, so what it contains cannot be set.")
+        if problems:
+            raise InputError(" ".join(problems))
+
+    def question(self, name: str, table: _Table, cells: Cells, commas: bool | None) -> Question:
+        forced = self.kinds.get(name)
+        return Question(name, table.column(name), cells, forced, self.wanted, commas)
+
+
+def _as_list(names: Any) -> list[Any]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _choose_features(table: _Table, features: Sequence[str] | None, roles: Mapping[str, str], wishes: _Wishes) -> tuple[str, ...]:
+    used, dropped = set(roles.values()), set(wishes.drop)
     if isinstance(features, str):
         features = [features]
-    others = (name for name in table.names if name not in used and not _NAMELESS.fullmatch(name))
-    chosen = tuple(others if features is None else map(str, features))
+    others = (name for name in table.names if name not in used and (name in wishes.kinds or not _NAMELESS.fullmatch(name)))
+    named = tuple(others if features is None else map(str, features))
+    chosen = tuple(name for name in named if name not in dropped)
+    wishes.check(table, roles, set(chosen))
     if not chosen:
-        raise InputError(f"No column of {table.called} is left to learn from; set 'features' to columns of numbers, or 'image'.")
+        raise InputError(f"No column of {table.called} is left to learn from; set 'features' to columns to learn from, or 'image'.")
     table.check_names(chosen, "Set 'features' to the right ones.")
     for name, times in Counter(chosen).items():
         if name in used or times > 1:
@@ -183,6 +311,8 @@ def _existing(column: Column, folder: Path) -> tuple[str, ...]:
 def _open(source: Any) -> _Table:
     if is_frame(source):
         table = _Table(*_from_frame(source), "the DataFrame", "DataFrame", Path())
+    elif is_hf(source):
+        table = _Table(*_from_hf(source), "the data set", str(getattr(source, "builder_name", None) or "hf"), Path())
     else:
         path = Path(source)
         if not path.is_file():
@@ -190,7 +320,7 @@ def _open(source: Any) -> _Table:
         suffix = path.suffix.lower()
         if suffix not in TABLE_SUFFIXES:
             raise InputError(f"The name of the file {path.name!r} must end in one of {', '.join(sorted(TABLE_SUFFIXES))}.")
-        opener = {".xlsx": _from_excel, ".parquet": _from_parquet, ".pq": _from_parquet}.get(suffix, _from_csv)
+        opener = {".xlsx": _from_excel, ".parquet": _from_parquet, ".pq": _from_parquet}.get(suffix, from_csv)
         table = _Table(*opener(path), path.name, path.stem, path.parent)
     if not table.names:
         raise _no_rows(table.called)
@@ -209,120 +339,12 @@ def _from_frame(frame: Any) -> tuple[list[str], Load]:
     # Polars has get_columns; pandas is read by position, because a name may occur twice.
     columns = frame.get_columns() if hasattr(frame, "get_columns") else [frame.iloc[:, position] for position in range(frame.shape[1])]
     by_name = dict(zip(names, columns, strict=True))
-    return names, lambda texts, numbers: ({name: by_name[name].to_numpy() for name in chain(texts, numbers)}, None)
+    return names, lambda texts, others: Rows({name: by_name[name].to_numpy() for name in (*texts, *others)})
 
 
-def _from_csv(path: Path) -> tuple[list[str], Load]:
-    def load(texts: Sequence[str], numbers: Sequence[str]) -> tuple[dict[str, Any], Sequence[int] | None]:
-        with _csv_rows(path) as (reader, separator):
-            return _read_blocks(reader, path.name, texts, numbers, separator != ",")
-
-    with _csv_rows(path) as (reader, _):
-        return _header(reader), load
-
-
-def _header(reader: Any) -> list[str]:
-    return [name.strip() for name in next(reader, [])]
-
-
-@contextmanager
-def _csv_rows(path: Path) -> Iterator[tuple[Any, str]]:
-    """A CSV reader and the separator of the columns; problems with the file raise one clear error."""
-    try:
-        opened = path.open("rb")
-    except OSError as error:
-        raise InputError(f"The file {path.name!r} cannot be read ({error.strerror}); check its permissions.") from None
-    with opened as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
-        try:
-            first = list(islice(text, 2))
-            separator = _separator(first)
-            reader = csv.reader(chain(first, text), delimiter=separator, strict=True)
-            yield reader, separator
-        except UnicodeDecodeError as error:
-            byte = file.tell() - len(error.object) + error.start  # the error counts from the last bytes that were read
-            raise InputError(f"The file {path.name!r} is not UTF-8 text at byte {byte}; save it as UTF-8.") from None
-        except csv.Error as error:
-            raise InputError(f"Line {reader.line_num} of {path.name} cannot be read as CSV: {error}; correct it.") from None
-
-
-def _separator(first: list[str]) -> str:
-    """The separator that gives the first two lines the same number of columns, and if several do, the most columns."""
-
-    def columns(separator: str) -> tuple[bool, int]:
-        header, row = (len(next(csv.reader([line[:_SAMPLE]], delimiter=separator))) for line in (*first, "", "")[:2])
-        return header == row > 1, header
-
-    return max(_SEPARATORS, key=columns)
-
-
-def _read_blocks(
-    reader: Any, called: str, texts: Sequence[str], numbers: Sequence[str], commas: bool
-) -> tuple[dict[str, Any], Sequence[int]]:
-    """Read the columns of a CSV block by block, up to the first block in which a column of numbers has text."""
-    names, lines, packed = _header(reader), array("q"), set(numbers)
-    cells = {name: _Cells(f"column {name!r} of {called}", name in packed, commas) for name in chain(texts, numbers)}
-    positions = {name: position for position, name in enumerate(names)}
-    rows = _rows(reader, len(names), called, lines)
-    at_a_time = max(1, _CELLS // len(names))
-    block = list(islice(rows, min(at_a_time, _FIRST_ROWS)))
-    while block:
-        by_column = list(zip(*block, strict=True))
-        for name, column in cells.items():
-            column.add(by_column[positions[name]])
-        for name in numbers:
-            if not cells[name].packed:
-                Column(cells[name].values(), f"column {name!r} of {called}", lines).numbers()  # raises the error that names the row
-        block = list(islice(rows, at_a_time))
-    return {name: column.values() for name, column in cells.items()}, lines
-
-
-def _rows(reader: Any, width: int, called: str, lines: array[int]) -> Iterator[list[str]]:
-    """The rows of a CSV that are not empty; the line that each ends at is appended to ``lines``."""
-    for row in filter(None, reader):
-        if len(row) != width:
-            raise InputError(
-                f"Row {len(lines)} (line {reader.line_num}) of {called} has {len(row)} columns and the first line {width}; "
-                "put text with a separator in it between double quotes."
-            )
-        lines.append(reader.line_num)
-        yield row
-
-
-class _Cells:
-    """The cells of one CSV column, packed as numbers while all of them are finite numbers.
-
-    Args:
-        name: the name of the column in errors.
-        packed: whether to pack them at all.
-        commas: whether numbers may have decimal commas; then all fractions of the column must have them.
-    """
-
-    def __init__(self, name: str, packed: bool, commas: bool) -> None:
-        self.packed = packed
-        self.blocks: list[Any] = []
-        self._name = name
-        self._commas = commas
-        self._marks: set[str] = set()
-
-    def add(self, cells: tuple[str, ...]) -> None:
-        self.blocks.append(self._numbers(cells) if self.packed else cells)
-
-    def _numbers(self, cells: tuple[str, ...]) -> Any:
-        with_points = cells
-        if self._commas:
-            self._marks |= {mark for mark in ".," if any(mark in cell for cell in cells)}
-            with_points = tuple(cell.replace(",", ".") for cell in cells)
-        try:
-            numbers = Column(with_points, "").numbers()
-        except InputError:  # the caller reports it with the name of the row
-            self.packed = False
-            return [number if is_number(number) else cell for number, cell in zip(with_points, cells, strict=True)]
-        if len(self._marks) > 1:
-            raise InputError(f"The numbers in {self._name} have decimal commas in some rows and decimal points in others; use one.")
-        return numbers
-
-    def values(self) -> Any:
-        return np.concatenate(self.blocks) if self.packed and self.blocks else list(chain.from_iterable(self.blocks))
+def _from_hf(dataset: Any) -> tuple[list[str], Load]:
+    plain = dataset.with_format(None)
+    return list(plain.column_names), lambda texts, others: Rows({name: list(plain[name]) for name in (*texts, *others)})
 
 
 def _from_parquet(path: Path) -> tuple[list[str], Load]:
@@ -331,8 +353,8 @@ def _from_parquet(path: Path) -> tuple[list[str], Load]:
     except ImportError:
         raise InputError(f"Reading {path.name!r} needs pyarrow, which is not installed; run: pip install 'noisewise[parquet]'.") from None
 
-    def load(texts: Sequence[str], numbers: Sequence[str]) -> tuple[dict[str, Any], Sequence[int] | None]:
-        names = [*texts, *numbers]
+    def load(texts: Sequence[str], others: Sequence[str]) -> Rows:
+        names = [*texts, *others]
         unpacked = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
         _check_unpacked(path, max(unpacked, 8 * metadata.num_rows * len(names)))
         # Read as a dictionary, a text that many rows share is in memory once, as it is in the file.
@@ -342,7 +364,7 @@ def _from_parquet(path: Path) -> tuple[list[str], Load]:
         except (ArrowException, OSError) as error:
             raise unreadable(error) from None
         columns = {name: table.column(name) for name in names}
-        return {name: _texts(column) if types.is_dictionary(column.type) else column.to_numpy() for name, column in columns.items()}, None
+        return Rows({name: _texts(column) if types.is_dictionary(column.type) else column.to_numpy() for name, column in columns.items()})
 
     def unreadable(error: Exception) -> InputError:
         return InputError(f"The file {path.name!r} cannot be read as Parquet: {reason(error)}; write it again.")

@@ -15,10 +15,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import softmax
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
-from noisewise.data import Dataset, as_inputs
+from noisewise.data import Dataset, Encoding, as_inputs, is_frame, read_columns
 from noisewise.errors import InputError
 from noisewise.train import Predictor, Run, Unlearned, fit
 
@@ -33,9 +33,10 @@ _SETTINGS = ("epochs", "batch_size", "optimiser", "schedule", "weight_decay", "c
 
 
 class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A network for a table of numbers with labels you cannot fully trust.
+    """A network for a table with labels you cannot fully trust.
 
-    Columns are normalised to mean 0 and variance 1. Parameters are those of `noisewise.fit`, except `random_state` and `folder`.
+    Columns of numbers are normalised to mean 0 and variance 1. A DataFrame may also have categories, dates, text and gaps, which are
+    encoded as by `noisewise.data.read`. Parameters are those of `noisewise.fit`, except `random_state` and `folder`.
 
     Args:
         model: a model spec, or a module that maps rows to scores; a copy of it is trained.
@@ -59,7 +60,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_: the classes, sorted.
         n_features_in_: the number of columns.
         feature_names_in_: their names, if the training data had names.
-        offset_: a number per column that is subtracted first: the mean if the column is far from 0 compared with its variation, else 0.
+        encoding_: what was done to each column of a DataFrame with categories, dates, text or gaps; None for numbers.
+        offset_: for numbers, a number per column that is subtracted first: the mean if the column is far from 0 compared with its
+            variation, else 0.
         loss_: the spec of the loss that the model was trained with.
         temperature_: the number that scores are divided by before the softmax; 1 without calibration.
         run_: the run, or None if no folder was given.
@@ -106,19 +109,30 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train the classifier.
 
         Args:
-            X: rows of numbers: an array or a DataFrame.
+            X: rows of numbers, or a DataFrame of any columns.
             y: a label for each row; some may be wrong.
         """
-        for name in ("predictor_", "classes_", "run_"):  # so that a failed training cannot predict
+        for name in ("predictor_", "classes_", "run_", "encoding_"):  # so that a failed training cannot predict
             self.__dict__.pop(name, None)
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        self.encoding_, cells = _encoding_of(X)
+        if self.encoding_ is None:
+            X, y = validate_data(self, X, y, dtype=np.float64)
+        else:
+            validate_data(self, X, skip_check_array=True)
+            check_consistent_length(X, y)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         classes, numbers = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise InputError(f"The labels given to RobustClassifier must have at least two classes. Got 1 class, {classes.tolist()[0]!r}.")
-        self.offset_ = _offset(X)
-        data = Dataset(self._inputs(X), torch.tensor(numbers), tuple(map(str, classes.tolist())), name="table")
+        names = tuple(map(str, classes.tolist()))
+        if self.encoding_ is None:
+            self.offset_ = _offset(X)
+            data = Dataset(self._inputs(X), torch.tensor(numbers), names, name="table")
+        else:
+            inputs = self.encoding_.apply(cells)
+            data = Dataset(inputs, torch.tensor(numbers), names, name="table", features=self.encoding_.names)
+            data = data.described_by(self.encoding_, cells)
         self.run_ = None
         if self.folder is None:
             with tempfile.TemporaryDirectory() as temporary:
@@ -185,8 +199,20 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "predictor_")
+        if self.encoding_ is not None:
+            validate_data(self, X, reset=False, skip_check_array=True)
+            return self.predictor_.scores(X).double().cpu().numpy()
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return self.predictor_.scores(self._inputs(X)).double().cpu().numpy()
+
+
+def _encoding_of(X: Any) -> tuple[Encoding | None, dict[str, Any]]:
+    """The encoding of a DataFrame and its cells; None if it has only numbers."""
+    if not is_frame(X) or not len(X):
+        return None, {}
+    encoding, cells = read_columns(X)
+    are_numbers = all(column.dtype.kind in "fb" and np.isfinite(column).all() for column in cells.values())
+    return (None, {}) if are_numbers else (encoding, cells)
 
 
 def _held_out(rows: int) -> float:

@@ -5,6 +5,7 @@ of a run again, and `read_origin` says which run it corrects. A run may be damag
 with a file is one `InputError` that names the file.
 """
 
+from noisewise.runs._encoding import read_encoding
 from noisewise.runs._examples import examples_as_given, examples_of, first_labels, names_of, numbers_of, rows_of
 from noisewise.runs._files import CannotOpenError, exists, inside, parse_json, read_json, read_tensors, regular_file
 from noisewise.runs._find import find_runs
@@ -54,6 +55,7 @@ __all__ = [
     "numbers_of",
     "parse_json",
     "read_classes",
+    "read_encoding",
     "read_json",
     "read_origin",
     "read_recorded",

@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from noisewise.arrays import Ints
-from noisewise.data import Dataset, is_official, read
+from noisewise.data import Dataset, Encoding, is_official, read
 from noisewise.errors import InputError
+from noisewise.runs._encoding import read_encoding
 from noisewise.runs._files import exists, read_array
 from noisewise.runs._format import read_names, read_provenance
 from noisewise.runs._lineage import FIRST, read_origin
@@ -103,7 +104,11 @@ def _matching(folder: str | PathLike[str], settings: Mapping[str, Any], numbers:
     except InputError:  # the settings may still name the data
         provenance = {}
     try:
-        whole = _read_again(provenance, settings, data) if data is None or isinstance(data, str | PathLike) else read(data)
+        encoding = read_encoding(folder)
+        if data is None or isinstance(data, str | PathLike):
+            whole = _read_again(provenance, settings, data, encoding)
+        else:
+            whole = read(data) if encoding is None else read(data).encoded_by(encoding)
         examples = whole if noise == "none" else whole.corrupted(noise, seed=settings.get("seed", 0))
     except (InputError, OSError) as error:
         raise InputError(f"The data of the run in {str(folder)!r} cannot be read: {error} {advice}") from None
@@ -127,12 +132,13 @@ def _difference(examples: Dataset, rows: Tensor, labels: Ints, recorded: Mapping
     return None if same else "their inputs differ" if "inputs" in recorded else "the run does not record its inputs"
 
 
-def _read_again(provenance: Mapping[str, Any], settings: Mapping[str, Any], instead: str | PathLike[str] | None) -> Dataset:
+def _read_again(
+    provenance: Mapping[str, Any], settings: Mapping[str, Any], instead: str | PathLike[str] | None, encoding: Encoding | None
+) -> Dataset:
     """Read the training data of a run, or other data with the same options."""
     arguments = provenance.get("sources", {}).get("train")
-    if instead is not None:
-        return read_recorded(reading_arguments(instead, arguments))
-    return read_recorded(arguments or {"source": settings["data"]})
+    arguments = (arguments or {"source": settings["data"]}) if instead is None else reading_arguments(instead, arguments)
+    return read_recorded(arguments, encoding)
 
 
 def rows_of(numbers: Ints, index: Ints) -> Ints | None:

@@ -1,6 +1,7 @@
 """The run folder: settings, provenance, metrics, the record of margins and the model. Any tool can read it.
 
     settings.json  provenance.json  classes.json  status.json
+    encoding.json  encoding.safetensors             only for tables: what was done to each column; the arrays of columns of text
     labels/given.npy  labels/true.npy               the labels trained on; the true labels, if known
     metrics.jsonl                                   one line per finished epoch
     record/training/margins-00001.npy  predictions-00001.npy     of every example, from the training steps of epoch 1
@@ -33,7 +34,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from noisewise.data import Dataset
+from noisewise.data import Dataset, Encoding
 from noisewise.errors import InputError, NoisewiseError, cannot_write, reason
 from noisewise.output import PART, sync_folders, written_whole
 from noisewise.runs._files import CannotOpenError, exists, inside, list_numbered, open_array, read_tensors
@@ -44,8 +45,19 @@ from noisewise.spec import in_short
 KEPT_CHECKPOINTS = 2
 _LONGEST_NAME = 100  # two specs and a seed make a name that is valid on every file system
 _METRICS = "metrics.jsonl"
+ENCODING, ENCODING_ARRAYS = "encoding.json", "encoding.safetensors"
 _FIRST = "provenance.json"
-_START = (_FIRST, "classes.json", "labels/given.npy", "labels/index.npy", "labels/true.npy", "labels/ids.json", "status.json")
+_START = (
+    _FIRST,
+    "classes.json",
+    ENCODING,
+    ENCODING_ARRAYS,
+    "labels/given.npy",
+    "labels/index.npy",
+    "labels/true.npy",
+    "labels/ids.json",
+    "status.json",
+)
 """The files that are written before the settings, in this order."""
 _LAST = ("status.json", "settings.json", "model.safetensors")
 """Files that are written after others they depend on: the names of those must be on the disk too."""
@@ -182,6 +194,8 @@ class RunFolder:
             self.remove(name)
         self.write_json(_FIRST, provenance)
         self.write_json("classes.json", list(data.classes))
+        if data.encoding is not None:
+            self._write_encoding(data.encoding)
         self.write_array("labels/given.npy", data.labels.cpu().numpy())
         self.write_array("labels/index.npy", data.index.cpu().numpy())  # type: ignore[union-attr]
         if data.true_labels is not None:
@@ -190,6 +204,11 @@ class RunFolder:
             self.write_json("labels/ids.json", list(data.ids))
         self.write_status("running", epoch=0, step=0)
         self.write_settings(settings)  # last, because it marks a run folder
+
+    def _write_encoding(self, encoding: Encoding) -> None:
+        self.write_json(ENCODING, encoding.as_json())
+        if arrays := encoding.arrays():
+            self.write_tensors(ENCODING_ARRAYS, {name: torch.from_numpy(values) for name, values in arrays.items()}, {})
 
     def write_settings(self, settings: Mapping[str, Any]) -> None:
         self.write_json("settings.json", {"format": FORMAT, **settings})

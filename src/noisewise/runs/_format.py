@@ -181,7 +181,7 @@ _PROVENANCE = {
     "type": TEXT,
     "features": TEXT.list_of().or_none(),
 }
-_DATA = {"examples": COUNT, "inputs": TEXT, "sizes": TEXT, "labels": TEXT}
+_DATA = {"examples": COUNT, "inputs": TEXT, "sizes": TEXT, "cells": TEXT, "labels": TEXT}
 _METRICS = {
     "epoch": POSITIVE,
     "step": COUNT,

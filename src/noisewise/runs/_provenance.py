@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import noisewise
-from noisewise.data import Dataset, Stream, is_official, is_table, read
+from noisewise.data import Dataset, Encoding, Stream, is_official, is_table, read
 from noisewise.errors import InputError, reason
 from noisewise.noise import Corruption
 from noisewise.spec import readable
@@ -67,9 +67,17 @@ def _checksums(data: Dataset) -> dict[str, Any]:
 def _input_digests(data: Dataset, rows: Tensor | None = None) -> dict[str, str]:
     """Digests that identify the inputs of a data set. Images that stay on disk are identified by their paths and file sizes."""
     if not isinstance(data, Stream):
-        return {"inputs": digest(data.inputs, rows)}
+        cells = {"cells": _cells_digest(data, rows)} if data.cells else {}
+        return {"inputs": digest(data.inputs, rows), **cells}
     paths = data.paths if rows is None else [data.paths[row] for row in rows.tolist()]
     return {"inputs": digest_of(paths), "sizes": digest_of(map(_size, paths))}
+
+
+def _cells_digest(data: Dataset, rows: Tensor | None) -> str:
+    """The digest of the cells of a table. Encoded inputs do not identify them: an encoding may give the same inputs for all cells."""
+    columns = {name: column if rows is None else column[rows.numpy()] for name, column in sorted(data.cells.items())}
+    lines = (f"{name}\n{column.dtype}\n" + "\n".join(map(str, column.tolist())) for name, column in columns.items())
+    return digest_of(lines)
 
 
 def may_have_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | None = None) -> bool:
@@ -87,13 +95,14 @@ def may_have_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | N
 def has_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | None = None) -> bool:
     """Whether data, or some of its rows, have exactly the inputs that a run recorded."""
     now = _input_digests(data, rows)
-    return now == {name: recorded[name] for name in ("inputs", "sizes") if name in recorded}
+    return now == {name: recorded[name] for name in ("inputs", "sizes", "cells") if name in recorded}
 
 
-def read_recorded(source: Mapping[str, Any]) -> Dataset:
-    """Read a data set with the arguments that a run recorded."""
+def read_recorded(source: Mapping[str, Any], encoding: Encoding | None = None) -> Dataset:
+    """Read a data set with the arguments that a run recorded, and a table with the encoding of its training set."""
+    is_encoded = encoding is not None and source_kind(source["source"]) == "table"
     try:
-        return read(**source)
+        return read(**source, **({"encoding": encoding} if is_encoded else {}))
     except TypeError as error:
         raise InputError(
             f"The provenance.json of the run has wrong options for reading its data ({reason(error)}). Copy the run folder again."

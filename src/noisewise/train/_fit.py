@@ -697,8 +697,10 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
-def _scale_of(data: Dataset) -> Normalise:
-    """The normalisation to mean 0 and variance 1; for images on disk, estimated from a subsample."""
+def _scale_of(data: Dataset) -> Normalise | None:
+    """The normalisation to mean 0 and variance 1; for images on disk, estimated from a subsample. None for tables that are scaled."""
+    if data.encoding is not None and not data.encoding.plain:
+        return None
     if not isinstance(data, Stream):
         return Normalise.of(data.inputs)
     sample = _subsample(data, _SCALED_ON)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from noisewise.data import as_inputs, as_tensor, augmentations, is_frame, match_dtype, read_features
+from noisewise.data import Encoding, as_inputs, as_tensor, augmentations, has_named_columns, match_dtype, read_features, read_rows
 from noisewise.errors import InputError, invalid_parameter, reason
 
 EVALUATION_BATCH = 1024
@@ -28,6 +28,7 @@ class Predictor:
         run_name: the name of the run in error messages.
         features: the column names of the table it was trained on; None if it was not a table.
         temperature: scores are divided by it before softmax.
+        encoding: how the columns of a table became the inputs; None if it was not a table.
     """
 
     model: torch.nn.Module
@@ -37,6 +38,7 @@ class Predictor:
     run_name: str
     features: Sequence[str] | None = None
     temperature: float = 1.0
+    encoding: Encoding | None = None
 
     def probabilities(self, inputs: Any) -> torch.Tensor:
         """Class probabilities of raw inputs (see `scores`): (N, classes), on the model's device."""
@@ -67,7 +69,9 @@ class Predictor:
             if not raw.dim() or not len(raw):
                 raise invalid_parameter("inputs", "predict", "shaped (N, …) with at least one example", tuple(raw.shape))
             return raw
-        if self.features is not None and (is_frame(inputs) or isinstance(inputs, str | PathLike)):
+        if self.encoding is not None and (has_named_columns(inputs) or isinstance(inputs, str | PathLike)):
+            numbers = read_rows(inputs, self.encoding)
+        elif self.features is not None and (has_named_columns(inputs) or isinstance(inputs, str | PathLike)):
             numbers = read_features(inputs, self.features)
         elif isinstance(inputs, str | PathLike):
             raise InputError(f"The {self.run_name} was not trained on a table with named columns. Got {str(inputs)!r}; give an array.")

@@ -16,7 +16,18 @@ from torch.utils.data import DataLoader
 
 from noisewise import losses, methods, models
 from noisewise.arrays import NO_CLASS, first_positions
-from noisewise.data import READ_OPTIONS, Dataset, ImageFiles, Official, augmentations, is_official, match_dtype, read, split
+from noisewise.data import (
+    READ_OPTIONS,
+    Dataset,
+    ImageFiles,
+    Official,
+    augmentations,
+    has_named_columns,
+    is_official,
+    match_dtype,
+    read,
+    split,
+)
 from noisewise.errors import InputError, invalid_parameter, listed, unknown
 from noisewise.noise import Corruption
 from noisewise.noise import registry as noises
@@ -254,7 +265,8 @@ def read_both(data: Any, test: Any) -> tuple[Dataset, Dataset | None]:
         test = data
     if test is None:
         return train, None
-    raw = _read_test(test, train) if isinstance(test, str | os.PathLike) else read(test)
+    from_path = isinstance(test, str | os.PathLike)
+    raw = _read_test(test, train) if from_path or (has_named_columns(test) and train.source is not None) else read(test)
     test_set = _with_classes(_with_features(raw, train), train.classes)
     if test_set.inputs.shape[1:] != train.inputs.shape[1:]:
         raise InputError(
@@ -267,12 +279,15 @@ def read_both(data: Any, test: Any) -> tuple[Dataset, Dataset | None]:
     return train, replace(test_set, inputs=inputs, labels=labels).read_from(raw.source)
 
 
-def _read_test(test: str | os.PathLike[str], train: Dataset) -> Dataset:
-    """Read a test set from its path or name, with the options, columns and classes of the training set."""
-    arguments, kind = reading_arguments(test, train.source), source_kind(test)
+def _read_test(test: Any, train: Dataset) -> Dataset:
+    """Read a test set from its path or name, or from a frame, with the options, columns and classes of the training set."""
+    if has_named_columns(test):
+        arguments, kind = {**(train.source or {}), "source": test}, "table"
+    else:
+        arguments, kind = reading_arguments(test, train.source), source_kind(test)
     arguments |= {"split": "test"} if kind == "official" else {"classes": train.classes}
-    if kind == "table" and train.features is not None:
-        arguments["features"] = train.features
+    if kind == "table" and train.encoding is not None:
+        arguments["encoding"] = train.encoding
     try:
         return read(**arguments)
     except InputError as error:
@@ -281,6 +296,8 @@ def _read_test(test: str | os.PathLike[str], train: Dataset) -> Dataset:
 
 def _with_features(test: Dataset, train: Dataset) -> Dataset:
     """The test set with the columns of the training set; it may have more."""
+    if train.encoding is not None and test.encoding is not None:
+        return test.encoded_by(train.encoding, f"the training set {train.name!r}")
     if train.features is None or test.features is None or test.features == train.features:
         return test
     positions = first_positions(test.features)

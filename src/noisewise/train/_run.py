@@ -15,7 +15,7 @@ from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError, invalid_parameter, listed, shown
 from noisewise.extensions import extension
 from noisewise.models import Classifier, with_weights
-from noisewise.runs import RunFolder, load_settings, read_classes, read_temperature
+from noisewise.runs import RunFolder, load_settings, read_classes, read_encoding, read_temperature
 from noisewise.spec import in_short
 from noisewise.train._predictor import Predictor
 from noisewise.train._request import device_of
@@ -161,7 +161,8 @@ class Run:
         recorded_scale(self._folder)  # refuses a spec that is not a normalisation
         shape, dtype, features = (provenance.get(name) for name in ("shape", "type", "features"))  # a Recorder writes none of them
         name = f"run in {str(self.path)!r}"
-        return Predictor(self.model(into), provenance["normalise"], shape, dtype, name, features, self.temperature)
+        encoding = read_encoding(self.path)
+        return Predictor(self.model(into), provenance["normalise"], shape, dtype, name, features, self.temperature, encoding)
 
     def __fspath__(self) -> str:
         """The path of the folder, so that a run can be given where a path is expected."""

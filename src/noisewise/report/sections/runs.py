@@ -23,10 +23,11 @@ LINKS = {"results": ("Results", 10), "classes": ("Classes", 20), "runs": ("Runs"
 _SHOWN_CLASSES = 20
 _CLASS_TITLES = {"test": "Test accuracy by class", "validation": "Accuracy on held-out examples by class, by their given labels"}
 
-_FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label", "id", "image", "size")} | {"features": "--feature"}
+_FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label", "id", "image", "size", "drop", "text")}
+_FLAGS |= {"features": "--feature", "columns": "--column"}
 """The command line options for reading custom data."""
 
-_OWN_OPTIONS = ("source", "split", "features", "classes")  # may differ between training and test set
+_OWN_OPTIONS = ("source", "split", "features", "columns", "drop", "text", "classes")  # may differ between training and test set
 
 Source = Mapping[str, Any]
 
@@ -180,6 +181,8 @@ def _options(train: Source, test: Source | None) -> list[str] | None:
         return None
     words = ["--data", _relative(train["source"])]
     for name, value in reading.items():
+        if isinstance(value, Mapping):
+            value = [f"{column}:{kind}" for column, kind in value.items()]
         words += [word for item in (value if isinstance(value, list) else [value]) for word in (_FLAGS[name], str(item))]
     if test is None or (is_official(train["source"]) and test == {**train, "split": "test"}):
         return words
