@@ -38,7 +38,7 @@ def test_text_after_the_formula_is_not_part_of_it() -> None:
     described = describe.describe_method("sop")
     assert len(described.formula) == 3 and described.details == () and described.notes[0].startswith("As in the authors' code, M also")
     (listed,) = (note for note in describe.describe_method("elr_plus").notes if note.startswith("- "))
-    assert len(listed.splitlines()) == 4
+    assert len(listed.splitlines()) == 3
 
 
 def test_a_loss_keeps_its_details_before_the_formula() -> None:
