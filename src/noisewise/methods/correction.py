@@ -68,7 +68,8 @@ class ForwardCorrection(_Corrected, name="forward_correction"):
         L = loss(p′),    p′_y = Σ_i p_i T_iy,    T_ij = P(given j | true i), known or estimated from the scores of the training set
 
     An estimate is made once, after a warm-up with the plain loss. In the paper the network then starts again; here it continues.
-    No entry of an estimate is below 10⁻⁶. A known matrix is used from the start, as in the loss `forward`. Even with the true matrix, a
+    No entry of an estimate is below 10⁻⁶. A network that is still unsure of the classes makes the noise seem larger than it is, most of
+    all with "dual_t". A known matrix is used from the start, as in the loss `forward`. Even with the true matrix, a
     network that trains long enough memorises the wrong labels in the end.
 
     Args:
@@ -109,7 +110,8 @@ class BackwardCorrection(_Corrected, name="backward_correction"):
     An estimate is made once, after a warm-up with the plain loss, and the network continues. An estimate without an inverse is replaced
     by its pseudo-inverse. A known matrix is used from the start, as in the loss `backward`, and must have an inverse. The loss of an
     example can be negative. As in the authors' code, no probability is below 10⁻⁷, and those that would be have no gradient: otherwise
-    the loss has no lower bound, and scores grow without end. `forward_correction` usually trains better.
+    the loss has no lower bound, and scores grow without end. Even so, an estimate with too much noise can spoil training, because its
+    inverse has large entries; `forward_correction` usually trains better.
 
     Args:
         matrix: the estimate: "anchor" (anchor points), "dual_t" (for overconfident networks) or "confident_joint"; or a known matrix, as

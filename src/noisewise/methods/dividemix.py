@@ -45,7 +45,8 @@ class DivideMix(Method, name="dividemix"):
     - The losses are not averaged over five epochs, which the authors do for 90 % noise.
 
     Args:
-        warm_up: the number of first epochs with the given labels: 10 for CIFAR-10 and 30 for CIFAR-100 in the paper.
+        warm_up: the number of first epochs with the given labels: 10 for CIFAR-10 and 30 for CIFAR-100 in the paper. Do not shorten it in
+            proportion to a short training: the split needs a network that has learned the classes.
         lambda_u: the weight of the unlabelled examples.
         ramp_up: the number of epochs in which this weight rises.
         lambda_r: the weight of the penalty that keeps the predicted classes equally frequent.

@@ -22,7 +22,8 @@ class TruncatedGCE(Method, name="truncated_gce"):
 
     Use it with the loss ``gce(q=0.7)`` for the truncated loss of the paper; every other loss of the margin is truncated in the same way.
     The loss ``truncated_gce`` has the same formula, but v follows the scores of every step. Here v is fixed between two changes,
-    so an example that was dropped has no gradient until the next change, and may then return.
+    so an example that was dropped has no gradient until the next change, and may then return. Choose a warm_up in which every class is
+    learned: a class without a probability above kappa loses all its examples, and is hardly ever learned again.
 
     This differs from the paper and from its common PyTorch implementation as follows:
 
