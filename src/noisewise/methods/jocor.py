@@ -15,18 +15,14 @@ class JoCoR(Method, name="jocor"):
     """Two networks that train on the examples with a small joint loss: small losses in both, and similar predictions.
 
     Formula:
-        L = loss₁ + loss₂ + lam / (1 − lam) · (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁));
+        L = (1 − lam) · (loss₁ + loss₂) + lam · (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁));
         both networks learn the R(t) · n examples with the smallest L;
         R(t) = 1 − rate · min(t / warm_up, 1) after t epochs
-
-    The paper multiplies L by 1 − lam. That changes nothing for its optimiser, Adam, nor for the selection. With SGD, a lam of 0.9 would
-    divide the learning rate of the labels by ten.
 
     Args:
         rate: the share of examples that is left out after the warm-up: the noise rate, or a guess of it.
         warm_up: the number of epochs until then.
-        lam: the weight of the agreement between the networks. The authors use 0.9 for CIFAR-10 with a small network and 200 epochs, and
-            advise to try smaller values, from 0.5 on, with a ResNet. A large one slows learning at the start.
+        lam: the weight of the agreement between the networks.
 
     Example:
         >>> JoCoR(rate=0.4)
@@ -43,7 +39,7 @@ class JoCoR(Method, name="jocor"):
 
     rate: float = setting(default=0.2, bounds="[0, 1)")
     warm_up: int = setting(default=10, bounds="[1, inf)", integer=True)
-    lam: float = setting(default=0.9, bounds="[0, 1)")
+    lam: float = setting(default=0.9, bounds="[0, 1]")
 
     def check(self, loss: Loss, data: Dataset) -> None:
         refuse_batch_loss(self, loss)
@@ -59,13 +55,12 @@ class JoCoR(Method, name="jocor"):
         logs = [F.log_softmax(each, 1) for each in scores]
         assert both[0].value is not None and both[1].value is not None
         distance = ((logs[0].exp() - logs[1].exp()) * (logs[0] - logs[1])).sum(1)  # KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁)
-        agreement = self.lam / (1 - self.lam)
-        joint = both[0].value + both[1].value + agreement * distance
+        joint = (1 - self.lam) * (both[0].value + both[1].value) + self.lam * distance
         weight = average(batch, smallest(batch, joint, state["kept"]))
         pulls = []
         for mine, log_p, log_q in zip(both, logs, reversed(logs), strict=True):
             # With d = log p − log q, the slope of the distance with respect to the scores of p is p (d − ⟨p, d⟩) + p − q.
             p, difference = log_p.exp(), log_p - log_q
             slope = p * (difference - (p * difference).sum(1, keepdim=True)) + p - log_q.exp()
-            pulls.append(weighted(Pull(mine.gradient + agreement * slope, joint), weight))
+            pulls.append(weighted(Pull((1 - self.lam) * mine.gradient + self.lam * slope, joint), weight))
         return tuple(pulls)
