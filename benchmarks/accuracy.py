@@ -3,9 +3,8 @@
     python benchmarks/accuracy.py [--noise "symmetric(0.4)" worst] [--rows ce elr] [--seeds 0 1 2] [--jobs 8] [--write]
 
 All train ResNet-20 for the same 30 epochs with the same optimiser. Runs with a result in benchmarks/accuracy.json are not trained again,
-so the table can be made in portions. ``--write`` puts the table into benchmarks/RESULTS.md, with the cost that benchmarks/methods.py measured
-(runs here share the GPU, so their times say little). CIFAR-10 and CIFAR-10N are read from the folder
-that NOISEWISE_DATA names.
+so the table can be made in portions. ``--write`` puts the table into benchmarks/RESULTS.md, with the cost that benchmarks/methods.py
+measured (runs here share the GPU, so their times say little). CIFAR-10 and CIFAR-10N are read from the folder that NOISEWISE_DATA names.
 
 A method that needs the noise rate is told the true one, as in the published comparisons. All other settings are those of the papers for
 CIFAR-10, with epochs scaled to this budget. The learning rate is that of the authors of ELR, DivideMix and SOP; with 0.1, tried first on
