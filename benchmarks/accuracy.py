@@ -7,9 +7,10 @@ so the table can be made in portions. ``--write`` puts the table into benchmarks
 measured (runs here share the GPU, so their times say little). CIFAR-10 and CIFAR-10N are read from the folder that NOISEWISE_DATA names.
 
 A method that needs the noise rate is told the true one, as in the published comparisons. All other settings are those of the papers for
-CIFAR-10, with epochs scaled to this budget except for warm-ups in which the network must learn the classes. The learning rate is that of the authors of ELR, DivideMix and SOP; with 0.1, tried first on
-CIFAR-10N, several methods and GR did not train. JoCoR has lam=0.5, which its authors advise for a ResNet. A first run on CIFAR-10N (one
-seed) showed methods that collapsed; their mistakes were found in the papers' code and corrected, and no setting was changed.
+CIFAR-10, with epochs scaled to this budget, except for warm-ups in which the network must learn the classes. The learning rate is that of
+the authors of ELR, DivideMix and SOP; with 0.1, tried first on CIFAR-10N, several methods and GR did not train. JoCoR has lam=0.5, which
+its authors advise for a ResNet. A first run on CIFAR-10N (one seed) showed methods that collapsed: their mistakes were found by reading
+the authors' code and corrected, and rows whose settings were not the papers' were set to them.
 """
 
 from __future__ import annotations
