@@ -112,7 +112,8 @@ class RunFolder:
                 locked = stack.enter_context(_file_lock(file))
             except BlockingIOError:
                 raise InputError(
-                    f"The run folder {str(self.path)!r} is in use: another call trains in it. Wait until it ends, or give another folder."
+                    f"The run folder {str(self.path)!r} is in use: another call trains in it or reviews it. "
+                    "Wait until it ends, or give another folder."
                 ) from None
             except OSError as error:
                 raise cannot_write(self.path, error, "Give another folder.") from None
