@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import webbrowser
 from pathlib import Path
@@ -38,12 +39,11 @@ def review(
     with review_server(audit(run), target, limit=limit, data=source, port=port) as server:
         print_lines(server.url)
         sys.stdout.flush()  # a program that starts this command reads the address
-        inform(f"decisions are saved in {server.log.path}; press Ctrl-C to stop and go on another time.")
-        if browser:
-            webbrowser.open(server.url)
-        with resumable(
-            f"; all decisions are saved. Run the same command again to go on, or noisewise correct {run} --decisions {server.log.path}."
-        ):
+        inform(f"decisions are saved in {server.log.path}; press Ctrl-C to stop, and run the command again to go on.")
+        apply = f"noisewise correct {shlex.quote(str(run))} --decisions {shlex.quote(str(server.log.path))}"
+        with resumable(f"; all decisions are saved. Run the same command again to go on, or apply them: {apply}"):
+            if browser:
+                webbrowser.open(server.url)
             server.serve_forever()
     if server.written is not None:
         correction, file = server.written
