@@ -53,7 +53,10 @@ def progress(page):
     """How many are decided and of how many, and the number of each decision."""
     text = page.text_content("#progress")
     words = ("relabelled", "kept", "none of these", "unsure")
-    return [*map(int, re.match(r"(\d+) of (\d+) decided", text).groups()), *(int((re.findall(rf"(\d+) {word}", text) or [0])[0]) for word in words)]
+    return [
+        *map(int, re.match(r"(\d+) of (\d+) decided", text).groups()),
+        *(int((re.findall(rf"(\d+) {word}", text) or [0])[0]) for word in words),
+    ]
 
 
 def third_class(result, position):
@@ -156,7 +159,9 @@ def test_a_class_is_chosen_by_typing_its_first_letters(many, tmp_path):
 
 
 def test_keys_of_classes_are_their_own_names_or_free_and_never_those_of_actions(many):
-    shown = dict(many.eval_on_selector_all("#classes button", "all => all.map(b => [b.querySelector('kbd')?.textContent, b.lastChild.textContent])"))
+    shown = dict(
+        many.eval_on_selector_all("#classes button", "all => all.map(b => [b.querySelector('kbd')?.textContent, b.lastChild.textContent])")
+    )
     shown.pop(None)  # without a key
     assert shown["1"] == "cat" and shown["2"] == "emu" and len(shown) == 30
     assert not shown.keys() & set("AKNUZG") and not {"a", "Z"} & set(shown.values()), "their own names are the keys of actions"
@@ -198,17 +203,42 @@ def test_a_phone_needs_no_horizontal_scrolling(many, opened):
             press(page, "g")
 
 
+FOCUS = """() => {
+    const { activeElement: active } = document;
+    const outlined = active.type === "radio" ? active.nextElementSibling : active.closest(".tile") || active;
+    const name = active.ariaLabel || active.labels?.[0]?.textContent || active.textContent || active.tagName;
+    return [getComputedStyle(outlined).outlineStyle, name];
+}"""
+
+
 def test_the_focus_is_visible_and_every_control_has_a_name(opened):
     press(opened, "g")
     for _ in range(25):
         press(opened, "Tab")
-        style = opened.evaluate("""() => {
-            const focused = document.activeElement.closest(".tile, .switch label")?.querySelector("span") && document.activeElement.type === "radio"
-                ? document.activeElement.nextElementSibling : document.activeElement.closest(".tile") || document.activeElement;
-            const named = document.activeElement.labels?.[0] || document.activeElement;
-            return [getComputedStyle(focused).outlineStyle, named.ariaLabel || named.textContent || named.tagName];
-        }""")
-        assert style[0] == "solid" and style[1].strip(), style
+        style, name = opened.evaluate(FOCUS)
+        assert style == "solid" and name.strip(), (style, name)
+
+
+CONTRASTS = """() => {
+    const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+    const linear = (value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+    const light = (color) => {
+        canvas.fillStyle = color;
+        canvas.fillRect(0, 0, 1, 1);
+        const [red, green, blue] = [...canvas.getImageData(0, 0, 1, 1).data].map((value) => linear(value / 255));
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+    };
+    const ground = (node) => {
+        const color = getComputedStyle(node).backgroundColor;
+        return /, 0\\)$/.test(color) ? ground(node.parentElement) : color;
+    };
+    const hasText = (node) => node.checkVisibility() && [...node.childNodes].some((part) => part.nodeType === 3 && part.data.trim());
+    const shown = [...document.querySelectorAll("body *")].filter((node) => hasText(node) && !node.closest("option, button:disabled"));
+    return shown.map((node) => {
+        const [high, low] = [light(getComputedStyle(node).color), light(ground(node))].sort((one, other) => other - one);
+        return [(high + 0.05) / (low + 0.05), node.textContent];
+    });
+}"""
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -216,21 +246,7 @@ def test_text_is_readable_in_both_themes(browser, page_file, theme):
     page = browser.new_page(color_scheme=theme)
     page.goto(page_file.as_uri())
     press(page, "a", "ArrowLeft")
-    ratios = page.evaluate("""() => {
-        const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-        const light = (color) => {
-            canvas.fillStyle = color;
-            canvas.fillRect(0, 0, 1, 1);
-            const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
-            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-        };
-        const ground = (node) => { const color = getComputedStyle(node).backgroundColor; return /, 0\\)$/.test(color) ? ground(node.parentElement) : color; };
-        return [...document.querySelectorAll("main *")].filter((node) => node.checkVisibility() && [...node.childNodes].some((c) => c.nodeType === 3 && c.data.trim()))
-            .filter((node) => !node.closest("option, script, button:disabled")).map((node) => {
-                const [high, low] = [light(getComputedStyle(node).color), light(ground(node))].sort((x, y) => y - x);
-                return [(high + 0.05) / (low + 0.05), node.textContent];
-            });
-    }""")
+    ratios = page.evaluate(CONTRASTS)
     page.context.close()
     assert len(ratios) > 20 and min(ratios)[0] >= 4.5, min(ratios)
 

@@ -204,7 +204,9 @@ def test_a_request_that_is_not_right_in_everything_shows_and_changes_nothing(ser
     for method, path, body in (("GET", "", None), ("GET", "image/0", None), ("GET", "steps/0", None), ("POST", "steps", json.dumps(STEP))):
         right = {"path": path, "body": body, "Origin": server.origin if method == "POST" else None}
         assert ask(server, method, **{**right, wrong: value}) == (403, b"Forbidden\n")
-        assert wrong == "path" or ask(server, method, **{**right, "body": body and "{}"})[0] == (400 if body else 200), "and only that is wrong"
+        assert wrong == "path" or ask(server, method, **{**right, "body": body and "{}"})[0] == (400 if body else 200), (
+            "and only that is wrong"
+        )
     assert ask(server, "POST", "steps", body=json.dumps(STEP))[0] == 403, "a page names its origin"
     assert ask(server, "POST", "finish")[0] == 403
     assert {ask(server, method)[0] for method in ("OPTIONS", "PUT", "DELETE", "HEAD")} == {403}
@@ -238,9 +240,10 @@ def test_another_origin_cannot_use_the_server_even_with_the_token(context, serve
     attack = f"""<img src="{server.url}image/0"><iframe src="{server.url}"></iframe>
     <form method="post" enctype="text/plain" action="{server.url}steps" target="frame"><input name='{step[:-1]}, "a": "' value='"}}'></form>
     <iframe name="frame"></iframe><script>
+    const read = async (answer) => {{ if (!(await answer.text())) throw Error("it cannot be read"); }};
     const tries = [fetch("{server.url}"), fetch("{server.url}steps/0"), fetch("{server.url}steps", {{method: "POST", body: '{step}'}}),
-      fetch("{server.url}steps", {{method: "POST", mode: "no-cors", body: '{step}'}}).then(async (a) => {{ if (!(await a.text())) throw 0; }}),
-      fetch("{server.url}finish", {{method: "POST", mode: "no-cors"}}).then(async (a) => {{ if (!(await a.text())) throw 0; }})];
+      fetch("{server.url}steps", {{method: "POST", mode: "no-cors", body: '{step}'}}).then(read),
+      fetch("{server.url}finish", {{method: "POST", mode: "no-cors"}}).then(read)];
     document.querySelector("form").submit();
     Promise.allSettled(tries).then((all) => {{ window.outcome = all.map((one) => one.status); }});
     </script>"""

@@ -5,6 +5,7 @@
 finds out on held-out examples whether that helped.
 """
 
+from noisewise.correct._check import HeldOut, check_correction
 from noisewise.correct._correction import CHANGED, CORRECTION_COLUMNS, Correction, correct
 from noisewise.correct._decisions import Decision, read_decisions
 from noisewise.correct._policies import Policy, Prune, Relabel, Soften, policies
@@ -17,11 +18,13 @@ __all__ = [
     "CORRECTION_COLUMNS",
     "Correction",
     "Decision",
+    "HeldOut",
     "Policy",
     "Prune",
     "Relabel",
     "ReviewServer",
     "Soften",
+    "check_correction",
     "correct",
     "policies",
     "read_changes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -55,13 +55,11 @@ class Cards:
         chosen = (values[self.positions].tolist() for values in (self.result.index, self.result.given, self.result.suggested))
         return "noisewise-review-" + hashlib.sha256(json.dumps(list(chosen)).encode()).hexdigest()[:16]
 
-    def labels(self) -> dict[int, dict[str, str]]:
-        """The id and the given label of every example of the run, by index."""
-        names, given = self.classes, self.result.given.tolist()
-        return {
-            index: {"id": name, "given_label": names[label]}
-            for index, name, label in zip(self.result.index.tolist(), self.result.ids, given, strict=True)
-        }
+    def labels(self, others: Collection[int]) -> dict[int, dict[str, str]]:
+        """The id and the given label of the examples of all cards, and of others, by index."""
+        result, names = self.result, self.classes
+        chosen = np.union1d(self.positions, np.flatnonzero(np.isin(result.index, list(others)))).tolist()
+        return {int(result.index[at]): {"id": result.ids[at], "given_label": names[result.given[at]]} for at in chosen}
 
     def summaries(self) -> list[list[float]]:
         """For each card: index, given and suggested class, the chance that the label is wrong, and the votes for the suggestion."""

@@ -73,7 +73,8 @@ class ReviewServer(ThreadingHTTPServer):
         """The corrected labels and their file, once the review is finished."""
         text, policy = page(cards, None)
         self.page, self.policy = text.encode(), f"{policy}; frame-ancestors 'none'"
-        self._labels, self._classes, self._lock = cards.labels(), set(cards.classes), threading.Lock()
+        decided = {entry.example for step in log.steps for entry in step.entries}
+        self._labels, self._classes, self._lock = cards.labels(decided), set(cards.classes), threading.Lock()
 
     @property
     def origin(self) -> str:
