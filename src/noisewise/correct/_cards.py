@@ -20,6 +20,7 @@ from noisewise.runs import examples_of
 
 _POINTS = 60  # of a margin history
 _COLUMNS = 200  # of a table, at most
+_WHOLE, _BRIEF = 100_000, 200  # characters of a cell, of an example and of those similar to it
 _NEIGHBOURS = 4
 _WIDEST = 4096  # numbers of an example whose neighbours are searched
 _AT_ONCE = 64  # examples whose neighbours are searched together
@@ -75,7 +76,7 @@ class Cards:
             {
                 "id": self.result.ids[position],
                 "margins": [None if np.isnan(value) else round(float(value), 3) for value in histories[row]],
-                "values": self._values(position),
+                "values": self._values(position, _WHOLE),
                 "neighbours": [self._neighbour(other) for other in neighbours[row]],
             }
             for row, position in enumerate(positions.tolist())
@@ -93,15 +94,15 @@ class Cards:
         inputs = self.examples.inputs
         return bool(inputs.is_meta or (inputs.ndim == 4 and inputs.shape[1] in (1, 3)))
 
-    def _values(self, position: int) -> list[list[str]]:
-        return [] if self.examples is None else features(self.examples, position, named=_COLUMNS)
+    def _values(self, position: int, longest: int) -> list[list[str]]:
+        return [] if self.examples is None else features(self.examples, position, named=_COLUMNS, longest=longest)
 
     def _neighbour(self, position: int) -> dict[str, Any]:
         assert self.examples is not None
         return {
             "label": int(self.result.given[position]),
             "image": picture(self.examples, position, side=_THUMBNAIL),
-            "values": self._values(position),
+            "values": self._values(position, _BRIEF),
         }
 
     def _neighbours(self, positions: Ints) -> list[list[int]]:

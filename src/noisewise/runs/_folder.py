@@ -9,9 +9,10 @@
     checkpoints/epoch-00010.safetensors  model.safetensors
     correction.json  labels/corrected.csv  labels/first.npy      only for runs on corrected labels: the run before, the changes,
                                                     and the labels before any correction
-    .lock                                           empty; the process that trains locks it
+    decisions.jsonl                                 what a person decided on doubtful labels, one line each; added to, never rewritten
+    .lock                                           empty; the process that trains or reviews locks it
 
-Every file appears under its name only when it is complete. There is no pickle anywhere.
+Every other file appears under its name only when it is complete. There is no pickle anywhere.
 """
 
 from __future__ import annotations
