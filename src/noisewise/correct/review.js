@@ -41,7 +41,6 @@ function replay() {
 }
 
 const decisionOn = (card) => states.get(card.index);
-
 function decide(chosen, decision, label) {
   if (!chosen.length || lost) return;
   const entries = chosen.map((card) => {
@@ -149,7 +148,6 @@ async function answered(request) {
 }
 const get = (path) => answered(fetch(path));
 const post = (path, body) => answered(fetch(path, { method: "POST", body: body && JSON.stringify(body) }));
-
 function report(sentence) {
   if (finished || element("problem").textContent === sentence) return; // it is read aloud once
   element("problem").hidden = !sentence;
@@ -255,7 +253,6 @@ function classKeys() {
 }
 const keys = classKeys();
 const keyOf = new Map([...keys].map(([key, label]) => [label, key]));
-
 function matchingClasses() {
   const typed = element("filter").value.trim().toLowerCase();
   const all = content.classes.map((text, label) => ({ label, text: text.toLowerCase() }));
@@ -276,7 +273,7 @@ function showClasses() {
   );
   const more = labels.length - SHOWN_CLASSES;
   element("more-classes").hidden = more <= 0 && labels.length > 0;
-  element("more-classes").textContent = labels.length ? `${more} more: type to find them.` : "No class starts with this.";
+  element("more-classes").textContent = labels.length ? `${more} more: type to find them.` : "No class contains this.";
   markClasses();
 }
 
@@ -293,14 +290,12 @@ function choose(label) {
   element("filter").value = "";
   showClasses();
 }
-
 const chosenCards = () => (view === "single" ? [cards[current]] : gridCards().shown.filter((card) => !unticked.has(card.index)));
 
 // --- Details of cards, which a server sends when they are needed -------------------------------------------------------------------------
 
 const details = new Map((content.details || []).map((card, number) => [number, card]));
 const asked = new Set();
-
 async function load(wanted) {
   const missing = wanted.filter((number) => number < cards.length && !details.has(number) && !asked.has(number)).slice(0, 64);
   if (!missing.length) return;
@@ -350,8 +345,8 @@ function showProgress() {
   const counts = { relabel: 0, keep: 0, drop: 0, unsure: 0 };
   for (const card of cards) if (decisionOn(card)) counts[decisionOn(card)[0]] += 1;
   const decided = Object.values(counts).reduce((sum, number) => sum + number, 0);
-  const parts = [[counts.relabel, "relabelled"], [counts.keep, "kept"], [counts.drop, "none of these"], [counts.unsure, "unsure"]];
-  const made = parts.filter(([number]) => number).map(([number, word]) => `${count(number)} ${word}`).join(", ");
+  const words = { relabel: "relabelled", keep: "kept", drop: "none of these", unsure: "unsure" };
+  const made = Object.keys(words).filter((kind) => counts[kind]).map((kind) => `${count(counts[kind])} ${words[kind]}`).join(", ");
   const advice = decided < cards.length ? "" : content.served ? " All done: finish below." : " All done: export them below.";
   element("bar").max = cards.length;
   element("bar").value = decided;
@@ -585,16 +580,13 @@ document.addEventListener("keydown", (event) => {
 });
 
 function typed(event) {
-  if (event.key === "Enter") {
-    const [first] = matchingClasses();
-    if (first !== undefined && element("filter").value) choose(first);
-    event.preventDefault();
-  }
-  if (event.key === "Enter" || event.key === "Escape") {
-    element("filter").value = "";
-    showClasses();
-    element("filter").blur();
-  }
+  if (event.key !== "Enter" && event.key !== "Escape") return;
+  const [first] = matchingClasses();
+  if (event.key === "Enter" && first !== undefined && element("filter").value) choose(first);
+  event.preventDefault();
+  element("filter").value = "";
+  element("filter").blur();
+  showClasses();
 }
 
 (async () => {
