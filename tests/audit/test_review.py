@@ -307,7 +307,7 @@ def test_values_of_a_table_are_shown_with_their_column_names_beside_similar_rows
     assert max(abs(float(value) - float(width[1])) for value in width[2:]) < 0.5
     long = "a long text, " * 100
     page.evaluate("text => { details.get(0).values = [['text', text]]; show(); }", long)
-    assert page.text_content("#text") == long and page.is_hidden("#table")
+    assert page.text_content("#text p") == long and page.text_content("#text h2") == "text" and page.is_hidden("#table")
     page.context.close()
 
 

@@ -6,13 +6,12 @@ const element = (id) => document.getElementById(id);
 const TILES = 24;
 const SHOWN_CLASSES = 60;
 const PAIRS = 200;
+const LONG = 60; // characters of a text that gets a place of its own
 const EVERY = 2000; // milliseconds between questions to the server
 
 const cards = content.cards.map(([index, given, suggested, chance, votes], number) => ({ number, index, given, suggested, chance, votes }));
 const numbers = new Map(cards.map((card) => [card.index, card.number]));
 const nameOf = (label) => content.classes[label];
-
-// --- State -------------------------------------------------------------------------------------------------------------------------------
 
 let saved = []; // steps in the browser's or the server's store
 let pending = []; // steps that the server has not confirmed
@@ -68,8 +67,6 @@ function submit(step) {
   replay();
   store.save();
 }
-
-// --- Where decisions are kept ------------------------------------------------------------------------------------------------------------
 
 const browserStore = {
   load() {
@@ -177,8 +174,6 @@ async function finish() {
   }
 }
 
-// --- Which cards are shown ---------------------------------------------------------------------------------------------------------------
-
 const pairOf = (card) => `${card.given},${card.suggested}`;
 const inList = (card) => !element("pair").value || pairOf(card) === element("pair").value;
 const isUndecided = (card) => !decisionOn(card);
@@ -235,8 +230,6 @@ function pairs() {
   return [...counts.values()].sort((first, second) => second.size - first.size);
 }
 
-// --- Classes and their keys --------------------------------------------------------------------------------------------------------------
-
 const RESERVED = "aknuzg";
 
 function classKeys() {
@@ -292,8 +285,6 @@ function choose(label) {
 }
 const chosenCards = () => (view === "single" ? [cards[current]] : gridCards().shown.filter((card) => !unticked.has(card.index)));
 
-// --- Details of cards, which a server sends when they are needed -------------------------------------------------------------------------
-
 const details = new Map((content.details || []).map((card, number) => [number, card]));
 const asked = new Set();
 async function load(wanted) {
@@ -309,8 +300,6 @@ async function load(wanted) {
     missing.forEach((number) => asked.delete(number));
   }
 }
-
-// --- Show --------------------------------------------------------------------------------------------------------------------------------
 
 function make(tag, attributes = {}, text = "") {
   const made = document.createElement(tag);
@@ -387,30 +376,33 @@ function showCard() {
 }
 
 function showExample(known, card) {
-  const values = known ? known.values : [];
-  const isText = values.length === 1 && values[0][1].length > 60;
-  element("figure").hidden = !known?.image;
-  if (known?.image && element("image").getAttribute("src") !== known.image) element("image").src = known.image;
+  const { values, neighbours, image } = known || { values: [], neighbours: [] };
+  const places = [...values.keys()];
+  const long = places.filter((place) => [values, ...neighbours.map((other) => other.values)].some((row) => (row[place]?.[1] ?? "").length > LONG));
+  const pictured = neighbours.some((other) => other.image);
+  element("figure").hidden = !image;
+  if (image && element("image").getAttribute("src") !== image) element("image").src = image;
   element("image").alt = known ? `Example ${known.id}` : "";
-  element("text").hidden = !isText;
-  element("text").textContent = isText ? values[0][1] : "";
-  element("table").hidden = isText || !values.length;
-  element("missing").hidden = !known || Boolean(known.image || values.length);
-  const pictured = Boolean(known?.neighbours.some((other) => other.image));
-  element("similar").hidden = !pictured && !(isText && known.neighbours.length);
-  element("neighbours").replaceChildren(...(known && !element("similar").hidden ? known.neighbours.map(neighbour) : []));
-  if (!element("table").hidden) element("table").replaceChildren(valuesTable(values, pictured ? [] : known.neighbours, card));
+  element("text").hidden = !long.length;
+  element("text").replaceChildren(...long.flatMap((place) => [make("h2", {}, values[place][0]), make("p", { class: "text" }, values[place][1])]));
+  const short = places.filter((place) => !long.includes(place));
+  element("table").hidden = !short.length;
+  if (short.length) element("table").replaceChildren(valuesTable(short, values, pictured ? [] : neighbours, card));
+  element("missing").hidden = !known || Boolean(image || values.length);
+  const shown = pictured || long.length ? neighbours : []; // the others are in the table
+  element("similar").hidden = !shown.length;
+  element("neighbours").replaceChildren(...shown.map((other) => neighbour(other, long)));
 }
 
-function neighbour(other) {
+function neighbour(other, long) {
   const item = make("li");
-  if (other.image) item.append(make("img", { src: other.image, alt: "" }));
-  else item.append(make("p", { class: "text" }, other.values.map(([, value]) => value).join(" ")));
   item.append(make("span", {}, nameOf(other.label)));
+  if (other.image) item.prepend(make("img", { src: other.image, alt: "" }));
+  else item.append(make("p", { class: "text" }, long.map((place) => other.values[place][1]).join("\n")));
   return item;
 }
 
-function valuesTable(values, neighbours, card) {
+function valuesTable(places, values, neighbours, card) {
   const table = make("table", { class: "fields values" });
   if (neighbours.length) {
     const groups = make("tr");
@@ -423,11 +415,12 @@ function valuesTable(values, neighbours, card) {
     table.append(head);
   }
   const body = make("tbody");
-  values.forEach(([column, value], place) => {
+  for (const place of places) {
+    const [column, value] = values[place];
     const row = make("tr");
     row.append(make("th", { scope: "row" }, column), make("td", { class: "own" }, value), ...neighbours.map((other) => make("td", {}, other.values[place]?.[1] ?? "")));
     body.append(row);
-  });
+  }
   table.append(body);
   return table;
 }
@@ -500,8 +493,6 @@ function draw(margins) {
   }
 }
 
-// --- Export ------------------------------------------------------------------------------------------------------------------------------
-
 function entries() {
   return cards.flatMap((card) => {
     const [decision, label] = decisionOn(card) || [];
@@ -523,8 +514,6 @@ function asCsv() {
   const cell = (value) => `"${isFormula(String(value)) ? "'" : ""}${String(value).replaceAll('"', '""')}"`; // as in lists of labels
   return [columns, ...entries().map((entry) => columns.map((column) => entry[column]))].map((row) => row.map(cell).join(",")).join("\n") + "\n";
 }
-
-// --- Buttons and keys --------------------------------------------------------------------------------------------------------------------
 
 const actions = {
   accept: () => decide(chosenCards(), "accept"),
@@ -566,7 +555,7 @@ document.addEventListener("keydown", (event) => {
   if (target.id === "filter") return typed(event);
   if (event.ctrlKey || event.metaKey || event.altKey || finished) return;
   if (target.tagName === "SELECT" || (target.type === "radio" && event.key.startsWith("Arrow"))) return;
-  if (event.key.startsWith("Arrow") && target.closest?.(".scroller, pre")) return; // it scrolls
+  if (event.key.startsWith("Arrow") && target.closest?.(".scroller, pre, #text")) return; // it scrolls
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const action = named[key];
   const label = keys.get(key);
