@@ -6,7 +6,7 @@ import glob
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -136,6 +136,28 @@ def written_whole(file: Path, sweep: bool = True, later: set[Path] | None = None
         sync_folders({file.parent})
     else:
         later.add(file.parent)
+
+
+def append_lines(file: Path, lines: Iterable[str]) -> None:
+    """Append lines to a file, and wait until they are on the disk. If that fails, the file is as before.
+
+    Args:
+        file: the file, which is made if it does not exist. What it contains ends with a line.
+        lines: the lines without their ends.
+    """
+    content = "".join(f"{line}\n" for line in lines).encode()
+    with _storage_errors(file), file.open("ab") as opened:
+        size = opened.tell()
+        try:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        except OSError:
+            with suppress(OSError):
+                os.truncate(file, size)
+            raise
+    if not size:
+        sync_folders({file.parent})
 
 
 def sync_folders(folders: set[Path]) -> None:

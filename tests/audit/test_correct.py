@@ -15,8 +15,7 @@ from training_settings import QUICK, SETTINGS
 from costs import Compared
 from noisewise import Recorder, Run, fit
 from noisewise.audit import audit, find_label_issues
-from noisewise.correct import Correction, correct, read_decisions, retrain, review
-from noisewise.correct._decisions import Decision
+from noisewise.correct import Correction, Decision, correct, read_decisions, retrain, review
 from noisewise.data import load
 from noisewise.runs import examples_as_given, examples_of, read_origin
 from refused import refused
@@ -106,29 +105,36 @@ def test_undoing_restores_the_unchanged_labels(digits_audit, tmp_path):
 
 
 def test_decisions_are_applied_and_nothing_else(digits_audit, tmp_path):
-    first, second, third = (int(digits_audit.index[place]) for place in digits_audit.order[:3])
-    (tmp_path / "decisions.json").write_text(json.dumps([{"index": first, "decision": "accept"}, {"index": second, "decision": "reject"}]))
-    (tmp_path / "decisions.csv").write_text(f'"index","decision"\n"{first}","accept"\n"{second}","reject"\n')
+    first, second, third, fourth, other = (int(digits_audit.index[place]) for place in digits_audit.order[:5])
+    words = {first: "relabel", second: "keep", third: "drop", fourth: "unsure"}
+    (tmp_path / "decisions.json").write_text(json.dumps([{"index": index, "decision": word} for index, word in words.items()]))
+    (tmp_path / "decisions.csv").write_text('"index","decision"\n' + "".join(f'"{index}","{word}"\n' for index, word in words.items()))
     for name in ("decisions.json", "decisions.csv"):
         decisions = read_decisions(tmp_path / name)
-        assert {number: bool(decision) for number, decision in decisions.items()} == {first: True, second: False}
+        assert {index: decision.action for index, decision in decisions.items()} == words and other not in words
         corrected = correct(digits_audit, decisions=decisions)
-        assert digits_audit.index[corrected.changed].tolist() == [first] and third not in decisions
+        assert corrected.changes == {"relabel": 1, "prune": 1}
+        assert digits_audit.index[corrected.labels != corrected.given].tolist() == [first]
+        assert corrected.labels[corrected.index == first] == digits_audit.suggested[digits_audit.index == first]
+        assert digits_audit.index[~corrected.kept].tolist() == [third]
+    assert correct(digits_audit, "prune", decisions=decisions).changes == {"prune": 2}, "and a policy says what happens to wrong labels"
+    assert correct(digits_audit, "soften", decisions=decisions).changes == {"soften": 1, "prune": 1}
 
 
 @pytest.mark.parametrize(
     ("name", "text", "mentions"),
     [
-        ("decisions.json", '[{"index": 1, "decision": "maybe"}]', ("Entry 1", "accept", "reject", "maybe")),
-        ("decisions.json", '{"1": "accept"}', ("decisions.json",)),
+        ("decisions.json", '[{"index": 1, "decision": "maybe"}]', ("Entry 1", "relabel", "keep", "maybe")),
+        ("decisions.json", '{"1": "keep"}', ("decisions.json",)),
         ("decisions.json", "[", ("decisions.json",)),
         ("decisions.csv", "index\n1\n", ("Entry 1", "decision")),
-        ("decisions.csv", "index,decision\n7.9,accept\n", ("Entry 1", "index", "7.9")),
-        ("decisions.json", '[{"index": 7.9, "decision": "accept"}]', ("Entry 1", "index", "7.9")),
-        ("decisions.json", '[{"index": 7.0, "decision": "accept"}]', ("Entry 1", "index", "7.0")),
-        ("decisions.json", '[{"index": true, "decision": "accept"}]', ("Entry 1", "index", "True")),
-        ("decisions.json", '[{"index": Infinity, "decision": "accept"}]', ("decisions.json", "Infinity")),
-        ("decisions.csv", "index,decision\n7,accept\n8,accept\n7,reject\n", ("Entry 3", "example 7")),
+        ("decisions.csv", "index,decision\n7.9,keep\n", ("Entry 1", "index", "7.9")),
+        ("decisions.json", '[{"index": 7.9, "decision": "keep"}]', ("Entry 1", "index", "7.9")),
+        ("decisions.json", '[{"index": 7.0, "decision": "keep"}]', ("Entry 1", "index", "7.0")),
+        ("decisions.json", '[{"index": true, "decision": "keep"}]', ("Entry 1", "index", "True")),
+        ("decisions.json", '[{"index": Infinity, "decision": "keep"}]', ("decisions.json", "Infinity")),
+        ("decisions.jsonl", '{"index": 1, "decision": "keep"\n{"index": 2, "decision": "keep"}\n', ("decisions.jsonl",)),
+        ("decisions.csv", "index,decision\n7,keep\n8,keep\n7,drop\n", ("Entry 3", "example 7")),
     ],
 )
 def test_invalid_decisions_are_refused(tmp_path, name, text, mentions):
@@ -142,41 +148,42 @@ def test_decisions_of_another_run_are_refused(digits_audit):
         correct(digits_audit, decisions={99999: True})
 
 
-def test_the_suggestion_that_the_reader_saw_is_applied_and_must_match_the_run(digits_audit, tmp_path):
+def test_the_class_that_a_person_chose_is_applied_and_must_match_the_run(digits_audit, tmp_path):
     place = int(digits_audit.order[0])
     classes, number, given = digits_audit.dynamics.record.classes, int(digits_audit.index[place]), int(digits_audit.given[place])
     other = next(name for name in classes if name not in (classes[given], classes[digits_audit.suggested[place]]))
-    entry = {"index": number, "id": digits_audit.ids[place], "given_label": classes[given], "suggested_label": other, "decision": "accept"}
+    entry = {"index": number, "id": digits_audit.ids[place], "given_label": classes[given], "decision": "relabel", "label": other}
     path = tmp_path / "decisions.json"
 
     def decided(**changed):
         path.write_text(json.dumps([{**entry, **changed}]))
         return correct(digits_audit, decisions=read_decisions(path))
 
-    assert classes[decided().labels[place]] == other, "and not what this audit would suggest"
-    assert decided(decision="reject").changes == {}
+    assert classes[decided().labels[place]] == other, "and not what this audit suggests"
+    assert decided(decision="keep").changes == decided(label=classes[given]).changes == {}
     for changed, mentions in (
         ({"id": "photo/cat-17.png"}, (f"example {number}", "photo/cat-17.png")),
         ({"given_label": other}, (f"example {number}", f"'{other}'", f"'{classes[given]}'")),
-        ({"suggested_label": "dgo"}, ("dgo",)),
-        ({"suggested_label": classes[given]}, (f"example {number}",)),
+        ({"label": "dgo"}, ("dgo",)),
     ):
         with refused(*mentions):
             decided(**changed)
+    with refused("action", "accept"):
+        Decision("accept")
 
 
 def test_suggestions_are_not_compared_with_every_class(tmp_path, monkeypatch):
     labels = np.arange(300)
     training = [(epoch, np.full(300, 2.0), labels) for epoch in range(1, 9)]
     audited = audit(write_run(tmp_path / "run", labels, training=training, classes=300, loss="ce"))
-    decisions = {number: Decision(True, suggested=Compared(f"class {number - 1}")) for number in range(1, 300)}
+    decisions = {number: Decision("relabel", Compared(f"class {number - 1}")) for number in range(1, 300)}
     monkeypatch.setattr(Compared, "times", 0)
     assert correct(audited, decisions=decisions).labels.tolist() == [0, *range(299)]
     assert Compared.times < 20 * 300
 
 
-@pytest.mark.parametrize("word", ["reject", "accept", 1, None])
-def test_a_decision_that_is_not_a_boolean_is_refused(digits_audit, word):
+@pytest.mark.parametrize("word", ["keep", "relabel", 1, None])
+def test_a_decision_that_is_not_a_decision_is_refused(digits_audit, word):
     with refused("decisions", "correct"):
         correct(digits_audit, decisions={int(digits_audit.index[0]): word})
 
@@ -448,7 +455,7 @@ def test_a_run_can_be_corrected_twice_and_records_every_step(digits_run, digits_
     assert twice.dynamics.final is not None, "the test set is still that of digits"
     assert (twice.path / origin.folder).resolve() == once.path.resolve()
     page = review(audit(once.path), tmp_path / "review.html", limit=3).read_text(encoding="utf-8")
-    assert page.count("data:image/png") == 3, "the examples are shown, though nobody gave them"
+    assert page.count("data:image/png") == 3 * 5, "three examples with four similar ones each are shown, though nobody gave them"
 
 
 @pytest.mark.parametrize("ending", ["csv", "json"])

@@ -15,13 +15,14 @@ from noisewise.train import fit
 
 CLASSES = ("cat", "dog", "eel")
 ENTRIES = [
-    {"index": 3, "id": "3", "given_label": "cat", "suggested_label": "dog", "decision": "accept"},
-    {"index": 7, "suggested_label": "eel", "decision": "reject"},
-    {"index": 1, "decision": "reject"},
+    {"index": 3, "id": "3", "given_label": "cat", "decision": "relabel", "label": "dog"},
+    {"index": 7, "decision": "unsure", "label": "eel"},
+    {"index": 1, "decision": "drop"},
 ]
 DECISIONS = {
     ".json": json.dumps(ENTRIES).encode(),
-    ".csv": b"index,id,given_label,suggested_label,decision\n3,3,cat,dog,accept\n7,,,eel,reject\n1,,,,reject\n",
+    ".csv": b"index,id,given_label,decision,label\n3,3,cat,relabel,dog\n7,,,unsure,eel\n1,,,drop,\n",
+    ".jsonl": "".join(json.dumps(entry) + "\n" for entry in ENTRIES).encode(),
 }
 CORRECTED = (
     b"index,id,given_label,label,share,change\n3,a,cat,dog,1.0,relabel\n4,b,dog,,1.0,prune\n5,c,eel,cat,0.25,soften\n6,d,cat,cat,1.0,\n"
@@ -33,7 +34,7 @@ AWKWARD = [
     1.5,
     "1",
     "",
-    "accept",
+    "relabel",
     "a\nb",
     "\x1b[2J",
     [],
@@ -67,7 +68,7 @@ def issues(tmp_path_factory):
     return audit(fit("linear", data, epochs=2, folder=tmp_path_factory.mktemp("runs") / "run", device="cpu"))
 
 
-@pytest.mark.parametrize(("suffix", "mutate"), [(".json", entries), (".csv", mutated)])
+@pytest.mark.parametrize(("suffix", "mutate"), [(".json", entries), (".csv", mutated), (".jsonl", mutated)])
 def test_any_decisions_are_read_or_refused(tmp_path, times, suffix, mutate):
     path = tmp_path / f"decisions{suffix}"
 
@@ -86,7 +87,7 @@ def test_any_decisions_that_are_read_are_applied_or_refused(issues, tmp_path, ti
         correct(issues, decisions=read_decisions(path))
 
     place = int(np.flatnonzero(issues.given == 0)[0])
-    seed = [{"index": int(issues.index[place]), "given_label": "cat", "suggested_label": "dog", "decision": "accept"}]
+    seed = [{"index": int(issues.index[place]), "given_label": "cat", "decision": "relabel", "label": "dog"}]
     survives(apply, [json.dumps(seed).encode()], 300 * times, tmp_path, mutate=entries)
 
 

@@ -39,6 +39,7 @@ COMMANDS = {
     "predict": ("_predict", "Predict the classes of new rows with a trained run."),
     "report": ("_report", "Write a page that shows what happened in your runs."),
     "reproduce": ("_reproduce", "Reproduce a table or figure of the papers and compare the numbers."),
+    "review": ("_review", "Decide on doubtful labels in the browser."),
     "train": ("_train", "Train one run."),
 }
 """The module of every command, and its line in ``noisewise --help``."""
@@ -206,12 +207,12 @@ def _warnings_as_lines() -> Iterator[None]:
 
 
 @contextmanager
-def resumable() -> Iterator[None]:
+def resumable(advice: str = "; run the same command again to resume at the last checkpoint.") -> Iterator[None]:
     """On Ctrl-C, SIGTERM or SIGHUP, say how to resume and exit."""
     try:
         yield
     except KeyboardInterrupt as error:
-        raise _stopped(error, "; run the same command again to resume at the last checkpoint.") from None
+        raise _stopped(error, advice) from None
 
 
 def _stopped(error: KeyboardInterrupt, advice: str) -> typer.Exit:

@@ -186,7 +186,10 @@ def correct(
     undo: Annotated[bool, typer.Option("--undo", help="Revert all changes in the file of corrected labels.")] = False,
     review: Annotated[Path | None, typer.Option(help="Change nothing; write a review page, a .html file, to decide on.")] = None,
     limit: Annotated[int | None, typer.Option(help="The number of suggestions on the review page; by default 200.", min=1)] = None,
-    retrain: Annotated[bool, typer.Option("--retrain", help="Train again on the corrected labels.")] = False,
+    retrain: Annotated[bool, typer.Option("--retrain", help="Train again on the corrected labels, and say which run is better.")] = False,
+    check: Annotated[
+        bool | None, typer.Option("--check/--no-check", help="Whether to compare both runs on held-out labels. By default yes.")
+    ] = None,
     run_folder: Annotated[Path | None, typer.Option("--run", help="The folder for the new run; by default RUN-corrected.")] = None,
     test: Annotated[str | None, typer.Option(help="The test set; by default that of the run.")] = None,
     data: Annotated[str | None, typer.Option(help="The training data; by default the path in the run.")] = None,
@@ -199,7 +202,16 @@ def correct(
     from noisewise.correct import review as write_review
 
     _check_options(
-        undo=undo, review=review, retrain=retrain, decisions=decisions, policy=policy, limit=limit, run=run_folder, test=test, data=data
+        undo=undo,
+        review=review,
+        retrain=retrain,
+        decisions=decisions,
+        policy=policy,
+        limit=limit,
+        run=run_folder,
+        test=test,
+        data=data,
+        check=None if check is None else "given",
     )
     policy = policy or "relabel"
     if isinstance(policies.get(policy), Soften) and retrain:
@@ -218,7 +230,7 @@ def correct(
         correction = apply(find(run), policy, decisions=None if decisions is None else read_decisions(decisions))
         check_output(target, "correct", (".csv",))
         changed = bool(correction.changed.any())
-        lines = _retrain(run, correction, run_folder, source, test) if retrain and changed else []
+        lines = _retrain(run, correction, run_folder, source, test, check is not False) if retrain and changed else []
         print_lines(repr(correction), correction.write(target), *lines)  # written last, after everything that can fail
         if retrain and not changed:
             inform("no label was changed, so nothing was trained.")
@@ -231,7 +243,13 @@ def _check_options(**options: Any) -> None:
         for second in others:
             if {first, second} <= given:
                 raise InputError(f"Options of correct exclude each other. Got --{first} and --{second}; give one of them.")
-    for name, users in (("run", ("retrain",)), ("test", ("retrain",)), ("limit", ("review",)), ("data", ("review", "retrain"))):
+    for name, users in (
+        ("run", ("retrain",)),
+        ("test", ("retrain",)),
+        ("check", ("retrain",)),
+        ("limit", ("review",)),
+        ("data", ("review", "retrain")),
+    ):
         if name in given and not given & {*users}:
             needed = " or ".join(map(flag, users))
             raise InputError(f"An option of correct would be ignored. Got --{name} without {needed}; give {needed} too.")
@@ -246,9 +264,9 @@ def _undo(run: Path, target: Path) -> None:
     print_lines(f"Reverted {int(correction.changed.sum()):,} changes.", target)
 
 
-def _retrain(folder: Path, correction: Any, output: Path | None, data: Any, test: str | None) -> list[str]:
-    """Train again; return lines with the test accuracies and the new folder."""
-    from noisewise.correct import retrain
+def _retrain(folder: Path, correction: Any, output: Path | None, data: Any, test: str | None, check: bool) -> list[str]:
+    """Train again; return lines with the accuracies before and after, and the folder of the better run."""
+    from noisewise.correct import check_correction, retrain
     from noisewise.train import Run
 
     run = Run(folder)
@@ -256,4 +274,11 @@ def _retrain(folder: Path, correction: Any, output: Path | None, data: Any, test
         again = retrain(run, correction, data=data, test=test, folder=output, watch=bar)
     before, after = run.dynamics.accuracy, again.dynamics.accuracy
     compared = "" if before is None else f"{percent(before)} before, "
-    return [*([] if after is None else [f"test accuracy {compared}{percent(after)} after correction"]), str(again.path)]
+    lines = [] if after is None else [f"test accuracy {compared}{percent(after)} after correction"]
+    if not check:
+        return [*lines, str(again.path)]
+    with progress_bar("checking on held-out labels whether that helped") as bar:
+        held_out = check_correction(run, correction, again, data=data, watch=bar)
+    better, other = (again.path, folder) if held_out.helped else (folder, again.path)
+    verdict = "the correction helped" if held_out.helped else "the correction did not help"
+    return [*lines, str(held_out), f"{verdict}: keep {better}, and not {other}", str(better)]

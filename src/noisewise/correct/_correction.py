@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -187,8 +187,9 @@ def correct(
         audit_or_run: the audit; or a run, its folder or its dynamics, which is audited first.
         policy: "relabel", "prune" or "soften". ``prune(below=0.2)`` changes labels of lower quality only; ``relabel(lead=3)`` needs three
             votes for the suggested label for each vote for the given one.
-        decisions: the decisions of a person by the index of the example, as booleans or as `read_decisions` returns them. The policy
-            changes exactly the accepted labels, whatever their quality.
+        decisions: the decisions of a person by the index of the example, as `read_decisions` returns them; true accepts the suggestion
+            of the audit, and false keeps the given label. The policy is applied to exactly the labels that the person changed, whatever
+            their quality, and examples that the person dropped are left out.
 
     Returns:
         The corrected labels of all examples of the run.
@@ -206,14 +207,14 @@ def correct(
     rule, result = policies.get(policy), audited(audit_or_run, "correct")
     if decisions is None:
         return _by_policy(result, rule)
-    accepted, suggested = _accepted(result, decisions)
-    corrected = _change(result, rule, accepted, suggested, "by hand")
-    if (unchanged := accepted & ~corrected.changed).any():
+    decided = _apply_decisions(result, decisions)
+    corrected = _change(result, rule, decided.changing, decided.labels, "by hand")
+    if (unchanged := decided.changing & ~corrected.changed).any():
         raise InputError(
             f"The decisions accept a suggestion for example {result.index[unchanged][0]}, but the suggested label is the given one. "
-            "Leave it out, or reject it."
+            "Leave it out, or keep the given label."
         )
-    return corrected
+    return replace(corrected, kept=corrected.kept & ~decided.dropped)
 
 
 def _by_policy(result: Audit, policy: Policy) -> Correction:
@@ -243,32 +244,48 @@ def audited(audit_or_run: Any, owner: str) -> Audit:
     raise invalid_parameter("audit_or_run", owner, "the audit of a run, a run or its folder", type(audit_or_run).__name__)
 
 
-def _accepted(result: Audit, decisions: Mapping[int, bool | Decision]) -> tuple[Flags, Ints]:
-    """Which suggestions a person accepted, and the labels suggested to that person."""
+class _Decided(NamedTuple):
+    """The decisions of a person in the order of the record: which labels change, to which ones, and which examples are dropped."""
+
+    changing: Flags
+    labels: Ints
+    dropped: Flags
+
+
+def _apply_decisions(result: Audit, decisions: Mapping[int, bool | Decision]) -> _Decided:
+    """Check the decisions of a person, and sort them by what they change."""
     positions = {index: position for position, index in enumerate(result.index.tolist())}
-    accepted, suggested, classes = np.zeros(len(result), dtype=bool), result.suggested.copy(), result.dynamics.record.classes
-    numbers = first_positions(classes)
+    classes = result.dynamics.record.classes
+    numbers, decided = first_positions(classes), _Decided(np.zeros(len(result), bool), result.suggested.copy(), np.zeros(len(result), bool))
     for index, decision in decisions.items():
         if index not in positions:
             raise InputError(f"The decisions name example {index}, which the run does not have. Give the decisions made for this run.")
-        if not isinstance(decision, bool | np.bool_ | Decision):
+        if isinstance(decision, bool | np.bool_):
+            decision = Decision("relabel" if decision else "keep")
+        if not isinstance(decision, Decision):
             raise invalid_parameter("decisions", "correct", "booleans by index, or the result of read_decisions", decision)
         position = positions[index]
-        accepted[position] = bool(decision)
-        if not isinstance(decision, Decision):
-            continue
-        label = classes[result.given[position]]
-        for name, decided, actual in (("id", decision.id, result.ids[position]), ("given_label", decision.given, label)):
-            if decided not in (None, actual):
-                raise InputError(
-                    f"The {name} of example {index} is {decided!r} in the decisions, but {actual!r} in the run. "
-                    "Give the decisions made for this run."
-                )
-        if decision.suggested is not None:
-            if decision.suggested not in numbers:
-                raise unknown("class", decision.suggested, classes)
-            suggested[position] = numbers[decision.suggested]
-    return accepted, suggested
+        _check_same_example(result, position, decision)
+        decided.dropped[position] = decision.action == "drop"
+        if decision.action == "relabel" and decision.label is not None:
+            if decision.label not in numbers:
+                raise unknown("class", decision.label, classes)
+            decided.labels[position] = numbers[decision.label]
+            decided.changing[position] = decided.labels[position] != result.given[position]
+        else:
+            decided.changing[position] = decision.action == "relabel"
+    return decided
+
+
+def _check_same_example(result: Audit, position: int, decision: Decision) -> None:
+    """Check that a decision was made on this example with this label."""
+    label = result.dynamics.record.classes[result.given[position]]
+    for name, seen, actual in (("id", decision.id, result.ids[position]), ("given_label", decision.given, label)):
+        if seen not in (None, actual):
+            raise InputError(
+                f"The {name} of example {result.index[position]} is {seen!r} in the decisions, but {actual!r} in the run. "
+                "Give the decisions made for this run."
+            )
 
 
 def _check_rows(path: str | os.PathLike[str], index: Ints, share: Floats, moved: Flags) -> None:

@@ -40,7 +40,7 @@ from noisewise.spec import in_short
 
 _DONE = {"relabel": "relabelled", "prune": "pruned"}
 # The labels already contain the noise, and held-out examples stay held out.
-_CHANGED_SETTINGS = {"noise": "none", "validation": 0.0, "patience": None, "keep": "last"}
+CHANGED_SETTINGS = {"noise": "none", "validation": 0.0, "patience": None, "keep": "last"}
 
 
 def retrain(
@@ -76,22 +76,27 @@ def retrain(
     correction.check_one_label_each()
     path, before_run = Path(run), Dynamics(os.fspath(run))
     record = before_run.record
-    _check_model(record, settings)
+    check_model(record, settings)
     old = path if path.name.strip(".") else path.resolve()  # "." and ".." have no name
     target = Path(f"{old}-corrected" if folder is None else folder)
     _check_free(target, correction)
     examples = examples_of(record, getattr(run, "data", None) if data is None else data)
     first = first_labels(record)
-    before = {name: value for name, value in record.settings.items() if name != "format"}
+    before = settings_of(record)
     test = _test_set(record, getattr(run, "test", None)) if test is None else test
-    changes = {**_CHANGED_SETTINGS, **({} if "loss" in settings else _without_matrix(before["loss"]))}
-    new = {**before, **changes, **_same_length(record), **settings}
+    changes = {**CHANGED_SETTINGS, **({} if "loss" in settings else _without_matrix(before["loss"]))}
+    new = {**before, **changes, **same_length(record), **settings}
     model, _ = new.pop("model"), new.pop("data")
     corrected = correction.apply(examples).read_from(examples.source)
     again = extension("fit")(model, corrected, test=test, folder=target, watch=watch, **new)
     changed = [name for name in ("data", *changes) if name not in settings]
     _write_origin(_origin(before_run, correction, again.dynamics, changed), first, correction, again.dynamics.record)
     return again
+
+
+def settings_of(record: Record) -> dict[str, Any]:
+    """The settings of a run, as `fit` takes them."""
+    return {name: value for name, value in record.settings.items() if name != "format"}
 
 
 def _test_set(record: Record, available: Any) -> Any:
@@ -110,7 +115,7 @@ def _test_set(record: Record, available: Any) -> Any:
     return None
 
 
-def _check_model(record: Record, settings: Mapping[str, Any]) -> None:
+def check_model(record: Record, settings: Mapping[str, Any]) -> None:
     """Check that the model can be built from the run, which does not work for a `Recorder` or a custom model."""
     if "model" in settings:
         return
@@ -123,7 +128,7 @@ def _check_model(record: Record, settings: Mapping[str, Any]) -> None:
         raise InputError(f"The run in {str(record.folder)!r} has a custom model. Give a new one to train with model=….")
 
 
-def _same_length(record: Record) -> dict[str, int]:
+def same_length(record: Record) -> dict[str, int]:
     """The length of a run that stopped early; the new run has no validation share to stop it."""
     old, status = record.settings, record.status
     length = "epochs" if old["epochs"] is not None else "steps"

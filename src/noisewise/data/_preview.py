@@ -44,16 +44,17 @@ def _as_bytes(pixels: Tensor) -> Tensor:
     return (255 * (pixels - low) / (high - low).clamp_min(1e-12)).round().to(torch.uint8)
 
 
-def features(examples: Dataset, row: int) -> list[list[str]]:
+def features(examples: Dataset, row: int, *, named: int = _NAMED, longest: int = _LONGEST) -> list[list[str]]:
     """The first features of an example as pairs of name and value; empty if it is not a row of features.
 
-    Features without names are one pair. If some are left out, "…" is the last.
+    Features without names are one pair. Of those with names, at most `named` are shown, of their text at most `longest` characters. If some
+    are left out, "…" is the last.
     """
     if isinstance(examples, Stream) or examples.inputs.ndim != 2:
         return []
     if examples.encoding is not None and examples.cells:
-        return _as_read(examples, examples.encoding, row)
-    shown = _UNNAMED if examples.features is None else _NAMED
+        return _as_read(examples, examples.encoding, row, named, longest)
+    shown = _UNNAMED if examples.features is None else named
     values = [f"{value:.4g}" for value in examples.inputs[row, :shown].tolist()]
     more = examples.inputs.shape[1] > shown
     if examples.features is None:
@@ -62,14 +63,14 @@ def features(examples: Dataset, row: int) -> list[list[str]]:
     return [*pairs, ["…", ""]] if more else pairs
 
 
-def _as_read(examples: Dataset, encoding: Encoding, row: int) -> list[list[str]]:
+def _as_read(examples: Dataset, encoding: Encoding, row: int, named: int, longest: int) -> list[list[str]]:
     """The cells of a row as they came, in the order of the table; gaps are empty."""
     unchanged = {name: place for place, name in enumerate(encoding.used)} if encoding.plain else {}
     pairs = []
-    for column in encoding.columns[:_NAMED]:
+    for column in encoding.columns[:named]:
         if column.name in examples.cells:
             text = as_text(examples.cells[column.name][row : row + 1])[0] or ""
-            pairs.append([column.name, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"])
+            pairs.append([column.name, text if len(text) <= longest else f"{text[:longest]}…"])
         elif column.name in unchanged:
             pairs.append([column.name, f"{float(examples.inputs[row, unchanged[column.name]]):.4g}"])
-    return [*pairs, ["…", ""]] if len(encoding.columns) > _NAMED else pairs
+    return [*pairs, ["…", ""]] if len(encoding.columns) > named else pairs

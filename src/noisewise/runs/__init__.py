@@ -6,7 +6,7 @@ with a file is one `InputError` that names the file.
 """
 
 from noisewise.runs._encoding import read_encoding
-from noisewise.runs._examples import examples_as_given, examples_of, first_labels, names_of, numbers_of, rows_of
+from noisewise.runs._examples import examples_as_given, examples_of, first_labels, held_out_of, names_of, numbers_of, rows_of
 from noisewise.runs._files import CannotOpenError, exists, inside, parse_json, read_json, read_tensors, regular_file
 from noisewise.runs._find import find_runs
 from noisewise.runs._folder import KEPT_CHECKPOINTS, RunFolder, Writer, check_storable, end_state, folder_name, mark_ended
@@ -46,6 +46,7 @@ __all__ = [
     "first_labels",
     "folder_name",
     "head_commit",
+    "held_out_of",
     "inside",
     "label_digest",
     "load_settings",

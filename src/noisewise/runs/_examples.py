@@ -91,11 +91,31 @@ def examples_as_given(record: Record, data: Any = None, *, places: Any = None) -
     return _matching(record.folder, record.settings, numbers_of(record), record.given, data, places)
 
 
+def held_out_of(record: Record, data: Any = None) -> Dataset:
+    """The examples that a run held out for validation, with their given labels. For a run that was trained on uncorrected labels.
+
+    Args:
+        record: the record of the run.
+        data: the training data, as `noisewise.data.read` takes them; by default they are read from where the run read them.
+    """
+    numbers = numbers_of(record)
+    examples, rows = _checked(record.folder, record.settings, numbers, record.given, data)
+    others = torch.ones(len(examples), dtype=torch.bool)
+    others[torch.from_numpy(rows)] = False
+    return examples.take(others)
+
+
 def _matching(folder: str | PathLike[str], settings: Mapping[str, Any], numbers: Ints, labels: Ints, data: Any, positions: Any) -> Dataset:
-    """The examples with these numbers in their source, after a check of their labels and inputs.
+    """The examples with these numbers in their source, after a check. `positions` selects some of the numbers."""
+    examples, rows = _checked(folder, settings, numbers, labels, data)
+    return examples.take(torch.from_numpy(rows if positions is None else rows[positions])).read_from(examples.source)
+
+
+def _checked(folder: str | PathLike[str], settings: Mapping[str, Any], numbers: Ints, labels: Ints, data: Any) -> tuple[Dataset, Ints]:
+    """The source of a run, and the rows of the examples with these numbers, after a check of their labels and inputs.
 
     The settings give the noise and its seed, and the data if the provenance does not. A path or name as `data` is read with the options of
-    the run. `positions` selects some of the numbers.
+    the run.
     """
     advice = "Give what it was trained on with data=…."
     noise = settings.get("noise", "none")
@@ -121,7 +141,7 @@ def _matching(folder: str | PathLike[str], settings: Mapping[str, Any], numbers:
     difference = "some are missing" if rows is None else _difference(examples, torch.from_numpy(rows), labels, recorded, trusted)
     if rows is None or difference is not None:
         raise InputError(f"The data {examples.name!r} are not those of the run in {str(folder)!r}: {difference}. {advice}")
-    return examples.take(torch.from_numpy(rows if positions is None else rows[positions])).read_from(whole.source)
+    return examples.read_from(whole.source), rows
 
 
 def _difference(examples: Dataset, rows: Tensor, labels: Ints, recorded: Mapping[str, Any], trusted: bool) -> str | None:

@@ -9,9 +9,10 @@
     checkpoints/epoch-00010.safetensors  model.safetensors
     correction.json  labels/corrected.csv  labels/first.npy      only for runs on corrected labels: the run before, the changes,
                                                     and the labels before any correction
-    .lock                                           empty; the process that trains locks it
+    decisions.jsonl                                 what a person decided on doubtful labels, one line each; added to, never rewritten
+    .lock                                           empty; the process that trains or reviews locks it
 
-Every file appears under its name only when it is complete. There is no pickle anywhere.
+Every other file appears under its name only when it is complete. There is no pickle anywhere.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class RunFolder:
                 locked = stack.enter_context(_file_lock(file))
             except BlockingIOError:
                 raise InputError(
-                    f"The run folder {str(self.path)!r} is in use: another call trains in it. Wait until it ends, or give another folder."
+                    f"The run folder {str(self.path)!r} is in use: another call trains in it or reviews it. "
+                    "Wait until it ends, or give another folder."
                 ) from None
             except OSError as error:
                 raise cannot_write(self.path, error, "Give another folder.") from None
