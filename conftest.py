@@ -1,4 +1,5 @@
-"""Settings of all tests: torch in doctests, one thread, the --slow option, Ctrl-C, no time limits, no waiting for the disk, a browser."""
+"""Settings of all tests: torch in doctests, one thread, the --slow option, Ctrl-C, no time limits, no waiting for the disk, a browser,
+and a process that starts programs quickly."""
 
 import importlib.util
 import os
@@ -12,6 +13,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
+from prepared import Prepared, prepared
 from waiting import LIMIT
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -68,6 +70,13 @@ def _same_start(doctest_namespace: dict[str, object]) -> None:
 def times(request: pytest.FixtureRequest) -> int:
     """The factor by which a fuzzing test multiplies its number of cases."""
     return int(request.config.getoption("--fuzz"))
+
+
+@pytest.fixture(scope="session")
+def python() -> Iterator[Prepared]:
+    """Runs programs in processes that do not have to import torch and noisewise, because importing takes seconds."""
+    with prepared("noisewise.cli", "noisewise.train", "noisewise.audit", "noisewise.report") as server:
+        yield server
 
 
 class _Browser:

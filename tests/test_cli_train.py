@@ -17,6 +17,7 @@ from noisewise.cli import app
 from noisewise.cli._compare import progress_of_runs
 from noisewise.train import Settings
 from noisewise.train._compare import Progress
+from prepared import Prepared
 from waiting import interrupted
 
 run = CliRunner().invoke
@@ -214,16 +215,16 @@ def test_a_class_that_is_not_learned_is_named_with_the_balanced_accuracy(tmp_pat
     assert "balanced" in compared.stdout and "50.0" in compared.stdout
 
 
-def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
+def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path, python: Prepared) -> None:
     folder = tmp_path / "run"
-    asked = ["train", *DIGITS, "--epochs", "60", "--no-clean-pass", "--evaluate-every", "20", "-o", str(folder)]
-    stopped = interrupted(asked, folder / "record/training/margins-00004.npy")  # which stays: of checkpoints only the last two do
+    asked = ["train", *DIGITS, "--epochs", "8", "--no-clean-pass", "--evaluate-every", "4", "-o", str(folder)]
+    stopped = python.interrupted(asked, folder / "record/training/margins-00004.npy")
     assert (stopped.returncode, stopped.stdout) == (130, "")
     assert stopped.stderr == "noisewise: interrupted; run the same command again to resume at the last checkpoint.\n"
     newest = max((folder / "checkpoints").iterdir()).stem.rpartition("-")[2]
     again = run(app, asked)
-    assert again.exit_code == 0 and again.stderr == f"noisewise: resuming at step {12 * int(newest) + 1} of 720.\n"
-    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 60
+    assert again.exit_code == 0 and again.stderr == f"noisewise: resuming at step {12 * int(newest) + 1} of 96.\n"
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 8
 
 
 def test_compare_tells_of_every_run_and_redoes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

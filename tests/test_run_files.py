@@ -22,7 +22,6 @@ from noisewise.report import report
 from noisewise.report._report import gather
 from noisewise.runs import RunFolder, examples_as_given, read_json, read_tensors
 from noisewise.train import Run
-from prepared import prepared
 from refused import refused
 from waiting import LIMIT
 
@@ -331,9 +330,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts memory as Linux does")
-def test_a_report_on_many_classes_takes_little_memory(tmp_path):
+def test_a_report_on_many_classes_takes_little_memory(tmp_path, python):
     (tmp_path / "program.py").write_text(MANY_CLASSES)
-    with prepared("noisewise.report") as python:
-        status, output = python.run(tmp_path / "program.py")
+    status, output = python.run(tmp_path / "program.py")
     assert status == 0, output
     assert int(output) < 300 * 2**20

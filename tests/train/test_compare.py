@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -17,7 +16,7 @@ from noisewise.noise import registry as noises
 from noisewise.train import RunsFailedError
 from noisewise.train._compare import plan
 from refused import refused
-from waiting import LIMIT
+from waiting import wait_until
 
 SETTINGS = {"epochs": 2, "batch_size": 64, "device": "cpu"}
 GRID = {"loss": ["ce", "gce(q=0.7)"], "noise": ["symmetric(0.2)"], "seed": [0, 1]}
@@ -132,6 +131,7 @@ SLOW = {"steps": 400_000, "batch_size": 300, "device": "cpu"}  # its workers rep
 
 PROGRAM = """
 import os, sys
+sys.path[:] = {path!r}
 from noisewise import compare
 from small_runs import clusters
 
@@ -149,15 +149,14 @@ if __name__ == "__main__":
     [("mlp", LONG, signal.SIGTERM), ("mlp(hidden=(2048, 2048))", SLOW, signal.SIGKILL)],
     ids=["SIGTERM", "SIGKILL"],
 )
-def test_a_killed_comparison_marks_its_runs_as_interrupted(tmp_path, model, settings, number):
+def test_a_killed_comparison_marks_its_runs_as_interrupted(tmp_path, python, model, settings, number):
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM.format(model=model, settings=settings, number=number.value))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run(
-        [sys.executable, program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    assert ended.returncode == -number and "Traceback" not in ended.stderr  # returns when the worker, too, has closed its stderr
-    assert read_status(tmp_path / "runs/none-ce-seed0")["state"] == "interrupted"
+    program.write_text(PROGRAM.format(path=sys.path, model=model, settings=settings, number=number.value))
+    code, output = python.run(program)
+    assert code == -number and "Traceback" not in output
+    wait_until(
+        lambda: read_status(tmp_path / "runs/none-ce-seed0")["state"] == "interrupted"
+    )  # written by the worker, which may take longer
 
 
 @pytest.mark.usefixtures("quick_workers")
