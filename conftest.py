@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
 from prepared import Prepared, prepared
+from quick_workers import quick_workers
 from waiting import LIMIT
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -44,6 +45,13 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
     """Do not wait until files are on the disk: no test cuts the power, and small runs would spend most of their time waiting."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_workers() -> Iterator[None]:
+    """The workers of `compare` start without importing torch."""
+    with quick_workers():
         yield
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import multiprocessing
 import os
 import pickle
 import shutil
 import subprocess
-import sys
 import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -452,30 +454,21 @@ def test_a_data_folder_that_cannot_be_created_is_refused(tmp_path: Path, site: S
         holding(site).fetch(tmp_path / "file")
 
 
+def _fetch(url: str, root: Path, barrier: Any) -> None:
+    barrier.wait()
+    holding(SimpleNamespace(url=url, files={})).fetch(root)  # type: ignore[arg-type]
+
+
 def test_two_processes_fetch_the_same_thing_once(tmp_path: Path, site: Site) -> None:
     holding(site)
-    script = f"""
-import sys
-from noisewise.data._sources import FileSite
-from noisewise.data._store import Holding
-layout = {{"set/one": {md5(CONTENT)!r}, "set/two": {md5(b"two" * 1000)!r}}}
-source = FileSite({site.url!r}, {{"set/one": "one.gz", "set/two": "two"}})
-print("ready", flush=True)
-sys.stdin.readline()
-Holding("pair", (layout,), (source,)).fetch(__import__("pathlib").Path({str(tmp_path)!r}))
-"""
-    processes = [
-        subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
+    context = multiprocessing.get_context("forkserver")
+    barrier = context.Barrier(2)
+    processes = [context.Process(target=_fetch, args=(site.url, tmp_path, barrier)) for _ in range(2)]
     for process in processes:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.start()
     for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in processes:
-        process.communicate()
-        assert process.returncode == 0
+        process.join()
+        assert process.exitcode == 0
     assert names(tmp_path) == ["set/one", "set/two"]
     assert len(site.ranges) == 2
 
