@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
 from prepared import Prepared, prepared
-from quick_workers import quick_workers
+from quick_workers import PRELOADED, quick_workers
 from waiting import LIMIT
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -83,7 +83,7 @@ def times(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="session")
 def python() -> Iterator[Prepared]:
     """Runs programs in processes that do not have to import torch and noisewise, because importing takes seconds."""
-    with prepared("noisewise.cli", "noisewise.train", "noisewise.audit", "noisewise.report") as server:
+    with prepared(*PRELOADED, "noisewise.cli", "noisewise.audit", "noisewise.report") as server:
         yield server
 
 

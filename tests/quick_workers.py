@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 import torch.multiprocessing as multiprocessing
 
-PRELOADED = ["pytest", "torch", "noisewise", "noisewise.train", "noisewise.data", "noisewise.models", "noisewise.losses"]
+PRELOADED = [
+    "pytest",
+    "torch",
+    "torch.fx.experimental.symbolic_shapes",  # torch imports it in the first training
+    "noisewise",
+    "noisewise.train",
+    "noisewise.data",
+    "noisewise.models",
+    "noisewise.losses",
+]
 
 
 @contextmanager
