@@ -1,4 +1,5 @@
-"""Settings of all tests: torch in doctests, one thread, the --slow option, Ctrl-C, no time limits, no waiting for the disk, a browser."""
+"""Settings of all tests: torch in doctests, one thread, the --slow option, Ctrl-C, no time limits, no waiting for the disk, a browser,
+and a process that starts programs quickly."""
 
 import importlib.util
 import os
@@ -12,6 +13,8 @@ import torch
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
+from prepared import Prepared, prepared
+from quick_workers import PRELOADED, quick_workers
 from waiting import LIMIT
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -45,6 +48,13 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _quick_workers() -> Iterator[None]:
+    """The workers of `compare` start without importing torch."""
+    with quick_workers():
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
     parser.addoption("--fuzz", type=int, default=1, metavar="N", help="run N times as many cases in the fuzzing tests")
@@ -68,6 +78,13 @@ def _same_start(doctest_namespace: dict[str, object]) -> None:
 def times(request: pytest.FixtureRequest) -> int:
     """The factor by which a fuzzing test multiplies its number of cases."""
     return int(request.config.getoption("--fuzz"))
+
+
+@pytest.fixture(scope="session")
+def python() -> Iterator[Prepared]:
+    """Runs programs in processes that do not have to import torch and noisewise, because importing takes seconds."""
+    with prepared(*PRELOADED, "noisewise.cli", "noisewise.audit", "noisewise.report") as server:
+        yield server
 
 
 class _Browser:

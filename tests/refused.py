@@ -1,7 +1,8 @@
-"""What a test of an error checks: its kind, and the names and values that it must mention. The wording is free to improve."""
+"""What a test of an error or a warning checks: its kind, and the names and values that it must mention. The wording is free to improve."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,3 +25,16 @@ def refused(*mentions: object, kind: type[NoisewiseError] = InputError) -> Itera
     assert "\n" not in message and message[-1] in ".?!)", f"not one sentence: {message}"
     missing = [str(mention) for mention in mentions if str(mention) not in message]
     assert not missing, f"{missing} not mentioned in: {message}"
+
+
+@contextmanager
+def warned(*mentions: object, kind: type[Warning] = UserWarning) -> Iterator[pytest.WarningsRecorder]:
+    """Expect a warning of a kind that mentions these names and values.
+
+    Example:
+        >>> import warnings
+        >>> with warned("epochs", 0):
+        ...     warnings.warn("The 'epochs' parameter is 0: nothing is trained.")
+    """
+    with pytest.warns(kind, match="".join(f"(?s:(?=.*{re.escape(str(mention))}))" for mention in mentions)) as caught:
+        yield caught

@@ -1,6 +1,7 @@
 """Training from the command line: what is asked reaches the engine, what is printed is what the run folders hold."""
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from noisewise.cli import app
 from noisewise.cli._compare import progress_of_runs
 from noisewise.train import Settings
 from noisewise.train._compare import Progress
+from prepared import Prepared
 from waiting import interrupted
 
 run = CliRunner().invoke
@@ -214,16 +216,16 @@ def test_a_class_that_is_not_learned_is_named_with_the_balanced_accuracy(tmp_pat
     assert "balanced" in compared.stdout and "50.0" in compared.stdout
 
 
-def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
+def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path, python: Prepared) -> None:
     folder = tmp_path / "run"
-    asked = ["train", *DIGITS, "--epochs", "60", "--no-clean-pass", "--evaluate-every", "20", "-o", str(folder)]
-    stopped = interrupted(asked, folder / "record/training/margins-00004.npy")  # which stays: of checkpoints only the last two do
+    asked = ["train", *DIGITS, "--epochs", "8", "--no-clean-pass", "--evaluate-every", "4", "-o", str(folder)]
+    stopped = python.interrupted(asked, folder / "record/training/margins-00004.npy")
     assert (stopped.returncode, stopped.stdout) == (130, "")
     assert stopped.stderr == "noisewise: interrupted; run the same command again to resume at the last checkpoint.\n"
     newest = max((folder / "checkpoints").iterdir()).stem.rpartition("-")[2]
     again = run(app, asked)
-    assert again.exit_code == 0 and again.stderr == f"noisewise: resuming at step {12 * int(newest) + 1} of 720.\n"
-    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 60
+    assert again.exit_code == 0 and again.stderr == f"noisewise: resuming at step {12 * int(newest) + 1} of 96.\n"
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 8
 
 
 def test_compare_tells_of_every_run_and_redoes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,59 +282,49 @@ def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "mentions"),
     [
-        (["train", "--model", "mlp"], "The 'data' parameter of a run must be given."),
-        (["train", "--data", "digits", "--epochs", "1"], "The 'model' parameter of a run must be given."),
-        (["train", *DIGITS], "A run needs either epochs or steps."),
-        (["train", *DIGITS, "--epochs", "1", "--loss", "imea"], "There is no loss named 'imea'. Did you mean 'imae'"),
-        (["train", *DIGITS, "--epochs", "1", "--noise", "symetric(0.4)"], "There is no noise named 'symetric'. Did you mean 'symmetric'"),
-        (["train", "--data", "digit", "--model", "mlp", "--epochs", "1"], "There is no data set named 'digit'. Did you mean 'digits'?"),
-        (["train", "--data", "digits", "--model", "mpl", "--epochs", "1"], "There is no model named 'mpl'. Did you mean 'mlp'?"),
-        (
-            ["train", *DIGITS, "--epochs", "1", "--logger", "tensorbord"],
-            "There is no logger named 'tensorbord'. Did you mean 'tensorboard'?",
-        ),
-        (["train", *DIGITS, "--epochs", "0"], "The 'epochs' parameter of a run must be an integer in [1, inf). Got 0 instead."),
-        (["train", *DIGITS, "--epochs", "many"], "Invalid value for '--epochs'"),
-        (["train", *DIGITS, "--epoch", "1"], "No such option: --epoch"),
-        (["train", *DIGITS, "--epochs", "1", "--label", "kind"], "The data set 'digits' is read without 'label'; leave that out.\n"),
-        (
-            ["train", *OWN, "--label", "kind", "--size", "8"],
-            "The 'size' parameter of from_table must be left out",
-        ),
-        (["train", *OWN, "--label", "kind", "--test", "digits"], "The test set has a class '0' that is not in the training set"),
-        (
-            ["train", *OWN],
-            "There is no column of animals.csv named 'label'. Known: height, kind, length, noise. Set 'label' to the right one.",
-        ),
-        (["train", *OWN, "--label", "height", "--feature", "length"], "which is not a class; labels are integers or text."),
+        (["train", "--model", "mlp"], ("'data'", "run")),
+        (["train", "--data", "digits", "--epochs", "1"], ("'model'", "run")),
+        (["train", *DIGITS], ("epochs", "steps")),
+        (["train", *DIGITS, "--epochs", "1", "--loss", "imea"], ("loss", "'imea'", "'imae'")),
+        (["train", *DIGITS, "--epochs", "1", "--noise", "symetric(0.4)"], ("noise", "'symetric'", "'symmetric'")),
+        (["train", "--data", "digit", "--model", "mlp", "--epochs", "1"], ("data set", "'digit'", "'digits'")),
+        (["train", "--data", "digits", "--model", "mpl", "--epochs", "1"], ("model", "'mpl'", "'mlp'")),
+        (["train", *DIGITS, "--epochs", "1", "--logger", "tensorbord"], ("logger", "'tensorbord'", "'tensorboard'")),
+        (["train", *DIGITS, "--epochs", "0"], ("'epochs'", "[1, inf)", "0")),
+        (["train", *DIGITS, "--epochs", "many"], ("'--epochs'", "integer")),
+        (["train", *DIGITS, "--epoch", "1"], ("--epoch", "--epochs")),
+        (["train", *DIGITS, "--epochs", "1", "--label", "kind"], ("'digits'", "'label'")),
+        (["train", *OWN, "--label", "kind", "--size", "8"], ("'size'", "from_table")),
+        (["train", *OWN, "--label", "kind", "--test", "digits"], ("test set", "'0'", "training set")),
+        (["train", *OWN], ("animals.csv", "'label'", "height, kind, length, noise")),
+        (["train", *OWN, "--label", "height", "--feature", "length"], ("animals.csv", "'height'")),
         (
             ["train", "--data", "legs.csv", "--label", "legs", "--column", "kind:number", "--model", "linear", "--epochs", "1"],
-            "Column 'kind' of legs.csv cannot be read as number: 100% of its cells are something else, such as 'cow'",
+            ("legs.csv", "'kind'", "'cow'"),
         ),
-        (["train", *OWN, "--label", "kind", "--augment", "crop(4)"], "\"none\" if the inputs are not images. Got 'crop(4)' instead."),
-        (["compare", *OWN, "--label", "kind", "--augment", "flip"], "\"none\" if the inputs are not images. Got 'flip' instead."),
-        (["train", *OWN, "--label", "kind", "--noise", "human(worst)"], "needs human labels"),
-        (["train", *OWN, "--label", "kind", "-o", "animals.csv"], "'animals.csv' cannot be written (File exists). Give another folder.\n"),
-        (["train", "--data", "pets", "--model", "mlp", "--epochs", "1"], "'pets/dog/1.png'; set 'size' to resize them."),
-        (
-            ["train", *OWN, "--label", "kind", "--loss", "ce", "--loss", "mae"],
-            "The option --loss can be given only once. Got it 2 times.",
-        ),
-        (["train", "--data", "animals.csv", "--label", "knd", "--model", "mlp", "--epochs", "1"], "named 'knd'. Did you mean 'kind'?"),
-        (["train", "--config", "typo.toml"], "There is no setting named 'lose'. Did you mean 'loss'"),
-        (["train", "--config", "number.toml"], "The 'loss' parameter of number.toml must be text. Got 5 instead."),
-        (["train", "--config", "text.toml"], "The 'size' parameter of text.toml must be an integer. Got '32' instead."),
-        (["train", "--config", "broken.toml"], "The settings file 'broken.toml' cannot be read"),
-        (["train", "--config", "missing.toml"], "The settings file 'missing.toml' cannot be read"),
-        (["compare", "--model", "mlp", "--loss", "ce", "--epochs", "1"], "The 'data' parameter of a run must be given."),
-        (["compare", *DIGITS, "--epochs", "1", "--loss", "ce", "--loss", "gec"], "There is no loss named 'gec'. Did you mean 'gce'"),
-        (["compare", *DIGITS, "--epochs", "1", "--loss", "ce", "--loss", "ce"], "Two runs of the comparison are the same."),
-        (["compare", *DIGITS, "--epochs", "1", "--loss", "ce", "--jobs", "0"], "Invalid value for '--jobs'"),
+        (["train", *OWN, "--label", "kind", "--augment", "crop(4)"], ('"none"', "'crop(4)'")),
+        (["compare", *OWN, "--label", "kind", "--augment", "flip"], ('"none"', "'flip'")),
+        (["train", *OWN, "--label", "kind", "--noise", "human(worst)"], ("human(worst)", "human labels")),
+        (["train", *OWN, "--label", "kind", "-o", "animals.csv"], ("'animals.csv'", os.strerror(errno.EEXIST))),
+        (["train", "--data", "pets", "--model", "mlp", "--epochs", "1"], ("'pets/dog/1.png'", "'size'")),
+        (["train", *OWN, "--label", "kind", "--loss", "ce", "--loss", "mae"], ("--loss", "2")),
+        (["train", "--data", "animals.csv", "--label", "knd", "--model", "mlp", "--epochs", "1"], ("'knd'", "'kind'")),
+        (["train", "--config", "typo.toml"], ("'lose'", "'loss'")),
+        (["train", "--config", "number.toml"], ("'loss'", "number.toml", "5")),
+        (["train", "--config", "text.toml"], ("'size'", "text.toml", "'32'")),
+        (["train", "--config", "broken.toml"], ("'broken.toml'",)),
+        (["train", "--config", "missing.toml"], ("'missing.toml'",)),
+        (["compare", "--model", "mlp", "--loss", "ce", "--epochs", "1"], ("'data'", "run")),
+        (["compare", *DIGITS, "--epochs", "1", "--loss", "ce", "--loss", "gec"], ("loss", "'gec'", "'gce'")),
+        (["compare", *DIGITS, "--epochs", "1", "--loss", "ce", "--loss", "ce"], ("comparison", "same")),
+        (["compare", *DIGITS, "--epochs", "1", "--loss", "ce", "--jobs", "0"], ("'--jobs'", "1")),
     ],
 )
-def test_wrong_input_ends_in_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_input_ends_in_one_sentence(
+    arguments: list[str], mentions: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     _table(tmp_path / "animals.csv", 20)
     (tmp_path / "legs.csv").write_text("kind,legs\ncow,4\nape,2\ncow,4\n", encoding="utf-8")
@@ -346,7 +338,7 @@ def test_wrong_input_ends_in_one_sentence(arguments: list[str], sentence: str, t
     assert failed.exit_code == 2
     assert failed.stdout == ""
     assert failed.stderr.startswith("noisewise: ") and failed.stderr.count("\n") == 1
-    assert sentence in failed.stderr
+    assert all(mention in failed.stderr for mention in mentions), failed.stderr
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -385,7 +377,8 @@ def test_images_that_cannot_be_read_are_told_in_a_line(tmp_path: Path) -> None:
     refused = run(app, ["train", *map(str, asked)])
     assert refused.exit_code == 2 and "set 'unreadable' to 'skip'" in refused.stderr
     done = _train(*asked, "--unreadable", "skip")
-    assert done.stderr == f"noisewise: 1 of the 5 images of {tmp_path.name} cannot be read and are left out: 'b/2.png'.\n"
+    assert done.stderr.startswith("noisewise: ") and done.stderr.count("\n") == 1
+    assert all(mention in done.stderr for mention in ("1 of the 5", tmp_path.name, "'b/2.png'"))
 
 
 def test_labels_that_look_alike_are_one_line(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from noisewise.cli._app import COMMANDS
 from noisewise.losses import available
 from noisewise.spec import Registry
 from prepared import Prepared, prepared
+from quick_workers import PRELOADED
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -29,9 +30,15 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2].partition("\nmarkdown_extensions:")[0]
 HOW_TO = re.findall(r"- ([\w-]+\.md)$", NAVIGATION.partition("- How to:")[2].partition("- Reference:")[0], re.MULTILINE)
 
+# What most pages import, and what torch imports when it is first used.
 _IMPORTED = (
+    *PRELOADED,
     "noisewise.cli",
+    "noisewise.audit",
+    "noisewise.correct",
+    "noisewise.draw",
     "noisewise.report",
+    "torch._dynamo",
     "typer.testing",
     "sklearn.datasets",
     "sklearn.mixture",

@@ -29,7 +29,7 @@ from default_dtype import default_dtype
 from noisewise.audit import find_label_issues
 from noisewise.integrations.sklearn import RobustClassifier, _held_out
 from noisewise.train import Unlearned
-from refused import refused
+from refused import refused, warned
 
 _LEFT_OUT = {
     "check_methods_subset_invariance",  # demands 1e-7, but float32 sums vary with the number of rows; a test below replaces it
@@ -136,10 +136,12 @@ def test_a_table_with_other_columns_is_refused() -> None:
     ours = RobustClassifier(epochs=2, random_state=0).fit(table.data, table.target)
     rows = table.data.to_numpy()
     assert list(ours.feature_names_in_) == list(table.data.columns)
-    with pytest.raises(ValueError, match="petal width"):
+    with pytest.raises(ValueError) as caught:
         ours.predict(table.data.rename(columns={"petal width (cm)": "petal width"}))
-    with pytest.raises(ValueError, match="4 features"):
+    assert "petal width (cm)" in str(caught.value)
+    with pytest.raises(ValueError) as caught:
         ours.fit(rows, table.target).predict(rows[:, :3])
+    assert "3 features" in str(caught.value) and "4 features" in str(caught.value)
 
 
 def test_a_custom_module_is_copied() -> None:
@@ -238,7 +240,7 @@ def test_a_rare_class_is_learned_by_default_and_an_unlearned_class_is_named(rare
     rows, labels, others, true = rare
     ours = RobustClassifier(epochs=20, random_state=0).fit(rows, labels)
     assert recall_score(true, ours.predict(others)) > 0.7
-    with pytest.warns(Unlearned, match=r"gce\(q=0\.7\).*'1'"):
+    with warned("gce(q=0.7)", "'1'", kind=Unlearned):
         without = RobustClassifier(loss="gce(q=0.7)", epochs=20, random_state=0).fit(rows, labels)
     assert recall_score(true, without.predict(others)) == 0
 

@@ -203,8 +203,9 @@ def test_margin_forms_equal_row_forms(name: str, hyper: Hyper) -> None:
 
 
 def test_a_loss_that_is_not_a_function_of_the_margin_has_no_margin_form() -> None:
-    with pytest.raises(ValueError, match="nce"):
+    with pytest.raises(ValueError) as caught:
         exact_emphasis_at("nce", 1.0)
+    assert "nce" in str(caught.value)
 
 
 @pytest.mark.parametrize("saturation", [1e-3, 5e-9])

@@ -162,8 +162,9 @@ def test_a_registry_works_for_any_kind_of_object():
 
 def test_a_built_in_loss_cannot_be_replaced():
     built_in = noisewise.losses.CE
-    with pytest.raises(ValueError, match="'ce'"):
+    with pytest.raises(ValueError) as caught:
         type("Mine", (noisewise.losses.MarginLoss,), {"value": lambda self, d: d}, name="ce")
+    assert "'ce'" in str(caught.value)
     assert type(noisewise.get("ce")) is built_in
 
 

@@ -1,20 +1,20 @@
 """How many files of the package run in a command: the files that a reader has to open to follow it."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+from prepared import Prepared
+
 PROGRAM = """
-import importlib, sys, threading
+import importlib, os, sys, threading
 import noisewise.cli
 
 for package in noisewise.__all__:
     getattr(noisewise, package)
 for module, _ in noisewise.cli._app.COMMANDS.values():
-    importlib.import_module(f"noisewise.cli.{module}")  # now, so that what runs at import is not traced
+    importlib.import_module(f"noisewise.cli.{{module}}")  # now, so that what runs at import is not traced
 
-root, files = sys.argv.pop(1), set()
+root, files = os.path.dirname(noisewise.__file__), set()
+sys.argv = ["noisewise", *{arguments!r}]
 
 def note(frame, event, argument):
     code = frame.f_code
@@ -22,14 +22,14 @@ def note(frame, event, argument):
     if event == "call" and is_function and code.co_filename.startswith(root):
         files.add(code.co_filename)
 
-threading.setprofile(note)
-sys.setprofile(note)
+threading.settrace(note)
+sys.settrace(note)
 try:
     noisewise.cli.app(prog_name="noisewise")
 finally:
-    sys.setprofile(None)
+    sys.settrace(None)
     with open("files.txt", "w") as output:
-        output.write("\\n".join(sorted(files)))
+        output.write("\\n".join(files))
 """
 
 COMMANDS = [
@@ -38,11 +38,10 @@ COMMANDS = [
 ]
 
 
-def test_commands_run_through_few_files(tmp_path: Path) -> None:
-    source = Path(__file__).parent.parent / "src"
-    environment = {**os.environ, "PYTHONPATH": str(source)}
+def test_commands_run_through_few_files(tmp_path: Path, python: Prepared) -> None:
     for command, limit in COMMANDS:
-        traced = [sys.executable, "-c", PROGRAM, str(source / "noisewise"), *command.split()]
-        subprocess.run(traced, cwd=tmp_path, env=environment, check=True, capture_output=True)
-        files = (tmp_path / "files.txt").read_text().split()
+        (tmp_path / "program.py").write_text(PROGRAM.format(arguments=command.split()))
+        code, output = python.run(tmp_path / "program.py")
+        assert code == 0, output
+        files = sorted(path for path in (tmp_path / "files.txt").read_text().split("\n"))
         assert 10 < len(files) <= limit, "\n".join([command, *files])

@@ -17,7 +17,6 @@ from noisewise.audit import audit
 from noisewise.cli import app
 from noisewise.correct import Correction
 from run_folders import write_run
-from waiting import interrupted
 
 
 def noisewise(*arguments):
@@ -280,25 +279,25 @@ def test_audit_and_retrain_report_progress(tmp_path, monkeypatch):
     assert progress[:12] == [(step, 12) for step in range(1, 13)] and len(progress) > 12, "and then both trainings of the check"
 
 
-def test_a_stopped_audit_is_resumed(tmp_path):
+def test_a_stopped_audit_is_resumed(tmp_path, python):
     folder = tmp_path / "run"
     mine = write_clusters(tmp_path / "mine.csv", 400)
-    command = ["audit", mine, "--label", "kind", "--epochs", 80, "--run", folder, "-o", tmp_path / "issues.csv"]
-    stopped = interrupted(command, folder / "record/training/margins-00004.npy", signal.SIGTERM)
+    command = ["audit", mine, "--label", "kind", "--epochs", 8, "--run", folder, "-o", tmp_path / "issues.csv"]
+    stopped = python.interrupted(command, folder / "record/training/margins-00004.npy", signal.SIGTERM)
     assert (stopped.returncode, stopped.stdout) == (128 + signal.SIGTERM, "") and stopped.stderr.count("\n") == 1
     assert stopped.stderr.startswith("noisewise: ") and "SIGTERM" in stopped.stderr
     status = json.loads((folder / "status.json").read_text())
     assert (status["state"], status["reason"]) == ("interrupted", "stopped by SIGTERM")
     reached = status["epoch"]
-    assert 3 <= reached < 80
+    assert 3 <= reached < 8
     first = folder / "record/training/margins-00001.npy"
     before = first.stat().st_mtime_ns
     again = noisewise(*command)
     assert again.exit_code == 0, again.stderr
-    (after,) = re.findall(r"^noisewise: .*step (\d+) of 320", again.stderr, re.MULTILINE)
+    (after,) = re.findall(r"^noisewise: .*step (\d+) of 32", again.stderr, re.MULTILINE)
     assert int(after) - 1 in (4 * reached - 4, 4 * reached), "an epoch is recorded before its checkpoint"
     assert first.stat().st_mtime_ns == before, "the first epoch was not repeated"
-    assert json.loads((folder / "status.json").read_text()) == {"state": "finished", "reason": None, "epoch": 80, "step": 80 * 4}
+    assert json.loads((folder / "status.json").read_text()) == {"state": "finished", "reason": None, "epoch": 8, "step": 8 * 4}
     assert len(rows_of(tmp_path / "issues.csv")) == 400
 
 

@@ -18,7 +18,7 @@ from noisewise.audit import audit, find_label_issues
 from noisewise.correct import Correction, Decision, correct, read_decisions, retrain, review
 from noisewise.data import load
 from noisewise.runs import examples_as_given, examples_of, read_origin
-from refused import refused
+from refused import refused, warned
 from registry import SEPARATE, build
 from run_folders import write_run
 
@@ -388,7 +388,7 @@ def test_retraining_reuses_a_test_set_in_memory_and_warns_if_it_is_gone(tmp_path
     def stop(*_):
         raise KeyboardInterrupt
 
-    with pytest.warns(UserWarning, match="test set"), pytest.raises(KeyboardInterrupt):
+    with warned("test=…"), pytest.raises(KeyboardInterrupt):
         retrain(run.path, unchanged, data=(inputs, labels), folder=tmp_path / "again", watch=stop)
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import multiprocessing
 import os
 import pickle
 import shutil
 import subprocess
-import sys
 import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -343,8 +345,9 @@ def test_a_part_longer_than_the_file_is_deleted(tmp_path: Path, site: Site) -> N
 
 def test_corrupt_download_is_removed_and_the_next_starts_clean(tmp_path: Path, site: Site) -> None:
     site.files["file"] = CONTENT[:-1] + b"?"
-    with pytest.raises(InputError, match=f"{md5(site.files['file'])}.*{md5(CONTENT)}"):
+    with pytest.raises(InputError) as caught:
         download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
+    assert md5(site.files["file"]) in str(caught.value) and md5(CONTENT) in str(caught.value)
     assert not list(tmp_path.iterdir())
     site.files["file"] = CONTENT
     download(site.url + "file", tmp_path / "file", silent, md5=md5(CONTENT))
@@ -354,8 +357,9 @@ def test_corrupt_download_is_removed_and_the_next_starts_clean(tmp_path: Path, s
 def test_download_larger_than_the_limit_is_stopped_and_removed(tmp_path: Path, site: Site) -> None:
     site.files["file"] = CONTENT
     seen: list[int] = []
-    with pytest.raises(InputError, match=site.url):
+    with pytest.raises(InputError) as caught:
         download(site.url + "file", tmp_path / "file", lambda _, done, __: seen.append(done), limit=300_000)
+    assert site.url in str(caught.value)
     assert not list(tmp_path.iterdir()) and seen[-1] < len(CONTENT)
 
 
@@ -450,30 +454,21 @@ def test_a_data_folder_that_cannot_be_created_is_refused(tmp_path: Path, site: S
         holding(site).fetch(tmp_path / "file")
 
 
+def _fetch(url: str, root: Path, barrier: Any) -> None:
+    barrier.wait()
+    holding(SimpleNamespace(url=url, files={})).fetch(root)  # type: ignore[arg-type]
+
+
 def test_two_processes_fetch_the_same_thing_once(tmp_path: Path, site: Site) -> None:
     holding(site)
-    script = f"""
-import sys
-from noisewise.data._sources import FileSite
-from noisewise.data._store import Holding
-layout = {{"set/one": {md5(CONTENT)!r}, "set/two": {md5(b"two" * 1000)!r}}}
-source = FileSite({site.url!r}, {{"set/one": "one.gz", "set/two": "two"}})
-print("ready", flush=True)
-sys.stdin.readline()
-Holding("pair", (layout,), (source,)).fetch(__import__("pathlib").Path({str(tmp_path)!r}))
-"""
-    processes = [
-        subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
+    context = multiprocessing.get_context("forkserver")
+    barrier = context.Barrier(2)
+    processes = [context.Process(target=_fetch, args=(site.url, tmp_path, barrier)) for _ in range(2)]
     for process in processes:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.start()
     for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in processes:
-        process.communicate()
-        assert process.returncode == 0
+        process.join()
+        assert process.exitcode == 0
     assert names(tmp_path) == ["set/one", "set/two"]
     assert len(site.ranges) == 2
 
@@ -528,8 +523,9 @@ def test_pip_package_delivers_the_files_picked(tmp_path: Path) -> None:
     into = deliver(Package("pip", str(wheel), pick({"set/one": "tiny/a.gz"})), tmp_path)
     assert (into / "set/one").read_bytes() == CONTENT
     shutil.rmtree(tmp_path / "workshop")
-    with pytest.raises(InputError, match="tiny/b"):
+    with pytest.raises(InputError) as caught:
         deliver(Package("pip", str(wheel), pick({"set/one": "tiny/b"})), tmp_path)
+    assert "tiny/b" in str(caught.value)
 
 
 @pytest.mark.skipif(not (shutil.which("apt-get") and shutil.which("dpkg-deb")), reason="apt-get is not installed")
@@ -558,8 +554,9 @@ def test_debian_package_delivers_the_files_picked(tmp_path: Path, monkeypatch: p
 
 def test_a_client_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="npm"):
+    with pytest.raises(InputError) as caught:
         deliver(Package("npm", "tiny", pick({})), tmp_path)
+    assert "npm" in str(caught.value)
 
 
 @pytest.mark.parametrize("terminal", [True, False])

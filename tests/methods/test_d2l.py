@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from method_runs import train
 
 import noisewise
 from noisewise import losses, methods
@@ -130,8 +131,6 @@ def test_before_the_turning_point_it_is_the_loss() -> None:
 
 
 def test_the_example_that_every_method_is_tested_with_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from test_every_method import train
-
     weights, begin = [], D2L.begin_epoch
 
     def spy(self: D2L, state: methods.State, *rest: Any) -> None:

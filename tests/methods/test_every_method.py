@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from method_runs import SMALL, clusters, train
 from typer.testing import CliRunner
 
 import noisewise
@@ -20,28 +21,19 @@ from refused import refused
 from two_processes import in_two_processes
 
 SPECS = [spec for name in methods.available() for spec in methods.registry[name].examples]  # type: ignore[attr-defined]
-SMALL: dict[str, Any] = {"noise": "symmetric(0.4)", "epochs": 4, "batch_size": 64, "device": "cpu", "clean_pass": False}
-
-
-def clusters(number: int = 300, classes: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(number) % classes
-    return torch.randn(number, 4, generator=generator) + 2 * labels.unsqueeze(1), labels
+FIRST = [methods.registry[name].examples[0] for name in methods.available()]  # type: ignore[attr-defined]
+FIRST_BY_DEFAULT = [pytest.param(spec, marks=[] if spec in FIRST else [pytest.mark.slow]) for spec in SPECS]
 
 
 def weights(run: noisewise.Run) -> dict[str, torch.Tensor]:
     return run.model().state_dict()
 
 
-def train(folder: Path, method: str, **settings: Any) -> noisewise.Run:
-    return noisewise.fit("mlp(hidden=(16,))", clusters(), method=method, folder=folder, **{**SMALL, **settings})
-
-
 def test_every_method_has_specs_to_test() -> None:
     assert all(methods.registry[name].examples for name in methods.available())  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("method", SPECS)
+@pytest.mark.parametrize("method", FIRST_BY_DEFAULT)
 def test_a_stopped_run_resumes_to_the_same_bits(method: str, tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", method)
 
@@ -60,23 +52,23 @@ def test_a_stopped_run_resumes_to_the_same_bits(method: str, tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def trained_together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_together(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """Runs of all methods, each trained by two processes. They are started once, because that takes seconds."""
     folder = tmp_path_factory.mktemp("together")
-    in_two_processes(_train_all, str(folder))
+    in_two_processes(_train_all, str(folder), SPECS if request.config.getoption("--slow") else FIRST)
     return folder
 
 
-def _train_all(folder: str) -> None:
+def _train_all(folder: str, specs: list[str]) -> None:
     dist.init_process_group("gloo")  # one group for all runs
     try:
-        for number, method in enumerate(SPECS):
-            train(Path(folder, str(number)), method, epochs=2)
+        for spec in specs:
+            train(Path(folder, str(SPECS.index(spec))), spec, epochs=2)
     finally:
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("method", SPECS)
+@pytest.mark.parametrize("method", FIRST_BY_DEFAULT)
 def test_two_processes_train_like_one(method: str, trained_together: Path, tmp_path: Path) -> None:
     alone = train(tmp_path / "alone", method, epochs=2)
     together = noisewise.Run(trained_together / str(SPECS.index(method)))

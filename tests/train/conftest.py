@@ -6,14 +6,6 @@ from pathlib import Path
 import pytest
 from killable_training import KillableTraining
 
-from quick_workers import fork_workers
-
-
-@pytest.fixture
-def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers of `compare` start without importing torch."""
-    fork_workers(monkeypatch)
-
 
 @pytest.fixture(scope="session")
 def killable() -> Iterator[KillableTraining]:

@@ -39,7 +39,7 @@ class KillableTraining:
     """Trains in processes that can be killed. They are forked from a process that has imported torch, which saves seconds each."""
 
     SCRIPT = textwrap.dedent("""
-        import json, os, signal, sys, torch, noisewise
+        import json, os, signal, sys, torch, torch.fx.experimental.symbolic_shapes, noisewise.train
         torch.set_num_threads(1)
         os.fsync = lambda descriptor: None  # nothing here cuts the power
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it

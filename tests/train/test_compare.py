@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -14,17 +13,18 @@ from small_runs import clusters, read_status, same_bits
 import noisewise
 from noisewise import compare, fit
 from noisewise.noise import registry as noises
-from noisewise.train import RunsFailedError
+from noisewise.train import RunsFailedError, _compare
 from noisewise.train._compare import plan
 from refused import refused
-from waiting import LIMIT
+from waiting import wait_until
 
 SETTINGS = {"epochs": 2, "batch_size": 64, "device": "cpu"}
 GRID = {"loss": ["ce", "gce(q=0.7)"], "noise": ["symmetric(0.2)"], "seed": [0, 1]}
 
 
-def test_runs_of_two_workers_equal_runs_of_fit(tmp_path):
-    """The only test here with workers that start as they do for users."""
+def test_runs_of_two_workers_equal_runs_of_fit(tmp_path, monkeypatch):
+    """The only test with workers that start as they do for users."""
+    monkeypatch.setattr(_compare, "multiprocessing", torch.multiprocessing)
     sets = {"model": "mlp(hidden=(16,))", "data": clusters(), "test": clusters(seed=1)}
     runs = compare(folder=tmp_path / "compare", jobs=2, **sets, **GRID, **SETTINGS)
     grid = [("ce", 0), ("ce", 1), ("gce(q=0.7)", 0), ("gce(q=0.7)", 1)]
@@ -35,7 +35,6 @@ def test_runs_of_two_workers_equal_runs_of_fit(tmp_path):
         same_bits(folder, run.path)
 
 
-@pytest.mark.usefixtures("quick_workers")
 def test_finished_runs_are_not_trained_again(tmp_path):
     first = fit("mlp", clusters(), loss="ce", folder=tmp_path / "none-ce-seed0", **SETTINGS)
     before = (first.path / "model.safetensors").stat().st_mtime_ns
@@ -54,7 +53,6 @@ def test_a_folder_with_runs_of_other_settings_is_refused_before_any_run_starts(t
     assert [path.name for path in tmp_path.iterdir()] == ["none-ce-seed0"]
 
 
-@pytest.mark.usefixtures("quick_workers")
 def test_a_failed_run_is_named_after_the_others_finished(tmp_path):
     two_of_three = "cr(prior=(0.5, 0.5))"
     with refused("1 of 2", two_of_three, "'prior'", kind=RunsFailedError) as caught:
@@ -65,7 +63,6 @@ def test_a_failed_run_is_named_after_the_others_finished(tmp_path):
 LONG = {"epochs": 5000, "batch_size": 64, "device": "cpu", "evaluate_every": 5000, "checkpoint_every": 5000}
 
 
-@pytest.mark.usefixtures("quick_workers")
 def test_an_error_in_watch_ends_the_workers_and_marks_every_run_as_interrupted(tmp_path):
     """As Ctrl-C does, which is tested with the command line."""
     error = RuntimeError("the table cannot be drawn")
@@ -85,7 +82,6 @@ def test_an_error_in_watch_ends_the_workers_and_marks_every_run_as_interrupted(t
     assert not (tmp_path / "none-gce-seed0").exists()
 
 
-@pytest.mark.usefixtures("quick_workers")
 def test_an_interrupted_comparison_does_not_change_the_status_of_a_run_of_another_call(tmp_path):
     folder, states = tmp_path / "none-ce-seed0", []
 
@@ -102,7 +98,6 @@ def test_an_interrupted_comparison_does_not_change_the_status_of_a_run_of_anothe
     assert states == ["running"]
 
 
-@pytest.mark.usefixtures("quick_workers")
 def test_the_run_of_a_killed_worker_has_failed_and_the_other_worker_trains_the_rest(tmp_path):
     killed = []
     settings = {**SETTINGS, "epochs": 60, "evaluate_every": 60, "clean_pass": False}
@@ -132,6 +127,7 @@ SLOW = {"steps": 400_000, "batch_size": 300, "device": "cpu"}  # its workers rep
 
 PROGRAM = """
 import os, sys
+sys.path[:] = {path!r}
 from noisewise import compare
 from small_runs import clusters
 
@@ -149,18 +145,16 @@ if __name__ == "__main__":
     [("mlp", LONG, signal.SIGTERM), ("mlp(hidden=(2048, 2048))", SLOW, signal.SIGKILL)],
     ids=["SIGTERM", "SIGKILL"],
 )
-def test_a_killed_comparison_marks_its_runs_as_interrupted(tmp_path, model, settings, number):
+def test_a_killed_comparison_marks_its_runs_as_interrupted(tmp_path, python, model, settings, number):
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM.format(model=model, settings=settings, number=number.value))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run(
-        [sys.executable, program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    assert ended.returncode == -number and "Traceback" not in ended.stderr  # returns when the worker, too, has closed its stderr
-    assert read_status(tmp_path / "runs/none-ce-seed0")["state"] == "interrupted"
+    program.write_text(PROGRAM.format(path=sys.path, model=model, settings=settings, number=number.value))
+    code, output = python.run(program)
+    assert code == -number and "Traceback" not in output
+    wait_until(
+        lambda: read_status(tmp_path / "runs/none-ce-seed0")["state"] == "interrupted"
+    )  # written by the worker, which may take longer
 
 
-@pytest.mark.usefixtures("quick_workers")
 def test_runs_have_failed_when_no_worker_is_left(tmp_path):
     def watch(progress):
         for worker in multiprocessing.active_children():
@@ -232,7 +226,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_worker_starts(tmp
         compare("mlp", clusters(), folder=folder, **GRID, **SETTINGS)
 
 
-@pytest.mark.usefixtures("quick_workers")
 def test_losses_and_noises_may_be_objects(tmp_path):
     grid = {"loss": [noisewise.get("gce"), "ce"], "noise": [noises.get("symmetric(0.2)")]}
     runs = compare("mlp(hidden=(16,))", clusters(), folder=tmp_path / "objects", jobs=1, **grid, **SETTINGS)

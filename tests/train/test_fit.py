@@ -23,7 +23,7 @@ from noisewise.report._report import gather
 from noisewise.runs import RunFolder
 from noisewise.train import Run, Underfitting
 from noisewise.train._step import Scorer, Tally
-from refused import refused
+from refused import refused, warned
 
 FAST = {**QUICK, "optimiser": "sgd(lr=0.5, momentum=0.9)"}
 
@@ -430,7 +430,7 @@ def test_a_full_disk_is_a_storage_error_and_keeps_the_checkpoints(tmp_path, monk
 def test_a_loss_that_underfits_gives_a_warning(tmp_path):
     inputs, labels = torch.randn(400, 8), torch.randint(100, (400,))
     labels[:100] = torch.arange(100)
-    with pytest.warns(Underfitting, match="mae"):
+    with warned("mae", kind=Underfitting):
         fit("mlp", (inputs, labels), loss="mae", folder=tmp_path / "mae", **{**QUICK, "epochs": 1})
     with warnings.catch_warnings():
         warnings.simplefilter("error", Underfitting)

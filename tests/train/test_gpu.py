@@ -10,6 +10,7 @@ from noisewise.data import Dataset
 from noisewise.train import Run, _fit
 from noisewise.train._fit import _Training
 from noisewise.train._step import GraphedStep, Scoring
+from refused import warned
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -91,7 +92,7 @@ def test_a_custom_module_is_not_captured_so_its_python_code_runs_in_every_step(t
     run = fit(model, images(), folder=tmp_path / "run", **SETTINGS)
     assert model.times == 1 + run.metrics[-1]["step"], "the dry run, and every step"
     again = Counting()
-    with pytest.warns(UserWarning, match="Counting"):
+    with warned("Counting"):
         fit(again, images(), folder=tmp_path / "run", **SETTINGS)
     assert {weights.device.type for weights in again.parameters()} == {"cuda"}, "the device of training"
 

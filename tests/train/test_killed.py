@@ -20,7 +20,7 @@ def kill_and_resume(killable: KillableTraining, uninterrupted: tuple[Path, float
         assert killable.train(folder).code == 0
         same_bits(expected, folder)
         assert not list(folder.rglob("*.part"))
-    assert killed > times / 3, "too few runs were killed before their end for this to be a test"
+    assert killed >= times / 3, "too few runs were killed before their end for this to be a test"
 
 
 def test_a_run_killed_at_random_moments_ends_in_the_same_bits(killable, uninterrupted, tmp_path):

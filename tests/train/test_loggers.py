@@ -2,14 +2,13 @@
 
 import json
 import math
-import re
 import struct
 import sys
 
 import pytest
 
 from noisewise.train._loggers import JSONLines, Logger, MLflow, TensorBoard, WandB, flatten, registry
-from refused import refused
+from refused import refused, warned
 from waiting import LIMIT
 
 SETTINGS = {"loss": "imae(T=8)", "epochs": 3, "clip": None, "data": {"name": "digits", "validation": 0.1}}
@@ -111,9 +110,9 @@ def test_a_server_that_is_down_gives_one_warning(monkeypatch):
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     logger = MLflow(uri="http://127.0.0.1:9")
-    with pytest.warns(UserWarning, match=re.escape(repr(logger))) as warned:
+    with warned(repr(logger)) as caught:
         log_all(logger)
-    assert len(warned) == 1
+    assert len(caught) == 1
 
 
 def records_of(path, kind):
@@ -177,9 +176,9 @@ def test_a_logger_that_fails_during_training_warns_once_and_is_disabled(tmp_path
     logger.log({"lr": 0.5}, 1)
     (folder / "run.jsonl").unlink()
     folder.rmdir()
-    with pytest.warns(UserWarning, match=re.escape(repr(logger)) + ".*FileNotFoundError") as warned:
+    with warned(repr(logger), "FileNotFoundError") as caught:
         logger.log({"lr": 0.25}, 2)
-    assert [str(warning.filename) for warning in warned] == [__file__]
+    assert [str(warning.filename) for warning in caught] == [__file__]
     folder.mkdir()
     logger.log({"lr": 0.125}, 3)
     logger.finish("finished")
@@ -191,9 +190,9 @@ def test_a_logger_that_fails_during_training_warns_once_and_is_disabled(tmp_path
 def test_a_logger_that_cannot_start_warns_once_and_is_disabled(tmp_path):
     (tmp_path / "runs").write_text("a file where a folder should be")
     logger = JSONLines(tmp_path / "runs" / "run.jsonl")
-    with pytest.warns(UserWarning, match=re.escape(repr(logger))) as warned:
+    with warned(repr(logger)) as caught:
         log_all(logger)
-    assert len(warned) == 1
+    assert len(caught) == 1
 
 
 def test_nothing_is_written_before_the_start_or_after_the_end(tmp_path):

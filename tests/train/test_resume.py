@@ -14,7 +14,7 @@ from noisewise import DivergedError, InputError, fit, models
 from noisewise.data import load
 from noisewise.train import Run
 from noisewise.train._loggers import JSONLines
-from refused import refused
+from refused import refused, warned
 
 PATIENT = {**QUICK, "epochs": 30, "optimiser": "sgd(lr=0.02, momentum=0.0)", "schedule": "constant", "validation": 0.3, "patience": 3}
 PATIENT_MODEL = "mlp(hidden=(8,))"
@@ -83,7 +83,7 @@ def test_a_module_resumes_from_the_weights_of_its_run(tmp_path, kind, step):
 
     fit(build(1), clusters(), folder=tmp_path / "straight", **QUICK)
     interrupt_after(step, build(1), clusters(), folder=tmp_path / "run", **QUICK)
-    with pytest.warns(UserWarning, match="run"):
+    with warned("run"):
         fit(build(2), clusters(), folder=tmp_path / "run", **QUICK)
     same_bits(tmp_path / "straight", tmp_path / "run")
 
@@ -109,7 +109,7 @@ def test_tied_weights_are_saved_and_stay_tied(tmp_path):
     run = fit(straight, clusters(), folder=tmp_path / "straight", **QUICK)
     interrupt_after(7, build(1), clusters(), folder=tmp_path / "run", **QUICK)
     resumed = build(2)
-    with pytest.warns(UserWarning, match="Tied"):
+    with warned("Tied"):
         fit(resumed, clusters(), folder=tmp_path / "run", **QUICK)
     same_bits(tmp_path / "straight", tmp_path / "run")
     assert resumed.second.weight is resumed.first.weight

@@ -14,6 +14,7 @@ from sklearn.metrics import balanced_accuracy_score, recall_score
 from noisewise import fit
 from noisewise.report._report import gather
 from noisewise.train import Run, Unlearned
+from refused import warned
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def test_a_class_that_is_never_predicted_is_named(runs) -> None:
 def test_a_finished_run_warns_again(rare, runs) -> None:
     run = runs["gce"]
     settings = {"epochs": 20, "evaluate_every": 10, "validation": 0.2, "device": "cpu", "loss": "gce(q=0.7)"}
-    with pytest.warns(Unlearned, match="'1'"):
+    with warned("'1'", kind=Unlearned):
         fit("mlp", rare[0], test=rare[1], folder=run.path, **settings)
 
 
@@ -93,8 +94,8 @@ def test_many_unlearned_classes_are_listed_in_short(tmp_path: Path) -> None:
 
 def test_the_report_shows_the_worst_classes_first_and_balanced_accuracy(runs) -> None:
     facts = gather([run.path for run in runs.values()], title="t")
-    warned = [sentence["text"] for sentence in facts["verdict"] if sentence["tone"] == "warning" and "'1'" in sentence["text"]]
-    assert any("gce(q=0.7)" in text for text in warned) and not any(text.startswith("imae(T=8)") for text in warned)
+    warnings_shown = [sentence["text"] for sentence in facts["verdict"] if sentence["tone"] == "warning" and "'1'" in sentence["text"]]
+    assert any("gce(q=0.7)" in text for text in warnings_shown) and not any(text.startswith("imae(T=8)") for text in warnings_shown)
     assert "balanced" in [measure["key"] for measure in facts["measures"]]
     table = facts["tasks"][0]["classes"]
     assert table["losses"] == ["gce(q=0.7)", "imae(T=8)"] and [row["name"] for row in table["rows"]] == ["1", "0"]

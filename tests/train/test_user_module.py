@@ -11,7 +11,7 @@ from noisewise import Recorder, fit, models
 from noisewise.runs import RunFolder
 from noisewise.train._run import is_unmodified
 from noisewise.train._user_module import model_digests
-from refused import refused
+from refused import refused, warned
 
 ONCE = {**QUICK, "epochs": 1}
 
@@ -74,7 +74,7 @@ def test_replacing_the_weights_of_another_run_gives_a_warning(tmp_path):
     first, second = nn.Linear(8, 3), nn.Linear(8, 3)
     for model, name in ((first, "first"), (second, "second")):
         fit(model, clusters(), folder=tmp_path / name, **ONCE)
-    with pytest.warns(UserWarning, match="second.*Linear"):
+    with warned("second", "Linear"):
         fit(first, clusters(), folder=tmp_path / "second", **ONCE)
     assert torch.equal(first.weight, second.weight)
 
@@ -92,7 +92,7 @@ def test_only_the_first_process_of_a_run_warns(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     fit(nn.Linear(8, 3), clusters(), folder=tmp_path / "run", **ONCE)  # a warning would be an error
     monkeypatch.setenv("RANK", "0")
-    with pytest.warns(UserWarning, match="Linear"):
+    with warned("Linear"):
         fit(nn.Linear(8, 3), clusters(), folder=tmp_path / "run", **ONCE)
 
 
@@ -127,15 +127,15 @@ def test_a_module_gets_the_weights_of_a_run_that_is_already_finished(tmp_path):
     trained, another = nn.Linear(8, 3), nn.Linear(8, 3)
     fit(trained, clusters(), folder=tmp_path / "run", **QUICK)
     assert not torch.equal(trained.weight, another.weight)
-    with pytest.warns(UserWarning, match="Linear") as warned:
+    with warned("Linear") as caught:
         fit(another, clusters(), folder=tmp_path / "run", **QUICK)
-    assert [Path(warning.filename).name for warning in warned] == [Path(__file__).name]
+    assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name]
     assert torch.equal(trained.weight, another.weight) and torch.equal(trained.bias, another.bias)
     loaded = nn.Linear(8, 3)
     loaded.load_state_dict(trained.state_dict())
     for known in (trained, another, loaded):  # a warning would be an error
         fit(known, clusters(), folder=tmp_path / "run", **QUICK)
-    with pytest.warns(UserWarning, match="fit"):
+    with warned("fit"):
         fit(another, clusters(), loss="mae", folder=tmp_path / "other", **QUICK)
 
 
@@ -166,9 +166,9 @@ def test_training_a_module_again_gives_a_warning_unless_it_was_reset(tmp_path):
     model = nn.Linear(8, 3)
     first = {name: value.clone() for name, value in model.state_dict().items()}
     fit(model, clusters(), folder=tmp_path / "a", **QUICK)
-    with pytest.warns(UserWarning, match="fit") as warned:
+    with warned("fit") as caught:
         fit(model, clusters(), loss="mae", folder=tmp_path / "b", **QUICK)
-    assert [Path(warning.filename).name for warning in warned] == [Path(__file__).name]
+    assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name]
     fit(model, clusters(), loss="mae", folder=tmp_path / "b", **QUICK)  # finished: nothing is trained
 
     def stop(step, steps):
@@ -177,7 +177,7 @@ def test_training_a_module_again_gives_a_warning_unless_it_was_reset(tmp_path):
     model.load_state_dict(first)
     with pytest.raises(KeyboardInterrupt):
         fit(model, clusters(), loss="gce", folder=tmp_path / "stopped", watch=stop, **QUICK)
-    with pytest.warns(UserWarning, match="fit"):
+    with warned("fit"):
         fit(model, clusters(), loss="gce", folder=tmp_path / "after that", **QUICK)
     model.load_state_dict(first)
     fit(model, clusters(), loss="gce", folder=tmp_path / "c", **QUICK)
