@@ -22,7 +22,7 @@ from noisewise import fit
 from noisewise.cli import app
 from noisewise.data import Dataset, Encoding, UnreadCells, features, read
 from noisewise.runs import examples_of, read_encoding
-from refused import refused
+from refused import refused, warned
 
 HEADER = ("customer", "age", "city", "joined", "premium", "spend", "note", "country", "kind")
 GOOD = ("works great and fast", "very happy with the service", "no problems at all so far", "friendly help and quick answers")
@@ -204,7 +204,7 @@ def test_strange_cells_of_new_rows_are_gaps_and_are_reported(train: Dataset, tmp
     new = tmp_path / "new.csv"
     new.write_text("age,city,joined,premium,spend,note\nold,Bern,soon,perhaps,5,x\n,Bern,,,5,x\n")
     assert train.encoding is not None
-    with pytest.warns(UnreadCells, match="'age' .*'old'.*'joined' .*'soon'.*'premium' .*'perhaps'"):
+    with warned("'age'", "'old'", "'joined'", "'soon'", "'premium'", "'perhaps'", kind=UnreadCells):
         inputs = read(_with_labels(new), encoding=train.encoding).inputs
     assert torch.equal(inputs[0], inputs[1])
 
@@ -328,5 +328,5 @@ def test_a_customer_table_goes_from_csv_to_predictions(tables: Path, tmp_path: P
 
 
 def test_an_encoding_that_was_changed_is_refused() -> None:
-    with pytest.raises(ValueError, match="KeyError"):
+    with pytest.raises(ValueError):
         Encoding.load({"plain": True}, {})

@@ -127,7 +127,7 @@ class Audit:
     def basis(self) -> str:
         """How good the model is, and whether its method trained on other targets than the given labels."""
         method = str(self.dynamics.record.settings.get("method", "plain"))
-        note = f"; {in_short(method)} trained on other targets than the given labels" if relabels(method) else ""
+        note = f"; {in_short(method)} trained on other targets than the given labels" if method != "plain" and relabels(method) else ""
         return self._accuracy + note
 
     @property

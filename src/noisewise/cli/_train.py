@@ -10,7 +10,7 @@ import typer
 from noisewise.cli._app import Console, app, inform, percent, print_lines, progress_bar
 from noisewise.cli._columns import print_columns
 from noisewise.cli._options import Config, Request, with_settings
-from noisewise.data import Dataset
+from noisewise.data import Dataset, is_official
 from noisewise.dynamics import Dynamics, balance_matters
 from noisewise.runs import read_encoding
 from noisewise.spec import in_short
@@ -38,7 +38,7 @@ def train(
         print_columns(data.encoding)
     with progress_bar(in_short(settings.loss)) as bar:
         run = fit(settings.model, data, test=test, folder=output, loggers=logger or (), watch=bar, **request.others)
-    if not isinstance(data, Dataset):
+    if not isinstance(data, Dataset) and not is_official(data):
         print_columns(read_encoding(run.path))
     if not bar.moved:
         inform("this run is already finished; nothing was trained.")

@@ -173,7 +173,7 @@ def _read(folder: Path) -> ReportRun:
     for name in ("data", "model", "loss"):
         if not run.setting(name):
             raise InputError(f"The settings of the run in {str(folder)!r} have no {name}. Copy the run folder again.")
-    if relabels(run.method):
+    if run.method != "plain" and relabels(run.method):
         what = f"The method {in_short(run.method)} trained on other targets than the given labels"
         run.note(f"{what}. Margins and learned labels on this page are about the given labels.")
     _ = run.state, run.measures, run.knows_truth, run.origin

@@ -124,7 +124,7 @@ def _checked(folder: str | PathLike[str], settings: Mapping[str, Any], numbers: 
     except InputError:  # the settings may still name the data
         provenance = {}
     try:
-        encoding = read_encoding(folder)
+        encoding = read_encoding(folder) if provenance.get("features") else None  # of the columns of a table
         if data is None or isinstance(data, str | PathLike):
             whole = _read_again(provenance, settings, data, encoding)
         else:

@@ -281,10 +281,10 @@ def read_both(data: Any, test: Any) -> tuple[Dataset, Dataset | None]:
 
 def _read_test(test: Any, train: Dataset) -> Dataset:
     """Read a test set from its path or name, or from a frame, with the options, columns and classes of the training set."""
-    if has_named_columns(test):
-        arguments, kind = {**(train.source or {}), "source": test}, "table"
-    else:
+    if isinstance(test, str | os.PathLike):
         arguments, kind = reading_arguments(test, train.source), source_kind(test)
+    else:
+        arguments, kind = {**(train.source or {}), "source": test}, "table"
     arguments |= {"split": "test"} if kind == "official" else {"classes": train.classes}
     if kind == "table" and train.encoding is not None:
         arguments["encoding"] = train.encoding

@@ -22,6 +22,8 @@ def is_shown(name: str, facts: Mapping[str, Any]) -> bool:
 def task_facts(task: Task) -> dict[str, Any]:
     """The key "columns": what was done to each column; None if the data were no table, or one of numbers that are used as they are."""
     run = task.audited_run
+    if not (run.attempt(lambda: run.dynamics.record.provenance) or {}).get("features"):
+        return {"columns": None}
     encoding = run.attempt(lambda: read_encoding(run.folder))
     if encoding is None or (encoding.plain and len(encoding.used) == len(encoding.columns)):
         return {"columns": None}
