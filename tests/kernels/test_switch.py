@@ -101,3 +101,20 @@ def test_loss_and_gradient_agree_with_autograd_without_a_kernel():
 def test_loss_and_gradient_needs_detached_rows(scores):
     with refused("scores", tuple(scores.shape)):
         loss_and_gradient("ce", scores, torch.zeros(scores.shape[:1] + scores.shape[2:], dtype=torch.int64))
+
+
+def test_compiled_code_calls_an_untraced_function_without_looking_into_it() -> None:
+    seen = []
+
+    @_switch.untraced
+    def remember(values: torch.Tensor) -> torch.Tensor:
+        seen.append(values.tolist())  # the values exist, so this is not traced
+        return values + 1
+
+    def step(values: torch.Tensor) -> torch.Tensor:
+        return 2 * remember(values.sin())
+
+    compiled, values = torch.compile(step, backend="eager"), torch.tensor([0.0, 1.0])
+    for _ in range(2):
+        assert torch.equal(compiled(values), 2 * (values.sin() + 1))
+    assert seen == [values.sin().tolist()] * 2

@@ -65,12 +65,17 @@ def off() -> Iterator[None]:
 
 def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.compiler.disable` for a function, applied only once the compiler is loaded: the decorator would load it, for seconds."""
-    disabled = functools.cache(lambda: torch.compiler.disable(function))  # type: ignore[no-untyped-call]
+    disabled: list[Callable[..., Any]] = []  # a functools.cache would warn when it is traced
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (disabled() if "torch._dynamo" in sys.modules else function)(*args, **kwargs)
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))  # type: ignore[no-untyped-call]
+        return disabled[0](*args, **kwargs)
 
+    call._torchdynamo_disable = True  # type: ignore[attr-defined]  # the compiler must not look into `call` either
     return call
 
 
