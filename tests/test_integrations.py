@@ -311,9 +311,11 @@ def test_a_frame_of_any_columns_is_encoded(tmp_path: Path) -> None:
     assert classifier.score(frame[300:], labels[300:]) > 0.85
     assert np.array_equal(classifier.predict(frame[300:]), pickle.loads(pickle.dumps(classifier)).predict(frame[300:]))
     np.testing.assert_allclose(classifier.predict_proba(frame), classifier.run_.predict(frame).numpy(), atol=1e-6)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError) as caught:
         classifier.predict(frame.rename(columns={"size": "length"}))
-    with pytest.raises(ValueError):
+    assert "length" in str(caught.value) and "size" in str(caught.value)
+    with pytest.raises(ValueError) as caught:
         classifier.fit(frame, labels[:300])
+    assert "400" in str(caught.value) and "300" in str(caught.value)
     numbers = RobustClassifier(random_state=0, epochs=2).fit(frame[["size"]].fillna(0), labels)
     assert numbers.encoding_ is None and numbers.offset_.tolist() == [0]

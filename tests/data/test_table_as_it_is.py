@@ -328,5 +328,6 @@ def test_a_customer_table_goes_from_csv_to_predictions(tables: Path, tmp_path: P
 
 
 def test_an_encoding_that_was_changed_is_refused() -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError) as caught:
         Encoding.load({"plain": True}, {})
+    assert "KeyError" in str(caught.value)
