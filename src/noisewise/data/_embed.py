@@ -26,14 +26,11 @@ from noisewise.data._encoding._kinds import contents_of
 from noisewise.data._files import decode
 from noisewise.data._folder import images_below
 from noisewise.data._stream import Stream, batches
-from noisewise.data._table import read_cells
-from noisewise.data._vectors import VECTOR_SUFFIXES, Vectors, check_vectors, is_vectors, read_vectors
+from noisewise.data._table import has_named_columns, read_cells
+from noisewise.data._vectors import LIBRARIES, VECTOR_SUFFIXES, Vectors, check_vectors, is_vectors, read_vectors
 from noisewise.errors import InputError, invalid_parameter, listed, reason
 from noisewise.extensions import extension
 from noisewise.output import make_folder, written_whole
-
-LIBRARIES = ("timm", "transformers")
-"""The libraries whose models are given by name, as in "timm:vit_small_patch16_224"."""
 
 _BATCH = 128
 _CACHE = Path("runs/embeddings")
@@ -340,6 +337,8 @@ def embed_new(source: Any, embed: Any, columns: tuple[str, ...] = ()) -> Tensor:
             f"The model was trained on embeddings {made}. Give embeddings of the new examples, made in the same way: an array, or a file "
             f"that ends in {', '.join(VECTOR_SUFFIXES)}."
         )
+    if embedder.takes == "texts" and not isinstance(source, list | tuple | str | os.PathLike) and not has_named_columns(source):
+        raise InputError(f"The model {embedder.name} embeds texts. Got {type(source).__name__}; give texts, not images.")
     if embedder.takes == "texts":
         return compute(embedder, list(source) if isinstance(source, list | tuple) else joined_texts(read_cells(source, columns)))
     if isinstance(source, str | os.PathLike):

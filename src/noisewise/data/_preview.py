@@ -56,7 +56,7 @@ def features(examples: Dataset, row: int, *, named: int = _NAMED, longest: int =
         return features(examples.originals, row, named=named, longest=longest)
     if isinstance(examples, Stream) or examples.inputs.ndim != 2:
         return []
-    if examples.encoding is None and examples.cells:
+    if examples.encoding is None and not examples.inputs.shape[1]:
         cells = [[name, _cell(column, row, longest)] for name, column in list(examples.cells.items())[:named]]
         return [*cells, ["…", ""]] if len(examples.cells) > named else cells
     if examples.encoding is not None and examples.cells:

@@ -15,6 +15,9 @@ from noisewise.errors import InputError, reason
 
 VECTOR_SUFFIXES = (".npy", ".npz", ".safetensors")
 
+LIBRARIES = ("timm", "transformers")
+"""The libraries whose models are given by name, as in "timm:vit_small_patch16_224@weights.safetensors"."""
+
 
 class Vectors(NamedTuple):
     """What a file of embeddings contains.
@@ -29,8 +32,10 @@ class Vectors(NamedTuple):
 
 
 def is_vectors(path: object) -> bool:
-    """Whether a path is read as a file of embeddings."""
-    return isinstance(path, str | os.PathLike) and Path(path).suffix.lower() in VECTOR_SUFFIXES and not Path(path).is_dir()
+    """Whether a path is read as a file of embeddings. The name of a model, which may end in a file of weights, is not."""
+    if not isinstance(path, str | os.PathLike) or str(path).partition(":")[0] in LIBRARIES:
+        return False
+    return Path(path).suffix.lower() in VECTOR_SUFFIXES and not Path(path).is_dir()
 
 
 def read_vectors(path: str | os.PathLike[str]) -> Vectors:

@@ -34,9 +34,9 @@ def embedder(name: str, *, download: bool = False) -> NamedEmbedder:
             f"The model {model!r} needs weights: write timm:{model}@FILE with a .safetensors or .pth file, or give --download "
             "(download=True) to download those of timm."
         )
-    spec = f"timm:{model}@{Path(weights).resolve()}" if weights else f"timm:{model}"
-    size = _loaded(model, weights)[2] if not weights else _size(model)
-    return NamedEmbedder(spec, _digest(model, weights), "images", partial(_embed, model, weights), size)
+    weights = str(Path(weights).resolve()) if weights else ""
+    spec, digest = f"timm:{model}@{weights}" if weights else f"timm:{model}", _digest(model, weights)
+    return NamedEmbedder(spec, digest, "images", partial(_embed, model, weights, digest), _size(model))
 
 
 def _timm() -> Any:
@@ -59,14 +59,14 @@ def _digest(model: str, weights: str) -> str:
         with Path(weights).open("rb") as file:
             return hashlib.sha256(f"{model} {hashlib.file_digest(file, 'sha256').hexdigest()}".encode()).hexdigest()
     total = hashlib.sha256(model.encode())
-    for name, values in _loaded(model, weights)[0].state_dict().items():
+    for name, values in _loaded(model, weights, "")[0].state_dict().items():
         total.update(name.encode() + values.cpu().numpy().tobytes())
     return total.hexdigest()
 
 
 @lru_cache(maxsize=1)
-def _loaded(model: str, weights: str) -> tuple[Any, dict[str, Any], tuple[int, int]]:
-    """The model on its device, how its images are normalised, and their (height, width)."""
+def _loaded(model: str, weights: str, digest: str) -> tuple[Any, dict[str, Any], tuple[int, int]]:
+    """The model on its device, how its images are normalised, and their (height, width). The digest tells it from an older file."""
     timm = _timm()
     try:
         network = timm.create_model(model, pretrained=not weights, checkpoint_path=weights, num_classes=0).eval()
@@ -76,8 +76,8 @@ def _loaded(model: str, weights: str) -> tuple[Any, dict[str, Any], tuple[int, i
     return network.to("cuda" if torch.cuda.is_available() else "cpu"), settings, tuple(settings["input_size"][1:])
 
 
-def _embed(model: str, weights: str, images: Tensor) -> Tensor:
-    network, settings, size = _loaded(model, weights)
+def _embed(model: str, weights: str, digest: str, images: Tensor) -> Tensor:
+    network, settings, size = _loaded(model, weights, digest)
     device = next(network.parameters()).device
     pixels = images.to(device).float() / 255
     if tuple(pixels.shape[2:]) != size:

@@ -34,14 +34,14 @@ def embedder(name: str, *, download: bool = False) -> NamedEmbedder:
         name: a folder, or the name of a model of the Hugging Face hub.
         download: whether to download the model.
     """
-    folder = _folder(name, download)
+    folder = _folder(name, download).resolve()
     config = _json(folder / "config.json")
     images = "image_size" in config or "num_channels" in config or (folder / "preprocessor_config.json").is_file()
-    spec, digest = f"transformers:{folder.resolve()}", _digest(folder)
+    spec, digest = f"transformers:{folder}", _digest(folder)
     if not images:
-        return NamedEmbedder(spec, digest, "texts", partial(_embed_texts, str(folder)))
+        return NamedEmbedder(spec, digest, "texts", partial(_embed_texts, str(folder), digest))
     size = _size(config, _json(folder / "preprocessor_config.json"))
-    return NamedEmbedder(spec, digest, "images", partial(_embed_images, str(folder), size), size)
+    return NamedEmbedder(spec, digest, "images", partial(_embed_images, str(folder), digest, size), size)
 
 
 def _folder(name: str, download: bool) -> Path:
@@ -95,8 +95,8 @@ def _size(config: dict[str, Any], preprocessor: dict[str, Any]) -> tuple[int, in
 
 
 @lru_cache(maxsize=1)
-def _loaded(folder: str, texts: bool) -> tuple[Any, Any]:
-    """The model on its device, and its tokenizer or the settings of its images."""
+def _loaded(folder: str, digest: str, texts: bool) -> tuple[Any, Any]:
+    """The model on its device, and its tokenizer or the settings of its images. The digest tells it from an older one in the folder."""
     try:
         from transformers import AutoModel, AutoTokenizer
         from transformers.utils.logging import disable_progress_bar
@@ -112,8 +112,8 @@ def _loaded(folder: str, texts: bool) -> tuple[Any, Any]:
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), other
 
 
-def _embed_texts(folder: str, texts: list[str]) -> Tensor:
-    model, tokenizer = _loaded(folder, True)
+def _embed_texts(folder: str, digest: str, texts: list[str]) -> Tensor:
+    model, tokenizer = _loaded(folder, digest, True)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     longest = min(_MOST_TOKENS, tokenizer.model_max_length)
@@ -125,8 +125,8 @@ def _embed_texts(folder: str, texts: list[str]) -> Tensor:
     return mean
 
 
-def _embed_images(folder: str, size: tuple[int, int], images: Tensor) -> Tensor:
-    model, settings = _loaded(folder, False)
+def _embed_images(folder: str, digest: str, size: tuple[int, int], images: Tensor) -> Tensor:
+    model, settings = _loaded(folder, digest, False)
     if images.dtype != torch.uint8 or images.dim() != 4:
         raise InputError(f"The model in {folder!r} embeds images as uint8 (N, channels, height, width). Got {images.dtype} instead.")
     pixels = images.to(model.device).float() / 255
