@@ -71,7 +71,7 @@ def main() -> None:
         f"`OMP_NUM_THREADS={threads} python benchmarks/embeddings.py --write`, torch {torch.__version__}, {platform.machine()}: the whole",
         "command `noisewise audit labels.csv --features vectors.npy`, in seconds of the processor, summed over threads.",
         "",
-        "| embeddings | threads | processor | clock, on a shared machine | doubtful labels that are wrong | wrong labels that are doubtful |",
+        "| embeddings | threads | processor | clock (shared machine) | doubtful labels that are wrong | wrong labels that are doubtful |",
         "|---|---|---|---|---|---|",
         f"| {options.examples:,} × {options.dimensions} | {threads} | {processor:.0f} s | {clock:.0f} s | {precision:.1%} | {recall:.1%} |",
     ]
