@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 import noisewise
 from noisewise import Run, fit
 from noisewise.cli import app
+from noisewise.correct import review
 from noisewise.data import EmbeddingCache, batches, features, picture, read
 from noisewise.report.sections.runs import repeat
 from noisewise.runs import examples_of, read_recorded
@@ -238,6 +240,22 @@ def test_people_are_shown_the_originals(place: Path, images: Path) -> None:
     assert features(texts.take([7]), 0) == [["words", "this is the text number 7 of the list"]]
     (place / "labels.csv").write_text("label\n" + "a\nb\n" * 15)
     assert features(read("labels.csv", embed="texts.npy"), 0) == []
+
+
+def test_a_review_shows_the_images(images: Path) -> None:
+    (images / "red" / "0.png").rename(images / "blue" / "wrong.png")
+    run = fit("linear", read(images, embed=Means()), loss="gce(q=0.7)", batch_size=4, epochs=30, folder="run")
+    assert review(run.find_label_issues(), "review.html").read_text().count("data:image/png") >= 1
+
+
+def test_other_processes_get_the_embeddings_without_the_module(images: Path) -> None:
+    class Local(Means):
+        """A class that cannot be pickled."""
+
+    data = read(images, embed=Local())
+    copied = pickle.loads(pickle.dumps(data))
+    assert torch.equal(copied.inputs, data.inputs) and copied.embedder.digest == data.embedder.digest
+    assert picture(copied, 3, side=8) == picture(data, 3, side=8) is not None
 
 
 # Runs

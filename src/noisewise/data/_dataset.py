@@ -123,6 +123,11 @@ class Dataset:
         return f"Dataset({self.name}: {shape}, {len(self.classes)} classes{known}{by})"
 
     @property
+    def shown(self) -> Dataset:
+        """The examples as people are shown them: the originals of embeddings, otherwise the data set itself."""
+        return self if self.originals is None else self.originals
+
+    @property
     def wrong(self) -> Tensor | None:
         """Which labels are wrong, or None if the true labels are not known."""
         return None if self.true_labels is None else self.labels != self.true_labels

@@ -128,6 +128,10 @@ class ModuleEmbedder:
         state = {name: value for name, value in sorted(self.module.state_dict().items()) if isinstance(value, Tensor)}
         return digest_of([layers, *(f"{name} {digest(value)}" for name, value in state.items())])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Other processes, such as those of `compare`, get the data set without the module, which they do not need."""
+        return RecordedModule, (self.name, self.digest)
+
     def vectors(self, inputs: Tensor) -> Tensor:
         """The embeddings of a batch; bytes of images become numbers from 0 to 1."""
         device = next(self.module.parameters(), inputs).device

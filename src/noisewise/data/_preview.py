@@ -23,8 +23,7 @@ def picture(examples: Dataset, row: int, *, side: int) -> str | None:
     """An example as the data URL of a PNG of at most ``side`` × ``side`` pixels; None if it is not an image."""
     from PIL import Image
 
-    if examples.originals is not None:
-        return picture(examples.originals, row, side=side)
+    examples = examples.shown
     if isinstance(examples, Stream):
         with opened(examples.paths[row]) as source:
             image = to_rgb(source, None)
@@ -52,8 +51,7 @@ def features(examples: Dataset, row: int, *, named: int = _NAMED, longest: int =
     Features without names are one pair. Of those with names, at most `named` are shown, of their text at most `longest` characters. If some
     are left out, "…" is the last.
     """
-    if examples.originals is not None:
-        return features(examples.originals, row, named=named, longest=longest)
+    examples = examples.shown
     if isinstance(examples, Stream) or examples.inputs.ndim != 2:
         return []
     if examples.encoding is None and not examples.inputs.shape[1]:
