@@ -104,6 +104,8 @@ provide(
     {
         "audit": "noisewise.audit:audit",
         "curricula": "noisewise.curriculum:__name__",
+        "embedder of timm": "noisewise.integrations.timm:embedder",
+        "embedder of transformers": "noisewise.integrations.transformers:embedder",
         "fit": "noisewise.train:fit",
         "fused loss": "noisewise.kernels:fused",
         "fused residual network": "noisewise.kernels:residual",

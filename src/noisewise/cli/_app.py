@@ -130,7 +130,8 @@ def _check_once(parent: Any, command: Any, args: list[str]) -> None:
 
 def flag(name: str) -> str:
     """The command-line option for a parameter."""
-    name = {"features": "feature", "columns": "column"}.get(name, name)  # one option per column
+    # --feature names one column; --features is where all features come from, instead of the columns.
+    name = {"features": "feature", "columns": "column", "embed": "features", "embed_cache": "features-cache"}.get(name, name)
     return f"--{name.replace('_', '-')}"
 
 

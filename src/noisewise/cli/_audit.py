@@ -13,7 +13,7 @@ from rich.table import Table
 
 from noisewise.cli._app import AsJson, Console, Text, app, flag, inform, percent, print_json, print_lines, progress_bar
 from noisewise.cli._columns import print_columns
-from noisewise.cli._options import read_for, with_reading, without_none
+from noisewise.cli._options import read_for, read_test, with_reading, without_none
 from noisewise.errors import InputError, invalid_parameter, listed
 from noisewise.output import check_output, check_replacing, is_page
 from noisewise.spec import name_of
@@ -45,6 +45,7 @@ def audit(
     test: Annotated[
         str | None, typer.Option(help="Data with labels you trust, to estimate how often the model is wrong: a path or a name.")
     ] = None,
+    test_features: Annotated[str | None, typer.Option(help="The file of embeddings of the test set, if --features is a file.")] = None,
     run_folder: Annotated[Path | None, typer.Option("--run", help="The run folder to train in; by default a new folder in runs/.")] = None,
     as_json: AsJson = False,
     **reading: Any,
@@ -62,6 +63,7 @@ def audit(
         "loss": loss,
         "epochs": epochs,
         "test": test,
+        "test_features": test_features,
         "run": run_folder,
     }
     unused = list(map(flag, without_none(training | reading)))
@@ -103,10 +105,11 @@ def _train(
     loss: str | None,
     epochs: int | None,
     test: str | None,
+    test_features: str | None,
     run: Path | None,
 ) -> Run:
     """Train a run on the user's data, by default with a model that suits them."""
-    from noisewise.data import is_official, read
+    from noisewise.data import read
     from noisewise.dynamics import underfitting
     from noisewise.runs import RunFolder
     from noisewise.train import Unlearned, fit
@@ -120,13 +123,14 @@ def _train(
         raise invalid_parameter("--model", "audit", "left out with --embeddings", model)
     with Console(stderr=True).status("reading the data"):
         data = read(source, **without_none(reading))
-    model = model or ("linear" if embeddings else "resnet20" if data.inputs.ndim == 4 else "mlp")
+        test_set = read_test(source, test, without_none(reading), test_features)
+    model = model or ("linear" if embeddings or data.embedder is not None else "resnet20" if data.inputs.ndim == 4 else "mlp")
     loss = loss or (_LOSS if underfitting(_LOSS, len(data.classes)) is None else "ce")
-    augment, test = _augmentation(data.inputs.shape, model), source if test is None and is_official(source) else test
+    augment = _augmentation(data.inputs.shape, model)
     epochs = epochs or _EPOCHS
     with progress_bar(f"training {model} on {len(data):,} examples") as bar, warnings.catch_warnings():
         warnings.simplefilter("ignore", Unlearned)  # the audit reports it
-        return fit(model, data, test=test, loss=loss, epochs=epochs, folder=run, augment=augment, evaluate_every=epochs, watch=bar)
+        return fit(model, data, test=test_set, loss=loss, epochs=epochs, folder=run, augment=augment, evaluate_every=epochs, watch=bar)
 
 
 def _augmentation(shape: Sequence[int], model: str) -> str:

@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 
 from noisewise.cli._app import flag
-from noisewise.data import is_official, read
+from noisewise.data import is_official, is_vectors, read
 from noisewise.errors import InputError, invalid_parameter, unknown
 from noisewise.runs import Settings
 
@@ -43,6 +43,14 @@ _READING: dict[str, tuple[Any, str]] = {
     "text": (list[str], "A column of text; may be repeated."),
     "size": (int, "Resize images to this many pixels a side."),
     "unreadable": (str, "What to do if an image cannot be read: refuse or skip."),
+    "embed": (
+        str,
+        "Learn from embeddings: a file with one row per example (.npy, .npz, .safetensors), or a pretrained model, such as "
+        "transformers:FOLDER or timm:NAME@WEIGHTS. For columns of a table use --feature.",
+    ),
+    "embed_cache": (str, "The folder that keeps computed embeddings. Default: runs/embeddings."),
+    "test_features": (str, "The file of embeddings of the test set, if --features is a file."),
+    "download": (bool, "Allow --features to download a model."),
 }
 """The options for reading the user's data: the type and the help of each."""
 
@@ -58,7 +66,7 @@ def with_settings(*several: str) -> Callable[[Command], Command]:
 
 def with_reading() -> Callable[[Command], Command]:
     """Give a command, which takes ``**reading``, the options for reading the user's data."""
-    return _with(_reading_options(name for name in _READING if name != "test"))
+    return _with(_reading_options(name for name in _READING if name not in ("test", "test_features")))
 
 
 def _with(options: list[inspect.Parameter]) -> Callable[[Command], Command]:
@@ -102,11 +110,13 @@ class Request:
         settings: the settings that were given, by name.
         reading: the options for reading the user's data.
         test: the test set, or None.
+        test_features: the file of its embeddings, or None.
     """
 
     settings: dict[str, Any]
     reading: dict[str, Any]
     test: str | None
+    test_features: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, Any], config: Path | None) -> Request:
@@ -117,7 +127,7 @@ class Request:
             from_file = {name: value for name, value in from_file.items() if name not in ("epochs", "steps")}
         settings = {**from_file, **from_command}
         reading = {name: settings.pop(name) for name in _READING if name in settings}
-        return cls(settings, reading, reading.pop("test", None))
+        return cls(settings, reading, reading.pop("test", None), reading.pop("test_features", None))
 
     @property
     def others(self) -> dict[str, Any]:
@@ -127,9 +137,29 @@ class Request:
     def sources(self) -> tuple[Any, Any]:
         """The data and the test set for `fit`. Data with options for reading are read here."""
         data, test = self.settings["data"], self.test
-        if not self.reading:
+        if not self.reading and self.test_features is None:
             return data, test
-        return read(data, **self.reading), data if test is None and is_official(data) else test
+        return read(data, **self.reading), read_test(data, test, self.reading, self.test_features)
+
+
+def read_test(data: str, test: str | None, reading: Mapping[str, Any], test_features: str | None) -> Any:
+    """The test set for `fit`: what the user gave, read here if it has a file of embeddings; official data have their own.
+
+    Args:
+        data: the training data.
+        test: the test data, or None.
+        reading: the options that the training data are read with.
+        test_features: the file of embeddings of the test set, or None.
+    """
+    if test is None and is_official(data):
+        test = data if test_features is not None or not is_vectors(reading.get("embed")) else None
+    if test_features is None:
+        return test
+    if test is None or not is_vectors(test_features):
+        needed = "a file that ends in .npy, .npz or .safetensors, together with --test"
+        raise invalid_parameter("--test-features", "a run", needed, test_features)
+    split = {"split": "test"} if is_official(test) else {}
+    return read(test, **{**reading, **split, "embed": test_features})
 
 
 def _read(config: Path, known: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import typer
 from torch import Tensor
 
 from noisewise.cli._app import app, inform, print_lines
-from noisewise.data import is_table, read_ids
-from noisewise.errors import InputError
+from noisewise.data import images_below, is_table, is_vectors, read_ids, read_vectors
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.output import check_replacing
 from noisewise.tables import ROWS, Block, check_writable, has_columns, write_blocks
 
@@ -19,19 +19,28 @@ from noisewise.tables import ROWS, Block, check_writable, has_columns, write_blo
 @app.command()
 def predict(
     run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
-    source: Annotated[Path, typer.Argument(help="A table with the columns that the run was trained on.", metavar="TABLE")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A table with the columns that the run was trained on; for a run on embeddings also a file of them, or images.",
+            metavar="TABLE|FILE",
+        ),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The list to write: .csv, .json or .parquet.")] = Path("predictions.csv"),
     id: Annotated[str | None, typer.Option("--id", help="The column that names each row; by default that of the training table.")] = None,
 ) -> None:
-    """Predict the class of every row of a table, with the probability of each class."""
+    """Predict the class of every row of a table or of embeddings, with the probability of each class."""
     from noisewise.train import Run
 
     trained = Run(run)
     columns = ["id", "predicted_class", "probability", *(f"p({name})" for name in trained.classes)]
     check_writable(output)
     check_replacing(output, source, lambda file: has_columns(file, columns), "list of predictions")
-    if not is_table(source):
-        raise InputError(f"New rows are read from a table: a CSV, Parquet or Excel file. Got {str(source)!r}.")
+    if not (is_table(source) or is_vectors(source) or (source.is_dir() and "embedder" in trained.provenance)):
+        raise InputError(
+            "New rows are read from a table (a CSV, Parquet or Excel file) or a file of embeddings (.npy, .npz or .safetensors). "
+            f"Got {str(source)!r}."
+        )
     ids, probabilities = _ids(trained, source, id), trained.predict(source).cpu()
     write_blocks(output, _blocks(ids or tuple(map(str, range(len(probabilities)))), probabilities, trained.classes), columns)
     counts = probabilities.argmax(1).bincount(minlength=len(trained.classes)).tolist()
@@ -43,6 +52,12 @@ def predict(
 
 def _ids(run: object, source: Path, id: str | None) -> tuple[str, ...] | None:
     """The names of the rows: from the given column, or from that of the training table if the new one has it."""
+    if source.is_dir():
+        return tuple(path.relative_to(source).as_posix() for path in images_below(source))
+    if is_vectors(source):
+        if id is not None:
+            raise invalid_parameter("--id", "predict", "left out for a file of embeddings", id)
+        return read_vectors(source).ids
     if id is not None:
         return read_ids(source, id)
     recorded = run.provenance.get("sources", {}).get("train") or {}  # type: ignore[attr-defined]

@@ -91,7 +91,7 @@ class Cards:
         """Whether the examples are images."""
         if self.examples is None:
             return False
-        inputs = self.examples.inputs
+        inputs = self.examples.shown.inputs
         return bool(inputs.is_meta or (inputs.ndim == 4 and inputs.shape[1] in (1, 3)))
 
     def _values(self, position: int, longest: int) -> list[list[str]]:

@@ -13,7 +13,7 @@ from noisewise import losses
 from noisewise.arrays import Ints
 from noisewise.correct._correction import Correction
 from noisewise.correct._policies import policies
-from noisewise.data import is_official
+from noisewise.data import is_official, is_vectors
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError
 from noisewise.extensions import extension
@@ -107,7 +107,7 @@ def _test_set(record: Record, available: Any) -> Any:
         return read_recorded(test, read_encoding(record.folder))
     if available is not None:
         return available
-    if train is not None and is_official(train["source"]):
+    if train is not None and is_official(train["source"]) and not is_vectors(train.get("embed")):
         return read_recorded({**train, "split": "test"})
     if "test" in record.provenance.get("data", {}):
         why = f"The run in {str(record.folder)!r} does not name the source of its test set, so the new run is not tested"

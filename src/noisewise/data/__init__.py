@@ -10,9 +10,11 @@ from noisewise.data._augment import registry as augmentations
 from noisewise.data._catalogue import Description, available, describe, fetch
 from noisewise.data._column import Column, SimilarLabels, encode
 from noisewise.data._dataset import Dataset, match_dtype
+from noisewise.data._digest import digest, digest_of, input_digests
+from noisewise.data._embed import EmbeddingCache, NamedEmbedder, VectorFile, as_embedder, embed_new
 from noisewise.data._encoding import EncodedColumn, Encoding, UnreadCells
 from noisewise.data._files import ImageFiles, Unreadable
-from noisewise.data._folder import from_folder
+from noisewise.data._folder import from_folder, images_below
 from noisewise.data._hf import from_hf
 from noisewise.data._loader import from_loader
 from noisewise.data._official import Official, OfficialFiles, files, load, registry
@@ -22,6 +24,7 @@ from noisewise.data._split import split
 from noisewise.data._store import progress_bars, silent
 from noisewise.data._stream import Batch, Stream, batches, cut, number_of_batches, order, smallest_part
 from noisewise.data._table import from_table, has_named_columns, is_frame, is_table, read_columns, read_features, read_ids, read_rows
+from noisewise.data._vectors import is_vectors, read_vectors
 from noisewise.spec import discover
 
 __all__ = [
@@ -31,9 +34,11 @@ __all__ = [
     "Column",
     "Dataset",
     "Description",
+    "EmbeddingCache",
     "EncodedColumn",
     "Encoding",
     "ImageFiles",
+    "NamedEmbedder",
     "Normalise",
     "Official",
     "OfficialFiles",
@@ -41,6 +46,8 @@ __all__ = [
     "Stream",
     "UnreadCells",
     "Unreadable",
+    "VectorFile",
+    "as_embedder",
     "as_inputs",
     "as_tensor",
     "augmentations",
@@ -48,6 +55,9 @@ __all__ = [
     "batches",
     "cut",
     "describe",
+    "digest",
+    "digest_of",
+    "embed_new",
     "encode",
     "features",
     "fetch",
@@ -58,9 +68,12 @@ __all__ = [
     "from_loader",
     "from_table",
     "has_named_columns",
+    "images_below",
+    "input_digests",
     "is_frame",
     "is_official",
     "is_table",
+    "is_vectors",
     "load",
     "match_dtype",
     "number_of_batches",
@@ -72,6 +85,7 @@ __all__ = [
     "read_features",
     "read_ids",
     "read_rows",
+    "read_vectors",
     "registry",
     "silent",
     "smallest_part",

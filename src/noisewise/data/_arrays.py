@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,27 @@ def from_arrays(
         >>> from_arrays([[5.1, 3.5], [6.7, 3.0], [5.9, 3.2]], ["setosa", "virginica", "setosa"])
         Dataset(arrays: 3 × (2,) torch.float32, 2 classes)
     """
-    tensor = as_inputs(inputs)
+    return _labelled(as_inputs(inputs), labels, classes, true_labels, ids, name)
+
+
+def from_texts(
+    texts: Sequence[str],
+    labels: Any,
+    *,
+    classes: Sequence[str] | None = None,
+    true_labels: Any = None,
+    ids: Sequence[Any] | None = None,
+    name: str = "texts",
+) -> Dataset:
+    """Make a data set of texts, which are shown to people but are no inputs yet; for the arguments see `from_arrays`."""
+    cells = np.empty(len(texts), object)
+    cells[:] = list(texts)
+    return replace(_labelled(torch.empty(len(texts), 0), labels, classes, true_labels, ids, name), cells={"text": cells})
+
+
+def _labelled(
+    tensor: Tensor, labels: Any, classes: Sequence[str] | None, true_labels: Any, ids: Sequence[Any] | None, name: str
+) -> Dataset:
     given = Column(labels, "the labels")
     truth = None if true_labels is None else Column(true_labels, "the true labels")
     names = None if ids is None else Column(ids, "the ids")

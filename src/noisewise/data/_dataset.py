@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -44,6 +44,22 @@ def as_positions(which: Tensor | Sequence[int], number: int) -> Tensor:
     return which.nonzero().squeeze(1) if which.dtype == torch.bool else which
 
 
+class Embedder(Protocol):
+    """Where embeddings came from: a file, or a model."""
+
+    @property
+    def name(self) -> str:
+        """What people are shown."""
+
+    @property
+    def spec(self) -> Any:
+        """What `read` takes as ``embed`` and JSON can store."""
+
+    @property
+    def digest(self) -> str | None:
+        """Identifies the model; None if the embeddings were read from a file."""
+
+
 @dataclass(frozen=True, repr=False)
 class Dataset:
     """Examples and their labels.
@@ -64,6 +80,8 @@ class Dataset:
     Attributes:
         encoding: how the columns of a table became the inputs; None if the data did not come from a table.
         cells: the cells of the table by column, as they came; without those that the inputs have unchanged.
+        originals: what the inputs are embeddings of: the images, texts or rows, which are shown to people; None if they are not embeddings.
+        embedder: the model or the file that the embeddings came from.
         source: the arguments of `read`, so that ``read(**data.source)`` reads the same data again; None if the data set was made in
             another way.
     """
@@ -81,6 +99,8 @@ class Dataset:
     groups: Mapping[str, Tensor] = field(default_factory=dict)
     encoding: Encoding | None = field(default=None, compare=False)
     cells: Mapping[str, Cells] = field(default_factory=dict, compare=False)
+    originals: Dataset | None = field(default=None, compare=False)
+    embedder: Embedder | None = field(default=None, compare=False)
     source: Mapping[str, Any] | None = field(default=None, init=False, compare=False)  # `replace` does not copy it
 
     def __post_init__(self) -> None:
@@ -98,7 +118,14 @@ class Dataset:
 
     def __repr__(self) -> str:
         known = "" if self.wrong is None else f", {100 * float(self.wrong.float().mean()):.2f} % wrong"
-        return f"Dataset({self.name}: {len(self)} × {tuple(self.inputs.shape[1:])} {self.inputs.dtype}, {len(self.classes)} classes{known})"
+        by = "" if self.embedder is None else f", embeddings by {self.embedder.name}"
+        shape = f"{len(self)} × {tuple(self.inputs.shape[1:])} {self.inputs.dtype}"
+        return f"Dataset({self.name}: {shape}, {len(self.classes)} classes{known}{by})"
+
+    @property
+    def shown(self) -> Dataset:
+        """The examples as people are shown them: the originals of embeddings, otherwise the data set itself."""
+        return self if self.originals is None else self.originals
 
     @property
     def wrong(self) -> Tensor | None:
@@ -161,7 +188,8 @@ class Dataset:
         ids = None if self.ids is None else tuple(self.ids[position] for position in positions.tolist())
         rows = positions.cpu().numpy()
         cells = {name: column[rows] for name, column in self.cells.items()}
-        return replace(self, ids=ids, cells=cells, **self._tensors(lambda tensor: tensor[positions]))
+        originals = None if self.originals is None else self.originals.take(positions.cpu())
+        return replace(self, ids=ids, cells=cells, originals=originals, **self._tensors(lambda tensor: tensor[positions]))
 
     def described_by(self, encoding: Encoding, cells: Mapping[str, Cells]) -> Dataset:
         """The same data set with the encoding that made its inputs of a table, and the cells of that table."""

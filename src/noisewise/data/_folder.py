@@ -46,7 +46,7 @@ def from_folder(
     names = {folder.name.lower() for folder in folders}
     if names <= SPLITS:
         raise InputError(f"The sub-folders of {str(root)!r} are splits ({', '.join(sorted(names))}), not classes; read one of them.")
-    images = {folder: _images_below(folder) for folder in folders}
+    images = {folder: images_below(folder) for folder in folders}
     if empty := next((folder for folder, below in images.items() if not below), None):
         raise InputError(f"The folder {str(empty)!r} has no image ({', '.join(sorted(IMAGE_SUFFIXES))}); add images to it, or delete it.")
     files = [file for below in images.values() for file in below]
@@ -59,7 +59,8 @@ def from_folder(
     return load_or_stream(listed, size=size, memory=memory, unreadable=unreadable)
 
 
-def _images_below(folder: Path) -> list[Path]:
+def images_below(folder: Path) -> list[Path]:
+    """The image files in and below a folder, sorted by path; hidden ones are left out."""
     files = (file for file in folder.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES)
     return sorted(file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts))
 

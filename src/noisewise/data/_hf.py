@@ -34,6 +34,7 @@ def from_hf(
     classes: Sequence[str] | None = None,
     size: int | tuple[int, int] | None = None,
     encoding: Encoding | None = None,
+    encoded: bool = True,
 ) -> Dataset:
     """Read a Hugging Face data set into memory.
 
@@ -50,6 +51,7 @@ def from_hf(
         classes: the names of the classes in order; by default those of the column of labels.
         size: the side, or (height, width), to resize images to; not needed if all images have one size.
         encoding: the encoding of a training set; see `from_table`.
+        encoded: whether to make inputs of the cells; see `from_table`.
 
     Returns:
         The data set, in the order of the rows.
@@ -68,7 +70,8 @@ def from_hf(
         image = images[0]
     if image is None and not any(map(_has_vectors, (source.features[name] for name in features or ()))):
         drop = [*([drop] if isinstance(drop, str) else drop or ()), *(images if features is None else ())]
-        wishes: dict[str, Any] = {"features": features, "columns": columns, "drop": drop, "text": text, "encoding": encoding}
+        wishes: dict[str, Any] = {"features": features, "columns": columns, "drop": drop, "text": text}
+        wishes |= {"encoding": encoding, "encoded": encoded}
         return from_table(source, label=label, id=id, true_label=true_label, classes=class_names, **wishes)
     truth = None if true_label is None else _column(source, true_label)
     numbered, true_numbered, names = encode(_column(source, label), truth, class_names)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from noisewise.data._dataset import Dataset
 from noisewise.data._decoder import to_rgb
-from noisewise.data._encoding import Encoding, as_text
+from noisewise.data._encoding import Cells, Encoding, as_text
 from noisewise.data._files import opened
 from noisewise.data._stream import Stream
 
@@ -23,6 +23,7 @@ def picture(examples: Dataset, row: int, *, side: int) -> str | None:
     """An example as the data URL of a PNG of at most ``side`` × ``side`` pixels; None if it is not an image."""
     from PIL import Image
 
+    examples = examples.shown
     if isinstance(examples, Stream):
         with opened(examples.paths[row]) as source:
             image = to_rgb(source, None)
@@ -50,8 +51,12 @@ def features(examples: Dataset, row: int, *, named: int = _NAMED, longest: int =
     Features without names are one pair. Of those with names, at most `named` are shown, of their text at most `longest` characters. If some
     are left out, "…" is the last.
     """
+    examples = examples.shown
     if isinstance(examples, Stream) or examples.inputs.ndim != 2:
         return []
+    if examples.encoding is None and not examples.inputs.shape[1]:
+        cells = [[name, _cell(column, row, longest)] for name, column in list(examples.cells.items())[:named]]
+        return [*cells, ["…", ""]] if len(examples.cells) > named else cells
     if examples.encoding is not None and examples.cells:
         return _as_read(examples, examples.encoding, row, named, longest)
     shown = _UNNAMED if examples.features is None else named
@@ -69,8 +74,12 @@ def _as_read(examples: Dataset, encoding: Encoding, row: int, named: int, longes
     pairs = []
     for column in encoding.columns[:named]:
         if column.name in examples.cells:
-            text = as_text(examples.cells[column.name][row : row + 1])[0] or ""
-            pairs.append([column.name, text if len(text) <= longest else f"{text[:longest]}…"])
+            pairs.append([column.name, _cell(examples.cells[column.name], row, longest)])
         elif column.name in unchanged:
             pairs.append([column.name, f"{float(examples.inputs[row, unchanged[column.name]]):.4g}"])
     return [*pairs, ["…", ""]] if len(encoding.columns) > named else pairs
+
+
+def _cell(column: Cells, row: int, longest: int) -> str:
+    text = as_text(column[row : row + 1])[0] or ""
+    return text if len(text) <= longest else f"{text[:longest]}…"

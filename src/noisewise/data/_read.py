@@ -10,8 +10,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader, TensorDataset
 
-from noisewise.data._arrays import from_arrays
+from noisewise.data._arrays import from_arrays, from_texts
 from noisewise.data._dataset import Dataset
+from noisewise.data._embed import Embedder, NamedEmbedder, VectorFile, as_cache, as_embedder, embedded
 from noisewise.data._files import ImageFiles
 from noisewise.data._folder import from_folder, load_or_stream
 from noisewise.data._hf import from_hf
@@ -23,7 +24,7 @@ from noisewise.errors import InputError, invalid_parameter, unknown
 from noisewise.spec import name_of
 
 
-def read(source: Any, **options: Any) -> Dataset:
+def read(source: Any, *, embed: Any = None, embed_cache: Any = None, download: bool = False, **options: Any) -> Dataset:
     """Read data of any supported kind.
 
     Args:
@@ -31,6 +32,11 @@ def read(source: Any, **options: Any) -> Dataset:
             folder (`from_folder`); a pair of inputs and labels, or a torch TensorDataset of them (`from_arrays`); a torch DataLoader
             (`from_loader`); `ImageFiles`; a Hugging Face data set (`from_hf`); or the name of an official data set, like
             "cifar10n(worst)" (`load`). Text that names an official data set is never read as a path: write "./mnist" for a folder.
+        embed: where to take embeddings from, which become the inputs: a file with a row for every example, in the order of the data
+            (.npy, .npz or .safetensors); a torch module that maps a batch of inputs to vectors; or the name of a pretrained model, such as
+            "transformers:folder" or "timm:vit_small_patch16_224@weights.safetensors". People are still shown the images, texts or rows.
+        embed_cache: the folder that keeps computed embeddings; by default ``runs/embeddings``.
+        download: whether a model given by name may be downloaded. Without it, only local files are used.
         **options: the options of the reader named above.
 
     Returns:
@@ -42,14 +48,52 @@ def read(source: Any, **options: Any) -> Dataset:
         >>> read("digits", split="test")
         Dataset(digits: 360 × (1, 8, 8) torch.uint8, 10 classes, 0.00 % wrong)
     """
+    if embed is not None:
+        return _read_embedded(source, as_embedder(embed, download=download), embed_cache, options)
+    for name, value in {"embed_cache": embed_cache, "download": download or None}.items():
+        if value is not None:
+            raise invalid_parameter(name, "read", "left out without 'embed'", value)
     kind, reader, *args = _reader(source)
     if others := [repr(name) for name in options if name not in _options(reader)]:
         raise InputError(f"{kind} is read without {', '.join(others)}; leave that out.")
     data: Dataset = reader(*args, **options)
-    options = {name: value for name, value in options.items() if name != "encoding"}
+    options = {name: value for name, value in options.items() if name not in ("encoding", "encoded")}
     if isinstance(source, Official) or (isinstance(source, str) and is_official(source)):
         return data.read_from(_as_json({"source": str(source), **options}))
     return data.read_from(_as_json({"source": Path(source), **options})) if isinstance(source, str | os.PathLike) else data
+
+
+def _read_embedded(source: Any, embedder: Embedder, cache: Any, options: dict[str, Any]) -> Dataset:
+    """Read what is embedded, and replace its inputs by the embeddings."""
+    if isinstance(embedder, NamedEmbedder) and embedder.takes == "texts" and _is_texts(source):
+        originals = from_texts(*source, **options)
+    else:
+        originals = read(source, **_reading_originals(source, embedder, options))
+    data = embedded(originals, embedder, cache, options.get("text") or options.get("features"))
+    if originals.source is None:
+        return data
+    arguments = {name: value for name, value in originals.source.items() if name in options or name == "source"}
+    kept = {} if isinstance(embedder, VectorFile) else {"embed_cache": str(as_cache(cache).folder)}
+    return data.read_from({**arguments, "embed": embedder.spec, **kept})
+
+
+def _reading_originals(source: Any, embedder: Embedder, options: dict[str, Any]) -> dict[str, Any]:
+    """The options for reading what is embedded. Images stay on disk, and rows are not encoded, unless the model needs them."""
+    if embedder.takes == "inputs":
+        return options
+    known, added = _options(_reader(source)[1]), dict[str, Any]()
+    if "encoded" in known:
+        added["encoded"] = False
+    if options.get("image") is not None or ("size" in known and "label" not in known):
+        size = embedder.size if isinstance(embedder, NamedEmbedder) else (1, 1)  # images that are only shown are read from their files
+        added |= {"memory": 0.0, **({} if size is None else {"size": size})}
+    return {name: value for name, value in added.items() if name in known} | options
+
+
+def _is_texts(source: Any) -> bool:
+    """Whether a source is a pair of texts and labels."""
+    pair = isinstance(source, tuple | list) and len(source) == 2
+    return pair and len(source[0]) > 0 and all(isinstance(text, str) for text in source[0])
 
 
 def _reader(source: Any) -> tuple[Any, ...]:
@@ -118,6 +162,6 @@ def _official_files(
 
 
 READ_OPTIONS = frozenset(
-    name for reader in (from_arrays, from_folder, from_hf, from_loader, from_table, _official_files) for name in _options(reader)
+    name for reader in (read, from_arrays, from_folder, from_hf, from_loader, from_table, _official_files) for name in _options(reader)
 )
 """The names of all options of `read`."""

@@ -115,6 +115,7 @@ def from_table(
     memory: float = 4.0,
     unreadable: str = "refuse",
     encoding: Encoding | None = None,
+    encoded: bool = True,
 ) -> Dataset:
     """Read a CSV, Parquet or Excel file, a DataFrame of pandas or polars, or a Hugging Face data set without images.
 
@@ -139,6 +140,7 @@ def from_table(
         unreadable: "refuse" unreadable images, or "skip" them: then every image is tested first, and a warning lists the skipped
             ones. A path without a file is always refused.
         encoding: the encoding of a training set, for other rows with the same columns; by default one is fitted to this table.
+        encoded: False to keep the cells but make no inputs of them, because the inputs will be embeddings.
 
     Returns:
         The data set, in the order of the rows. `Dataset.encoding` says what was done to each column.
@@ -161,7 +163,7 @@ def from_table(
         left_out = [column.name for column in encoding.columns if column.name not in encoding.used]
         chosen: tuple[str, ...] = (*encoding.used, *(name for name in left_out if name in table.names and name not in roles.values()))
     else:
-        chosen = () if image is not None else _choose_features(table, features, roles, wishes)
+        chosen = () if image is not None else _choose_features(table, features, roles, wishes, some=encoded)
     rows = table.read(tuple(roles.values()), chosen)
     read = {role: Column(rows.values[name], table.column(name), rows.lines) for role, name in roles.items()}
     numbered, true_numbered, names = encode(read["label"], read.get("true_label"), classes)
@@ -172,6 +174,8 @@ def from_table(
         files = ImageFiles(paths, numbered, names, true_labels=true_numbered, ids=ids or written, name=table.title)
         return load_or_stream(files, size=size, memory=memory, unreadable=unreadable)
     cells = table.cells(rows, chosen)
+    if not encoded:
+        return Dataset(torch.empty(len(numbered), 0), numbered, names, true_labels=true_numbered, ids=ids, name=table.title, cells=cells)
     if encoding is None:
         encoding = Encoding.fit([wishes.question(name, table, cells[name], rows.commas) for name in chosen], table.called)
     inputs = encoding.apply(cells, table.called)
@@ -189,6 +193,18 @@ def read_rows(source: Any, encoding: Encoding) -> Tensor:
     table = _open(source)
     table.check_names(encoding.used, "Give a table with all columns that the model was trained on.")
     return encoding.apply(table.cells(table.read((), encoding.used), encoding.used), table.called)
+
+
+def read_cells(source: Any, names: Sequence[str]) -> dict[str, Cells]:
+    """The cells of some columns of a table without labels.
+
+    Args:
+        source: the path of a file, or a DataFrame.
+        names: the names of the columns.
+    """
+    table = _open(source)
+    table.check_names(names, "Give a table with all columns that the model was trained on.")
+    return table.cells(table.read((), names), names)
 
 
 def read_columns(source: Any) -> tuple[Encoding, dict[str, Cells]]:
@@ -283,7 +299,10 @@ def _as_list(names: Any) -> list[Any]:
     return [names] if isinstance(names, str) else list(names)
 
 
-def _choose_features(table: _Table, features: Sequence[str] | None, roles: Mapping[str, str], wishes: _Wishes) -> tuple[str, ...]:
+def _choose_features(
+    table: _Table, features: Sequence[str] | None, roles: Mapping[str, str], wishes: _Wishes, *, some: bool = True
+) -> tuple[str, ...]:
+    """The columns to learn from; an error if there are none and some are needed."""
     used, dropped = set(roles.values()), set(wishes.drop)
     if isinstance(features, str):
         features = [features]
@@ -291,7 +310,7 @@ def _choose_features(table: _Table, features: Sequence[str] | None, roles: Mappi
     named = tuple(others if features is None else map(str, features))
     chosen = tuple(name for name in named if name not in dropped)
     wishes.check(table, roles, set(chosen))
-    if not chosen:
+    if some and not chosen:
         raise InputError(f"No column of {table.called} is left to learn from; set 'features' to columns to learn from, or 'image'.")
     table.check_names(chosen, "Set 'features' to the right ones.")
     for name, times in Counter(chosen).items():
@@ -356,7 +375,7 @@ def _from_parquet(path: Path) -> tuple[list[str], Load]:
     def load(texts: Sequence[str], others: Sequence[str]) -> Rows:
         names = [*texts, *others]
         unpacked = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-        _check_unpacked(path, max(unpacked, 8 * metadata.num_rows * len(names)))
+        check_unpacked(path, max(unpacked, 8 * metadata.num_rows * len(names)))
         # Read as a dictionary, a text that many rows share is in memory once, as it is in the file.
         shared = [name for name in names if types.is_string(schema.field(name).type) or types.is_binary(schema.field(name).type)]
         try:
@@ -389,7 +408,7 @@ def _from_excel(path: Path) -> tuple[list[str], Load]:
         import pandas
 
         with zipfile.ZipFile(path) as archive:
-            _check_unpacked(path, sum(member.file_size for member in archive.infolist()))
+            check_unpacked(path, sum(member.file_size for member in archive.infolist()))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="openpyxl")  # about styles it does not know
             return _from_frame(pandas.read_excel(path, keep_default_na=False, na_values=[""]))  # "None" is a label, not a gap
@@ -404,7 +423,7 @@ def _from_excel(path: Path) -> tuple[list[str], Load]:
         raise InputError(f"The file {path.name!r} cannot be read as Excel: {reason(error)}; save it again, or as CSV.") from None
 
 
-def _check_unpacked(path: Path, size: int) -> None:
+def check_unpacked(path: Path, size: int) -> None:
     limit = max(_UNPACKED, _RATIO * path.stat().st_size)
     if size > limit:
         raise InputError(

@@ -6,11 +6,10 @@ no program is started, because git's own commands start programs that a reposito
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 
 import noisewise
-from noisewise.data import Dataset, Encoding, Stream, is_official, is_table, read
+from noisewise.data import Dataset, EmbeddingCache, Encoding, digest, digest_of, input_digests, is_official, is_table, read
 from noisewise.errors import InputError, reason
 from noisewise.noise import Corruption
 from noisewise.spec import readable
@@ -57,27 +56,11 @@ def _checksums(data: Dataset) -> dict[str, Any]:
     return {
         "name": data.name,
         "examples": len(data),
-        **_input_digests(data),
+        **input_digests(data),
         "labels": digest(data.labels),
         "truth": None if data.true_labels is None else digest(data.true_labels),
         "names": digest_of([*data.classes, "", *(data.ids or ())]),
     }
-
-
-def _input_digests(data: Dataset, rows: Tensor | None = None) -> dict[str, str]:
-    """Digests that identify the inputs of a data set. Images that stay on disk are identified by their paths and file sizes."""
-    if not isinstance(data, Stream):
-        cells = {"cells": _cells_digest(data, rows)} if data.cells else {}
-        return {"inputs": digest(data.inputs, rows), **cells}
-    paths = data.paths if rows is None else [data.paths[row] for row in rows.tolist()]
-    return {"inputs": digest_of(paths), "sizes": digest_of(map(_size, paths))}
-
-
-def _cells_digest(data: Dataset, rows: Tensor | None) -> str:
-    """The digest of the cells of a table. Encoded inputs do not identify them: an encoding may give the same inputs for all cells."""
-    columns = {name: column if rows is None else column[rows.numpy()] for name, column in sorted(data.cells.items())}
-    lines = (f"{name}\n{column.dtype}\n" + "\n".join(map(str, column.tolist())) for name, column in columns.items())
-    return digest_of(lines)
 
 
 def may_have_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | None = None) -> bool:
@@ -85,7 +68,7 @@ def may_have_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | N
 
     Images on disk may have moved since, or may have been in memory then; a `Recorder` does not record inputs.
     """
-    now = _input_digests(data, rows)
+    now = input_digests(data, rows)
     if ("sizes" in recorded) != ("sizes" in now):
         return True
     name = "sizes" if "sizes" in now else "inputs"
@@ -94,44 +77,22 @@ def may_have_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | N
 
 def has_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | None = None) -> bool:
     """Whether data, or some of its rows, have exactly the inputs that a run recorded."""
-    now = _input_digests(data, rows)
-    return now == {name: recorded[name] for name in ("inputs", "sizes", "cells") if name in recorded}
+    now = input_digests(data, rows)
+    return now == {name: recorded[name] for name in ("inputs", "sizes", "cells", "original") if name in recorded}
 
 
 def read_recorded(source: Mapping[str, Any], encoding: Encoding | None = None) -> Dataset:
     """Read a data set with the arguments that a run recorded, and a table with the encoding of its training set."""
+    if isinstance(folder := source.get("embed_cache"), str):  # the run may come from others: nothing is written where it says
+        source = {**source, "embed_cache": EmbeddingCache(Path(folder), write=False)}
     is_encoded = encoding is not None and source_kind(source["source"]) == "table"
+    options: dict[str, Any] = {**source, **({"encoding": encoding} if is_encoded else {})}
     try:
-        return read(**source, **({"encoding": encoding} if is_encoded else {}))
+        return read(**options)
     except TypeError as error:
         raise InputError(
             f"The provenance.json of the run has wrong options for reading its data ({reason(error)}). Copy the run folder again."
         ) from None
-
-
-def digest_of(lines: Iterable[str]) -> str:
-    """The digest of a list of lines."""
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _size(path: str) -> str:
-    try:
-        return str(Path(path).stat().st_size)
-    except OSError:
-        return "missing"  # reading it raises the error
-
-
-def digest(values: Tensor, rows: Tensor | None = None) -> str:
-    """The digest of a tensor or of some of its rows, computed in parts to save memory."""
-    shape = tuple(values.shape) if rows is None else (len(rows), *values.shape[1:])
-    result = hashlib.sha256(f"{values.dtype} {shape}".encode())
-    values = values.detach().view(1) if values.dim() == 0 else values.detach()
-    size = max(1, 2**24 // max(1, values[:1].numel() * values.element_size()))
-    for start in range(0, len(values if rows is None else rows), size):
-        part = slice(start, start + size)
-        chunk = values[part if rows is None else rows[part]]
-        result.update(chunk.contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
-    return result.hexdigest()
 
 
 def reading_arguments(source: str | os.PathLike[str], like: Mapping[str, Any] | None) -> dict[str, Any]:

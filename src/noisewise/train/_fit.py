@@ -308,7 +308,9 @@ class _Training:
             return
         inputs, features = self.data.train.inputs, self.data.train.features
         normalise = None if self.normalise is None else repr(self.normalise)
-        inputs_are = {"shape": inputs.shape[1:], "type": str(inputs.dtype), "normalise": normalise, "features": features}
+        inputs_are: dict[str, Any] = {"shape": inputs.shape[1:], "type": str(inputs.dtype), "normalise": normalise, "features": features}
+        if (embedder := self.data.train.embedder) is not None:
+            inputs_are["embedder"] = {"embed": embedder.spec, "columns": list(getattr(embedder, "columns", ()))}
         self.folder.begin(self.settings.as_json(), {**self.provenance, **inputs_are}, self.data.train)
 
     def _first_inputs(self) -> Tensor:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 import torch
 
-from noisewise.data import Encoding, as_inputs, as_tensor, augmentations, has_named_columns, match_dtype, read_features, read_rows
+from noisewise.data import (
+    Encoding,
+    as_inputs,
+    as_tensor,
+    augmentations,
+    embed_new,
+    has_named_columns,
+    is_vectors,
+    match_dtype,
+    read_features,
+    read_rows,
+    read_vectors,
+)
 from noisewise.errors import InputError, invalid_parameter, reason
 
 EVALUATION_BATCH = 1024
@@ -29,6 +41,7 @@ class Predictor:
         features: the column names of the table it was trained on; None if it was not a table.
         temperature: scores are divided by it before softmax.
         encoding: how the columns of a table became the inputs; None if it was not a table.
+        embedder: where its inputs came from, if they were embeddings: "embed" as `noisewise.data.read` takes it, and the "columns" of text.
     """
 
     model: torch.nn.Module
@@ -39,6 +52,7 @@ class Predictor:
     features: Sequence[str] | None = None
     temperature: float = 1.0
     encoding: Encoding | None = None
+    embedder: Mapping[str, Any] | None = None
 
     def probabilities(self, inputs: Any) -> torch.Tensor:
         """Class probabilities of raw inputs (see `scores`): (N, classes), on the model's device."""
@@ -69,7 +83,11 @@ class Predictor:
             if not raw.dim() or not len(raw):
                 raise invalid_parameter("inputs", "predict", "shaped (N, …) with at least one example", tuple(raw.shape))
             return raw
-        if self.encoding is not None and (has_named_columns(inputs) or isinstance(inputs, str | PathLike)):
+        if is_vectors(inputs):
+            numbers = read_vectors(inputs).rows
+        elif self.embedder is not None and _needs_embedding(inputs):
+            numbers = embed_new(inputs, self.embedder["embed"], tuple(self.embedder["columns"]))
+        elif self.encoding is not None and (has_named_columns(inputs) or isinstance(inputs, str | PathLike)):
             numbers = read_rows(inputs, self.encoding)
         elif self.features is not None and (has_named_columns(inputs) or isinstance(inputs, str | PathLike)):
             numbers = read_features(inputs, self.features)
@@ -100,3 +118,10 @@ class Predictor:
                 f"The model of the {self.run_name} must return scores shaped ({shape[0]}, classes). Got {tuple(scores.shape)} instead."
             )
         return scores
+
+
+def _needs_embedding(inputs: Any) -> bool:
+    """Whether new inputs are texts, images, or where to read them, and not embeddings."""
+    if isinstance(inputs, list | tuple):
+        return bool(inputs) and isinstance(inputs[0], str)
+    return isinstance(inputs, str | PathLike) or has_named_columns(inputs) or getattr(inputs, "ndim", 2) == 4

@@ -21,6 +21,7 @@ from noisewise.data import (
     Dataset,
     ImageFiles,
     Official,
+    VectorFile,
     augmentations,
     has_named_columns,
     is_official,
@@ -285,6 +286,13 @@ def _read_test(test: Any, train: Dataset) -> Dataset:
         arguments, kind = reading_arguments(test, train.source), source_kind(test)
     else:
         arguments, kind = {**(train.source or {}), "source": test}, "table"
+    if isinstance(train.embedder, VectorFile):
+        raise InputError(
+            f"The training set {train.name!r} has embeddings from the file {train.embedder.name!r}, so the test set needs its own: "
+            "give test=read(…, embed=FILE), or --test-features FILE."
+        )
+    if train.embedder is not None:
+        arguments["embed"] = train.embedder
     arguments |= {"split": "test"} if kind == "official" else {"classes": train.classes}
     if kind == "table" and train.encoding is not None:
         arguments["encoding"] = train.encoding

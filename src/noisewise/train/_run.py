@@ -143,6 +143,8 @@ class Run:
         Args:
             inputs: in the form that `fit` takes: numpy arrays, torch tensors or lists, images in any supported layout. For a recorded loop,
                 as the model takes them. For a run on a table, also a DataFrame or the path of a table; its columns are selected by name.
+                For a run on embeddings, the embeddings of the new examples, as an array or a file; if a model given by name computed
+                them, also texts, or images.
             into: see `model`.
 
         Example:
@@ -159,10 +161,11 @@ class Run:
         """A `Predictor` that can be pickled and no longer needs the folder; for `into` see `model`."""
         provenance = self._folder.provenance(needs=("normalise",))
         recorded_scale(self._folder)  # refuses a spec that is not a normalisation
-        shape, dtype, features = (provenance.get(name) for name in ("shape", "type", "features"))  # a Recorder writes none of them
+        # A Recorder writes none of them.
+        shape, dtype, features, embedder = (provenance.get(name) for name in ("shape", "type", "features", "embedder"))
         name = f"run in {str(self.path)!r}"
         encoding = read_encoding(self.path)
-        return Predictor(self.model(into), provenance["normalise"], shape, dtype, name, features, self.temperature, encoding)
+        return Predictor(self.model(into), provenance["normalise"], shape, dtype, name, features, self.temperature, encoding, embedder)
 
     def __fspath__(self) -> str:
         """The path of the folder, so that a run can be given where a path is expected."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.data import is_official
+from noisewise.data import is_official, is_vectors
 from noisewise.dynamics import MEASURES, informative_measures, over_seeds
 from noisewise.report._facts import Group, RunFacts
 from noisewise.report._tasks import Page, ReportRun, Task, averaged_runs, is_tie, ranked, winner
@@ -24,7 +24,7 @@ _SHOWN_CLASSES = 20
 _CLASS_TITLES = {"test": "Test accuracy by class", "validation": "Accuracy on held-out examples by class, by their given labels"}
 
 _FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label", "id", "image", "size", "drop", "text")}
-_FLAGS |= {"features": "--feature", "columns": "--column"}
+_FLAGS |= {"features": "--feature", "columns": "--column", "embed": "--features"}
 """The command line options for reading custom data."""
 
 _OWN_OPTIONS = ("source", "split", "features", "columns", "drop", "text", "classes")  # may differ between training and test set
@@ -176,8 +176,8 @@ def _repeat(settings: Mapping[str, Any], folder: Path, provenance: Mapping[str, 
 
 def _options(train: Source, test: Source | None) -> list[str] | None:
     """The data as command line options; None if the two sets need different options, which the command line does not have."""
-    reading = {name: value for name, value in train.items() if name != "source"}
-    if not reading.keys() <= _FLAGS.keys() or isinstance(reading.get("size"), list):
+    reading = {name: value for name, value in train.items() if name not in ("source", "embed_cache")}
+    if not reading.keys() <= _FLAGS.keys() or isinstance(reading.get("size"), list) or isinstance(reading.get("embed"), Mapping):
         return None
     words = ["--data", _relative(train["source"])]
     for name, value in reading.items():
@@ -186,15 +186,20 @@ def _options(train: Source, test: Source | None) -> list[str] | None:
         words += [word for item in (value if isinstance(value, list) else [value]) for word in (_FLAGS[name], str(item))]
     if test is None or (is_official(train["source"]) and test == {**train, "split": "test"}):
         return words
-    same_options = all(train.get(name) == test.get(name) for name in train.keys() | test.keys() if name not in _OWN_OPTIONS)
+    own = (*_OWN_OPTIONS, "embed") if is_vectors(train.get("embed")) and is_vectors(test.get("embed")) else _OWN_OPTIONS
+    same_options = all(train.get(name) == test.get(name) for name in train.keys() | test.keys() if name not in own)
     is_test_split = test.get("split") == ("test" if is_official(test["source"]) else None)
-    return [*words, "--test", _relative(test["source"])] if same_options and is_test_split else None
+    embeddings = ["--test-features", test["embed"]] if "embed" in own else []
+    return [*words, "--test", _relative(test["source"]), *embeddings] if same_options and is_test_split else None
 
 
 def _call(source: Source) -> str:
     """The Python expression that reads a data set."""
     shown = repr(_relative(source["source"]))
-    options = [f"{name}={value!r}" for name, value in source.items() if name != "source"]
+    shown_options = {name: repr(value) for name, value in source.items() if name not in ("source", "embed_cache")}
+    if isinstance(source.get("embed"), Mapping):
+        shown_options["embed"] = "module"  # a run does not store it
+    options = [f"{name}={value}" for name, value in shown_options.items()]
     return f"noisewise.data.read({', '.join([shown, *options])})" if options else shown
 
 
