@@ -169,7 +169,15 @@ def network_folds(case: Setting, seed: int) -> Arrays:
     return {"probabilities": probabilities}
 
 
+def features(case: Setting, seed: int) -> Arrays:
+    """What noisewise computes from features."""
+    from noisewise.audit import evidence_from_features
+
+    return {"tables": np.stack(evidence_from_features(case.features, case.given, num_classes=case.classes, seed=seed)).astype(np.float32)}
+
+
 KINDS: dict[str, Callable[[Setting, int], Arrays]] = {
+    "noisewise": features,
     "forest": forest,
     "logistic": logistic,
     "network ce": lambda case, seed: network(case, seed, "ce"),

@@ -11,9 +11,11 @@ from noisewise.audit._audit import AUDIT_COLUMNS, Audit, audit, pair_counts
 from noisewise.audit._consensus import Consensus, consensus
 from noisewise.audit._duplicates import NearDuplicates, near_duplicates
 from noisewise.audit._evidence import score_function
+from noisewise.audit._features import evidence_from_features
+from noisewise.audit._issues import LabelIssues
 from noisewise.audit._multilabel import MultilabelIssues, find_multilabel_issues
 from noisewise.audit._outliers import Outliers, outliers
-from noisewise.audit._probabilities import LabelIssues, find_label_issues
+from noisewise.audit._probabilities import find_label_issues
 from noisewise.audit._tokens import TokenIssues, find_token_issues
 from noisewise.audit._votes import read_votes
 from noisewise.audit._weak_groups import WeakGroups, weak_groups
@@ -32,6 +34,7 @@ __all__ = [
     "ambiguous",
     "audit",
     "consensus",
+    "evidence_from_features",
     "find_label_issues",
     "find_multilabel_issues",
     "find_token_issues",

@@ -1,0 +1,289 @@
+"""The chance that each label is wrong, from class probabilities by models that did not see the label: one model of classes and noise.
+
+Formula:
+    P(class k | example)           = softmax_k(Σ_m β_m log q_mk)     the evidence q_m of several models, pooled
+    P(given label j | class k)     = T_kj                            the noise
+    P(given label j | example)     = Σ_k P(class k | example) T_kj   is fitted to the given labels
+    chance that the label is wrong = (1 − P(class = given label | example, given label)) · r / (r + b)
+
+The given labels decide how sharp the classes are (β) and how much noise there is (T), by maximum likelihood. Both are identified because
+they look different: overlapping classes make a model unsure of some examples and sure of others, while noise contradicts a fixed share of
+the labels even where every model is sure. So noise that hides where classes overlap is invisible here; `LabelIssues.caution` says so.
+
+This module knows neither runs nor features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.arrays import Floats, Ints
+
+Singles = NDArray[np.float32]
+
+_LEAST = 0.01  # the smallest probability to believe; a hundred votes cannot say less
+_SHARPNESS = 2.0  # the sum of the β, before any label is seen; its logarithm has deviation 1
+_TRUSTED = 50.0  # a class borrows the strength of this many labels from noise that is alike for all classes
+_RATES = (0.002, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
+_BLIND = 0.006  # the share of examples about which the evidence is blind, however sure it is
+_ROUNDS, _STEPS = 12, 3
+_DROP = 1.92  # half of the 95 % quantile of χ² with one degree of freedom
+OVERLAP = 0.1  # a share of contradicted labels that noise does not explain
+_CELLS = 4_000_000  # of the table of probabilities used for fitting
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseModel:
+    """The fitted model.
+
+    Args:
+        chance: the chance that each label is wrong.
+        best: the most probable class, given the evidence and the label.
+        best_chance: its probability.
+        predicted: the most probable class by the evidence alone.
+        rate: the expected share of wrong labels.
+        interval: a 95 % confidence interval of that share.
+        matrix: T; how labels of each class (row) were given.
+        weights: β, one for each evidence.
+    """
+
+    chance: Floats
+    best: Ints
+    best_chance: Floats
+    predicted: Ints
+    rate: float
+    interval: tuple[float, float]
+    matrix: Floats
+    weights: Floats
+
+    @property
+    def counts(self) -> tuple[float, float]:
+        """The confidence interval of the number of wrong labels."""
+        low, high = self.interval
+        return low * len(self.chance), high * len(self.chance)
+
+
+def fit_noise_model(evidence: Sequence[Floats], given: Ints) -> NoiseModel:
+    """Fit the model, and say which labels look wrong.
+
+    Args:
+        evidence: class probabilities (N, K) of one or more models, each from training without the example.
+        given: the given labels (N,).
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> true = rng.integers(3, size=900)
+        >>> given = np.where(rng.random(900) < 0.2, (true + 1) % 3, true)
+        >>> model = fit_noise_model([0.05 + 0.85 * np.eye(3)[true]], given)
+        >>> round(model.rate, 2), round(float((model.chance > 0.5)[given != true].mean()), 2)
+        (0.2, 1.0)
+
+    Reference:
+        Sukhbaatar et al., Training Convolutional Networks with Noisy Labels, 2015 (T as a layer); Northcutt et al., Confident Learning, 2021.
+    """
+    examples, classes = evidence[0].shape
+    rows = _rows(examples, classes)
+    part = _Fit.of([table[rows] for table in evidence], given[rows])
+    alike = part.profile(lambda rate: _alike(rate, classes), part.start, classes)
+    best = max(alike, key=lambda point: point.likelihood)
+    # Noise of single classes looks like overlap to noise that is alike for all. So start also from all contradictions.
+    starts = (_alike(best.rate, classes), part.confusions(best.weights, classes))
+    fitted = max((part.by_class(best.weights, start) for start in starts), key=lambda one: one.likelihood)
+    shape = fitted.matrix + _alike(_LEAST, classes) - np.eye(classes)
+    size = _off_diagonal(shape, fitted.shares)
+    along = part.profile(lambda rate: _scaled(shape, rate / size), fitted.weights, classes)
+    low, high = _confidence(along)
+    return _judged(evidence, given, fitted, (low, high))
+
+
+def _rows(examples: int, classes: int) -> Ints:
+    """The examples to fit on: all, or a random part of a very large table."""
+    number = max(2000, _CELLS // classes)
+    return np.arange(examples) if examples <= number else np.sort(np.random.default_rng(0).choice(examples, number, replace=False))
+
+
+def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, interval: tuple[float, float]) -> NoiseModel:
+    """Apply the fitted model to all examples, block by block."""
+    examples, classes = evidence[0].shape
+    chance, best_chance = np.empty(examples), np.empty(examples)
+    best, predicted = np.empty((2, examples), dtype=np.int64)
+    size = max(1, _CELLS // classes)
+    for start in range(0, examples, size):
+        part, rows = slice(start, start + size), np.arange(min(size, examples - start))
+        labels, pooled = given[part], _pooled(fitted.weights, _logarithms([table[part] for table in evidence])).astype(np.float64)
+        posterior = pooled * fitted.matrix.T[labels]
+        posterior /= posterior.sum(1, keepdims=True)
+        predicted[part], best[part] = pooled.argmax(1), posterior.argmax(1)
+        best_chance[part] = posterior[rows, best[part]]
+        posterior[rows, labels] = 0
+        chance[part] = posterior.sum(1)  # exact also where it is tiny
+    rate = float(chance.mean())
+    believed = rate / (rate + _BLIND)
+    low, high = interval
+    unexplained = float(np.mean(predicted != given))
+    high = unexplained if unexplained - high > OVERLAP else high
+    return NoiseModel(believed * chance, best, best_chance, predicted, believed * rate, (low, high), fitted.matrix, fitted.weights)
+
+
+def _logarithms(evidence: Sequence[Floats]) -> Singles:
+    """The logarithms of the evidence: (models, examples, classes)."""
+    return np.stack([np.log(np.maximum(table, _LEAST)).astype(np.float32) for table in evidence])
+
+
+def _pooled(weights: Floats, logarithms: Singles) -> Singles:
+    scores = np.tensordot(weights.astype(np.float32), logarithms, 1)
+    scores -= scores.max(1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(1, keepdims=True)
+    return scores
+
+
+def _alike(rate: float, classes: int) -> Floats:
+    """Noise that is alike for all classes."""
+    matrix = np.full((classes, classes), rate / max(1, classes - 1))
+    np.fill_diagonal(matrix, 1 - rate)
+    return matrix
+
+
+def _scaled(matrix: Floats, factor: float) -> Floats:
+    """More or less noise of the same kind."""
+    wrong = matrix * factor
+    np.fill_diagonal(wrong, 0)
+    wrong *= np.minimum(1, 0.95 / np.maximum(wrong.sum(1, keepdims=True), 1e-12))
+    return wrong + np.diag(1 - wrong.sum(1))
+
+
+def _off_diagonal(matrix: Floats, shares: Floats) -> float:
+    return max(1e-6, float(shares @ (1 - np.diag(matrix))))
+
+
+class _Point(NamedTuple):
+    """The best weights for one noise, and the logarithm of their likelihood."""
+
+    rate: float
+    likelihood: float
+    weights: Floats
+
+
+class _Fitted(NamedTuple):
+    weights: Floats
+    matrix: Floats
+    shares: Floats
+    rate: float
+    likelihood: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """The examples to fit on.
+
+    Args:
+        logarithms: of the evidence, (models, examples, classes).
+        given: their labels.
+    """
+
+    logarithms: Singles
+    given: Ints
+
+    @classmethod
+    def of(cls, evidence: Sequence[Floats], given: Ints) -> _Fit:
+        logarithms = _logarithms(evidence)
+        logarithms -= logarithms.mean(2, keepdims=True)
+        return cls(logarithms, given)
+
+    @property
+    def start(self) -> Floats:
+        return np.full(len(self.logarithms), _SHARPNESS / len(self.logarithms))
+
+    def profile(self, noise: object, weights: Floats, classes: int) -> list[_Point]:
+        """The likelihood of every rate of noise, with the best weights for it."""
+        points = []
+        for rate in _RATES:
+            if rate < 0.9 * (1 - 1 / classes):
+                weights, likelihood = self.weighted(weights, noise(rate))  # type: ignore[operator]
+                points.append(_Point(rate, likelihood, weights))
+        return points
+
+    def weighted(self, weights: Floats, matrix: Floats, steps: int = _STEPS) -> tuple[Floats, float]:
+        """The best weights for a noise, by Newton steps that are halved until they help."""
+        noise = matrix.T[self.given].astype(np.float32)
+        value, gradient, curvature = self._likelihood(weights, noise)
+        for _ in range(steps):
+            step = np.linalg.solve(curvature, gradient)
+            for half in (1.0, 0.25):
+                tried = np.maximum(weights + np.clip(half * step, -0.5 * weights - 0.1, weights + 0.5), 0.01)
+                found = self._likelihood(tried, noise)
+                if found[0] > value:
+                    break
+            else:
+                break
+            gained = found[0] - value
+            weights, (value, gradient, curvature) = tried, found
+            if gained < 0.01:
+                break
+        return weights, value
+
+    def _likelihood(self, weights: Floats, noise: Singles) -> tuple[float, Floats, Floats]:
+        """The logarithm of likelihood and prior, its gradient, and minus its curvature."""
+        pooled = _pooled(weights, self.logarithms)
+        posterior = pooled * noise
+        given = posterior.sum(1)
+        posterior /= given[:, None]
+        models = len(weights)
+        gradient = np.tensordot(self.logarithms, posterior - pooled, 2).astype(np.float64)
+        before, after = (self._spread(table) for table in (pooled, posterior))
+        curvature = before - after
+        if np.linalg.eigvalsh(curvature).min() < 1e-3 * np.trace(before) / models:
+            curvature = before  # always positive: the step of expectation maximisation
+        total = weights.sum()
+        offset = np.log(total / _SHARPNESS)
+        value = float(np.log(given.astype(np.float64)).sum()) - offset**2 / 2
+        return value, gradient - offset / total, curvature + (1 / total**2) + 1e-3 * np.eye(models)
+
+    def _spread(self, table: Singles) -> Floats:
+        """The covariances of the logarithms under each row, summed over the examples."""
+        means = np.einsum("mnk,nk->mn", self.logarithms, table, optimize=True)
+        weighted = (self.logarithms * table).reshape(len(means), -1)
+        return (weighted @ self.logarithms.reshape(len(means), -1).T - means @ means.T).astype(np.float64)
+
+    def confusions(self, weights: Floats, classes: int) -> Floats:
+        """How the labels would have been given if the evidence were right about every example."""
+        predicted = _pooled(weights, self.logarithms).argmax(1)
+        counts = np.bincount(predicted * classes + self.given, minlength=classes**2).reshape(classes, classes) + _alike(0.1, classes)
+        return np.asarray(counts / counts.sum(1, keepdims=True))
+
+    def by_class(self, weights: Floats, matrix: Floats) -> _Fitted:
+        """The noise of single classes, by expectation maximisation; classes with few labels stay near the noise of all."""
+        classes = len(matrix)
+        likelihood = -np.inf
+        for _ in range(_ROUNDS):
+            pooled = _pooled(weights, self.logarithms).astype(np.float64)
+            for _ in range(_STEPS):
+                posterior = pooled * matrix.T[self.given]
+                posterior /= posterior.sum(1, keepdims=True)
+                counts = np.zeros((classes, classes))
+                np.add.at(counts.T, self.given, posterior) if classes > 200 else self._count(counts, posterior)
+                rate = 1 - np.trace(counts) / counts.sum()
+                matrix = (counts + _TRUSTED * _alike(rate, classes)) / (counts.sum(1, keepdims=True) + _TRUSTED)
+            weights, likelihood = self.weighted(weights, matrix, 1)
+        alike = _alike(max(rate, 1e-4), classes)
+        likelihood += float(_TRUSTED * (alike * np.log(np.maximum(matrix, 1e-9) / alike)).sum())
+        return _Fitted(weights, matrix, counts.sum(1) / counts.sum(), float(rate), likelihood)
+
+    def _count(self, counts: Floats, posterior: Floats) -> None:
+        for label in range(len(counts)):
+            counts[:, label] = posterior[self.given == label].sum(0)
+
+
+def _confidence(points: Sequence[_Point]) -> tuple[float, float]:
+    """The rates that a likelihood ratio test does not reject; between the points, the likelihood is interpolated."""
+    fine = np.linspace(np.sqrt(points[0].rate), np.sqrt(points[-1].rate), 400)
+    values = np.interp(fine, np.sqrt([point.rate for point in points]), [point.likelihood for point in points])
+    inside = fine[values > values.max() - _DROP] ** 2
+    low = 0.0 if inside[0] <= points[0].rate else inside[0]
+    return float(low), float(inside[-1])
