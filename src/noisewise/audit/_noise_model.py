@@ -4,11 +4,14 @@ Formula:
     P(class k | example)           = softmax_k(Σ_m β_m log q_mk)     the evidence q_m of several models, pooled
     P(given label j | class k)     = T_kj                            the noise
     P(given label j | example)     = Σ_k P(class k | example) T_kj   is fitted to the given labels
-    chance that the label is wrong = (1 − P(class = given label | example, given label)) · r / (r + b)
+    chance that the label is wrong = (1 − P(class = given label | example, given label)) · r / (r + K / N)
 
 The given labels decide how sharp the classes are (β) and how much noise there is (T), by maximum likelihood. Both are identified because
 they look different: overlapping classes make a model unsure of some examples and sure of others, while noise contradicts a fixed share of
 the labels even where every model is sure. So noise that hides where classes overlap is invisible here; `LabelIssues.caution` says so.
+
+The last factor is for odd examples: about one example of each of the K classes is unlike all others of its class, so that every model
+contradicts its right label. It matters only if few of the N labels are wrong, that is, if their share r is small.
 
 This module knows neither runs nor features.
 """
@@ -30,10 +33,9 @@ _LEAST = 0.01  # the smallest probability to believe; a hundred votes cannot say
 _SHARPNESS = 2.0  # the sum of the β, before any label is seen; its logarithm has deviation 1
 _TRUSTED = 50.0  # a class borrows the strength of this many labels from noise that is alike for all classes
 _RATES = (0.002, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
-_BLIND = 0.006  # the share of examples about which the evidence is blind, however sure it is
 _ROUNDS, _STEPS = 12, 3
-_DROP = 1.92  # half of the 95 % quantile of χ² with one degree of freedom
-OVERLAP = 0.1  # a share of contradicted labels that noise does not explain
+_DROP = 1.6  # of the logarithm of the likelihood: half of the 93 % quantile of χ² with one degree of freedom
+OVERLAP = 0.12  # a share of contradicted labels that noise does not explain
 _CELLS = 4_000_000  # of the table of probabilities used for fitting
 
 
@@ -47,7 +49,8 @@ class NoiseModel:
         best_chance: its probability.
         predicted: the most probable class by the evidence alone.
         rate: the expected share of wrong labels.
-        interval: a 95 % confidence interval of that share.
+        interval: a confidence interval of that share, by the likelihood ratio. Where classes overlap so much that noise does not explain a
+            large share of the contradicted labels, it ends at all of these, because noise can hide there.
         matrix: T; how labels of each class (row) were given.
         weights: β, one for each evidence.
     """
@@ -123,8 +126,9 @@ def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, interval: 
         posterior[rows, labels] = 0
         chance[part] = posterior.sum(1)  # exact also where it is tiny
     rate = float(chance.mean())
-    believed = rate / (rate + _BLIND)
-    low, high = interval
+    odd = classes / examples
+    believed = rate / (rate + odd)
+    low, high = max(0.0, interval[0] - odd), interval[1]
     unexplained = float(np.mean(predicted != given))
     high = unexplained if unexplained - high > OVERLAP else high
     return NoiseModel(believed * chance, best, best_chance, predicted, believed * rate, (low, high), fitted.matrix, fitted.weights)
