@@ -151,7 +151,9 @@ def lines_of(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"| {title} | {' | '.join(noises)} | all |"
         yield "|---" * (len(noises) + 2) + "|"
         for name in names:
-            cells = [np.mean([row["ways"][name][key] for row in noisy if row["noise"] == noise and name in row["ways"]]) for noise in noises]
+            cells = [
+                np.mean([row["ways"][name][key] for row in noisy if row["noise"] == noise and name in row["ways"]]) for noise in noises
+            ]
             yield f"| {name} | {' | '.join(f'{cell:.3f}' for cell in [*cells, np.mean(cells)])} |"
         yield ""
     yield "| against | ahead in average precision | furthest behind | ahead in F1 | CPU time, times a forest's |"
@@ -160,7 +162,9 @@ def lines_of(rows: list[dict[str, Any]]) -> Iterator[str]:
         pairs = [(row["ways"]["noisewise"], row["ways"][name]) for row in noisy if name in row["ways"]]
         gains = [ours["average_precision"] - theirs["average_precision"] for ours, theirs in pairs]
         better = np.mean([ours["f1"] >= theirs["f1"] for ours, theirs in pairs])
-        cost = sum(pair[1]["seconds"] for pair in pairs) / sum(row["ways"][RIVALS["forest"]]["seconds"] for row in noisy if name in row["ways"])
+        cost = sum(pair[1]["seconds"] for pair in pairs) / sum(
+            row["ways"][RIVALS["forest"]]["seconds"] for row in noisy if name in row["ways"]
+        )
         yield f"| {name} | {100 * np.mean(np.array(gains) >= 0):.0f} % of {len(gains)} | {-min(gains):.3f} | {100 * better:.0f} % | {cost:.1f} |"
     cost = sum(row["ways"]["noisewise"]["seconds"] for row in rows) / sum(row["ways"][RIVALS["forest"]]["seconds"] for row in rows)
     yield f"| (noisewise itself) | | | | {cost:.1f} |"

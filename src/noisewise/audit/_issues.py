@@ -7,26 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from noisewise.arrays import Flags, Floats, Ints
+from noisewise.audit._listing import Listing, parts
 from noisewise.spec import as_int
-from noisewise.tables import ROWS, Block, rows_of, write_blocks
-
-if TYPE_CHECKING:
-    import pandas
+from noisewise.tables import Block, write_blocks
 
 LIST_COLUMNS = ("index", "id", "is_label_issue", "label_quality", "given_label", "predicted_label")
 _ARRAYS = LIST_COLUMNS[2:]
-_UNSURE = 0.25  # an interval wider than this share of the labels says nothing
-_OVERLAP = 0.1
+_UNSURE = 0.25  # the width of an interval, as a share of the labels, that says too little
+_UNEXPLAINED = 0.12  # the share of labels that are contradicted and probably right
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LabelIssues:
-    """Which labels look wrong; all arrays are in the order of the examples.
+class LabelIssues(Listing):
+    """Which labels look wrong; all arrays are in the order of the examples, and lists begin with the most doubtful label.
 
     Args:
         is_label_issue: the labels that are probably wrong.
@@ -56,7 +54,7 @@ class LabelIssues:
     def __repr__(self) -> str:
         wrong = "" if self.interval is None else "; between {:,.0f} and {:,.0f} may be wrong".format(*self.interval)
         caution = "" if self.caution is None else f". {self.caution}"
-        return f"{type(self).__name__}({self.count:,} of {len(self):,} labels look doubtful{wrong}{caution})"
+        return f"LabelIssues({self.count:,} of {len(self):,} labels look doubtful{wrong}{caution})"
 
     @property
     def count(self) -> int:
@@ -89,6 +87,16 @@ class LabelIssues:
         return [str(index) for index in self.index] if self.example_ids is None else list(self.example_ids)
 
     @property
+    def best(self) -> Ints:
+        """The best label for each example: the suggested one if the given one is doubtful."""
+        return np.where(self.is_label_issue, self.suggested_label, self.given_label)
+
+    @cached_property
+    def matrix(self) -> Ints:
+        """How many examples have each given label (row) and each best label (column)."""
+        return pair_counts(self.given_label, self.best, len(self.classes))
+
+    @property
     def agreement(self) -> float:
         """The share of labels that the evidence predicts."""
         known = self.predicted_label >= 0
@@ -97,25 +105,21 @@ class LabelIssues:
     @property
     def caution(self) -> str | None:
         """A warning that these labels cannot be judged, or not fully, or None."""
-        if self.interval is None:
-            return None
-        number, (low, high) = len(self), self.interval
+        return None if self.interval is None else self._caution(*self.interval)
+
+    def _caution(self, low: float, high: float) -> str | None:
+        number, agreed = len(self), self.agreement
         largest = float(np.bincount(self.given_label).max()) / number
-        if self.agreement - largest < 2 * np.sqrt(self.agreement * (1 - self.agreement) / number):
+        if agreed - largest < 2 * np.sqrt(agreed * (1 - agreed) / number):
             return (
-                f"These labels cannot be judged: models of other examples predict {100 * self.agreement:.0f} % of them, hardly more than "
-                f"the largest class has ({100 * largest:.0f} %). Use features that say more about the classes."
-            )
-        if high - low > _UNSURE * number:
-            return (
-                f"How many labels are wrong cannot be told: models of other examples predict {100 * self.agreement:.0f} % of them, and "
-                "wrong labels look like their mistakes. Check the first labels of the list by hand, or use features that say more."
+                f"These labels cannot be judged: models of the other examples predict {100 * agreed:.0f} % of them, hardly more than the "
+                f"{100 * largest:.0f} % of the largest class. Use features that say more about the classes."
             )
         contradicted = int(np.count_nonzero(self.predicted_label != self.given_label))
-        if contradicted - high > _OVERLAP * number:
+        if high - low > _UNSURE * number or contradicted - self.expected_count > _UNEXPLAINED * number:
             return (
-                f"The evidence contradicts {contradicted:,} labels, mostly where classes overlap. Wrong labels there look like right labels "
-                "of similar classes, so more than the interval says may be wrong."
+                f"Models of the other examples contradict {contradicted:,} labels. Where classes overlap, wrong labels look like right ones "
+                f"of a similar class, so it cannot be told how many of these are wrong. Check the first ones by hand."
             )
         return None
 
@@ -131,29 +135,6 @@ class LabelIssues:
         """The arrays by cleanlab's names."""
         return {name: getattr(self, name) for name in _ARRAYS}
 
-    def to_frame(self) -> pandas.DataFrame:
-        """A DataFrame in the order of the examples: cleanlab's columns with class names, suggestions, and ids as the index. Needs pandas."""
-        import pandas
-
-        names = np.array([*self.classes, None], dtype=object)  # the last for a prediction of −1
-        columns = self.columns() | {"suggested_label": self.suggested_label, "suggestion_probability": self.suggestion_probability}
-        shown = {name: names[values] if name in ("given_label", "predicted_label", "suggested_label") else values for name, values in columns.items()}
-        return pandas.DataFrame(shown, index=pandas.Index(self.ids, name="id"))
-
-    @property
-    def list_columns(self) -> tuple[str, ...]:
-        """The columns of the list."""
-        return LIST_COLUMNS
-
-    def table(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The examples as rows, the most doubtful first, with the columns of the list.
-
-        Args:
-            limit: the number of rows; by default all.
-        """
-        number = None if limit is None else as_int("limit", "table", limit, 0)
-        return list(rows_of(self._blocks(self.order[:number]), self.list_columns))
-
     def write(self, path: str | os.PathLike[str], *, limit: int | None = None) -> Path:
         """Write the examples to a file, the most doubtful first.
 
@@ -168,15 +149,17 @@ class LabelIssues:
             The path.
         """
         number = None if limit is None else as_int("limit", "write", limit, 1)
-        return write_blocks(path, self._blocks(self.order[:number]), self.list_columns)
+        return write_blocks(path, self._blocks(number), self._names())
 
-    def _blocks(self, positions: Ints) -> Iterator[Block]:
-        for start in range(0, len(positions), ROWS):
-            yield self._block(positions[start : start + ROWS])
+    def _names(self) -> Sequence[str]:
+        return LIST_COLUMNS
+
+    def _blocks(self, limit: int | None = None) -> Iterator[Block]:
+        return (self._block(part) for part in parts(self.order[:limit]))
 
     def _block(self, part: Ints) -> Block:
         """The columns of the list for some examples."""
-        names = (*self.classes, None)
+        names = (*self.classes, None)  # the last for a prediction of −1
         return [
             self.index[part].tolist(),
             [self.ids[position] for position in part],
@@ -184,3 +167,8 @@ class LabelIssues:
             self.label_quality[part].tolist(),
             *([names[label] for label in labels[part]] for labels in (self.given_label, self.predicted_label)),
         ]
+
+
+def pair_counts(rows: Ints, columns: Ints, number: int) -> Ints:
+    """Count pairs of row and column in a square matrix of this size."""
+    return np.bincount(rows * number + columns, minlength=number**2).reshape(number, number)

@@ -29,12 +29,13 @@ from noisewise.arrays import Floats, Ints
 
 Singles = NDArray[np.float32]
 
-_LEAST = 0.01  # the smallest probability to believe; a hundred votes cannot say less
+_LEAST = 0.01  # is added to all probabilities, because a hundred votes cannot say less
 _SHARPNESS = 2.0  # the sum of the β, before any label is seen; its logarithm has deviation 1
-_TRUSTED = 50.0  # a class borrows the strength of this many labels from noise that is alike for all classes
+_BORROWED = 6.0  # each class borrows the strength of this many wrong labels from noise that is alike for all classes
 _RATES = (0.002, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
 _ROUNDS, _STEPS = 12, 3
-_DROP = 1.6  # of the logarithm of the likelihood: half of the 93 % quantile of χ² with one degree of freedom
+_DROP = 1.5  # of the logarithm of the likelihood: half of the 92 % quantile of χ² with one degree of freedom
+_MOST_ODD = 0.05  # the largest share of odd examples
 OVERLAP = 0.12  # a share of contradicted labels that noise does not explain
 _CELLS = 4_000_000  # of the table of probabilities used for fitting
 
@@ -95,9 +96,9 @@ def fit_noise_model(evidence: Sequence[Floats], given: Ints) -> NoiseModel:
     alike = part.profile(lambda rate: _alike(rate, classes), part.start, classes)
     best = max(alike, key=lambda point: point.likelihood)
     # Noise of single classes looks like overlap to noise that is alike for all. So start also from all contradictions.
-    starts = (_alike(best.rate, classes), part.confusions(best.weights, classes))
-    fitted = max((part.by_class(best.weights, start) for start in starts), key=lambda one: one.likelihood)
-    shape = fitted.matrix + _alike(_LEAST, classes) - np.eye(classes)
+    starts = ((best.weights, _alike(best.rate, classes)), (1.5 * part.start, part.confusions(best.weights, classes)))
+    fitted = max((part.by_class(*start) for start in starts), key=lambda one: one.likelihood)
+    shape = fitted.matrix + _alike(0.01, classes) - np.eye(classes)
     size = _off_diagonal(shape, fitted.shares)
     along = part.profile(lambda rate: _scaled(shape, rate / size), fitted.weights, classes)
     low, high = _confidence(along)
@@ -126,7 +127,7 @@ def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, interval: 
         posterior[rows, labels] = 0
         chance[part] = posterior.sum(1)  # exact also where it is tiny
     rate = float(chance.mean())
-    odd = classes / examples
+    odd = min(classes / examples, _MOST_ODD)
     believed = rate / (rate + odd)
     low, high = max(0.0, interval[0] - odd), interval[1]
     unexplained = float(np.mean(predicted != given))
@@ -136,7 +137,7 @@ def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, interval: 
 
 def _logarithms(evidence: Sequence[Floats]) -> Singles:
     """The logarithms of the evidence: (models, examples, classes)."""
-    return np.stack([np.log(np.maximum(table, _LEAST)).astype(np.float32) for table in evidence])
+    return np.stack([np.log(table + _LEAST).astype(np.float32) for table in evidence])
 
 
 def _pooled(weights: Floats, logarithms: Singles) -> Singles:
@@ -273,10 +274,11 @@ class _Fit:
                 counts = np.zeros((classes, classes))
                 np.add.at(counts.T, self.given, posterior) if classes > 200 else self._count(counts, posterior)
                 rate = 1 - np.trace(counts) / counts.sum()
-                matrix = (counts + _TRUSTED * _alike(rate, classes)) / (counts.sum(1, keepdims=True) + _TRUSTED)
+                borrowed = _BORROWED / max(rate, 0.01)
+                matrix = (counts + borrowed * _alike(rate, classes)) / (counts.sum(1, keepdims=True) + borrowed)
             weights, likelihood = self.weighted(weights, matrix, 1)
         alike = _alike(max(rate, 1e-4), classes)
-        likelihood += float(_TRUSTED * (alike * np.log(np.maximum(matrix, 1e-9) / alike)).sum())
+        likelihood += float(borrowed * (alike * np.log(np.maximum(matrix, 1e-9) / alike)).sum())
         return _Fitted(weights, matrix, counts.sum(1) / counts.sum(), float(rate), likelihood)
 
     def _count(self, counts: Floats, posterior: Floats) -> None:

@@ -59,7 +59,9 @@ def find_label_issues(
         raise invalid_parameter("pred_probs", "find_label_issues", "one array for confident learning", f"{len(evidence)} arrays")
     given, names = _numbered(labels, classes, evidence[0].shape[1])
     if len(given) != len(evidence[0]):
-        raise invalid_parameter("pred_probs", "find_label_issues", f"one row for each of the {len(given)} labels", f"{len(evidence[0])} rows")
+        raise invalid_parameter(
+            "pred_probs", "find_label_issues", f"one row for each of the {len(given)} labels", f"{len(evidence[0])} rows"
+        )
     if ids is not None and len(ids) != len(given):
         raise invalid_parameter("ids", "find_label_issues", f"one for each of the {len(given)} labels", f"{len(ids)} ids")
     example_ids = None if ids is None else Column(ids, "the ids").ids()
