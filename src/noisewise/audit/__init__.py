@@ -1,9 +1,9 @@
 """Audit: find labels that look wrong, and what else is wrong with the data.
 
-`audit` ranks and flags the labels of a trained run, and suggests others; it needs the run folder only. `find_label_issues` flags labels
-from the class probabilities of any models, which `evidence_from_features` computes for tables, `find_multilabel_issues` and `find_token_issues` those of several classes per example and of
-tokens. `outliers`, `near_duplicates`, `ambiguous` and `weak_groups` look at features and predictions, and `consensus` at the labels of
-several annotators.
+`audit` ranks and flags the labels of a trained run, and suggests others. `find_label_issues` judges labels from class probabilities of any
+models, which `evidence_from_features` computes for tables and embeddings. `find_multilabel_issues` and `find_token_issues` judge those of
+several classes per example and of tokens. `outliers`, `near_duplicates`, `ambiguous` and `weak_groups` look at features and predictions,
+and `consensus` at the labels of several annotators.
 """
 
 from noisewise.audit._ambiguous import Ambiguous, ambiguous

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -73,11 +73,30 @@ class Audit(LabelIssues):
     dynamics: Dynamics
     model: NoiseModel | None
 
-    given = property(lambda self: self.given_label)
-    predicted = property(lambda self: self.predicted_label)
-    suggested = property(lambda self: self.suggested_label)
-    quality = property(lambda self: self.label_quality)
-    is_issue = property(lambda self: self.is_label_issue)
+    @property
+    def given(self) -> Ints:
+        """Short for `given_label`."""
+        return self.given_label
+
+    @property
+    def predicted(self) -> Ints:
+        """Short for `predicted_label`."""
+        return self.predicted_label
+
+    @property
+    def suggested(self) -> Ints:
+        """Short for `suggested_label`."""
+        return self.suggested_label
+
+    @property
+    def quality(self) -> Floats:
+        """Short for `label_quality`."""
+        return self.label_quality
+
+    @property
+    def is_issue(self) -> Flags:
+        """Short for `is_label_issue`."""
+        return self.is_label_issue
 
     def __repr__(self) -> str:
         low, high = self.interval or (0.0, 0.0)
@@ -99,7 +118,7 @@ class Audit(LabelIssues):
             return super().caution
         if self.memorised:
             return (
-                f"The run cannot judge its labels: every epoch agrees with almost all of them, as a model does that memorises ({self.basis}). "
+                f"The run cannot judge its labels: its epochs agree with almost all of them, as after memorising ({self.basis}). "
                 "Judge them with `find_label_issues` and probabilities of models that did not see the label, or stop earlier."
             )
         contradicted = int(np.count_nonzero(self.seen & (self.predicted != self.given)))
@@ -170,7 +189,7 @@ class Audit(LabelIssues):
         return self.dynamics.best is not None
 
     @property
-    def order(self) -> Ints:  # type: ignore[override]
+    def order(self) -> Ints:
         """The positions of all examples, the most doubtful first and those never seen last."""
         return self.ranking
 
@@ -261,31 +280,16 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") ->
     dynamics = _dynamics(run)
     record = dynamics.record
     evidence, tables = gather(dynamics), _stored(record)
-    seen = np.isfinite(evidence.belief)
-    about_run = {
-        "classes": record.classes,
-        "example_ids": None,
-        "mean_margin": dynamics.area_under_margin,
-        "final_margin": evidence.final.astype(np.float64),
-        "first_fit": dynamics.first_fit,
-        "forgetting": dynamics.forgetting,
-        "mean_emphasis": evidence.emphasis,
-        "seen": seen,
-        "votes": float(np.nanmedian(evidence.votes)) if seen.any() else 0.0,
-        "dynamics": dynamics,
-    }
-    if tables is not None:
-        if score != "combined":
-            raise invalid_parameter("score", "audit", "combined for a run with evidence from features", score)
-        return Audit(**_by_evidence(tables, np.array(record.given)), **about_run)
-    against = evidence.other_share > evidence.given_share
+    if tables is not None and score != "combined":
+        raise invalid_parameter("score", "audit", "combined for a run with evidence from features", score)
+    seen, against = np.isfinite(evidence.belief), evidence.other_share > evidence.given_share
     belief, other = SCORES["combined"](dynamics, evidence), evidence.other.astype(np.int64)
     judgement = judge_labels(belief, against, 0.0 if dynamics.best is None else 1 - dynamics.best)
     values = np.where(seen, rank(dynamics, evidence), np.nan)
     order = np.lexsort((belief, values))
     quality = np.empty(len(order))
     quality[order] = np.sort(judgement.quality)
-    return Audit(
+    by_record = Audit(
         given_label=np.array(record.given),
         predicted_label=evidence.predicted.astype(np.int64),
         suggested_label=np.where(against, other, record.given),
@@ -296,9 +300,20 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") ->
         score=values,
         ranking=order,
         interval=judgement.interval,
+        classes=record.classes,
+        example_ids=None,
+        judged=True,
+        mean_margin=dynamics.area_under_margin,
+        final_margin=evidence.final.astype(np.float64),
+        first_fit=dynamics.first_fit,
+        forgetting=dynamics.forgetting,
+        mean_emphasis=evidence.emphasis,
+        seen=seen,
+        votes=float(np.nanmedian(evidence.votes)) if seen.any() else 0.0,
+        dynamics=dynamics,
         model=None,
-        **about_run,
     )
+    return by_record if tables is None else replace(by_record, **_by_evidence(tables, by_record.given_label))
 
 
 def _by_evidence(tables: Floats, given: Ints) -> dict[str, Any]:
@@ -318,6 +333,7 @@ def _by_evidence(tables: Floats, given: Ints) -> dict[str, Any]:
         "score": quality,
         "ranking": np.argsort(quality, kind="stable"),
         "interval": model.counts,
+        "judged": model.judged,
         "model": model,
     }
 
@@ -343,7 +359,7 @@ def _stored(record: Record) -> Floats | None:
     path = Path(record.folder) / EVIDENCE
     if not path.exists():
         return None
-    tables = np.load(path, allow_pickle=False).astype(np.float64)
+    tables: Floats = np.load(path, allow_pickle=False).astype(np.float64)
     if tables.ndim != 3 or tables.shape[1:] != (len(record.given), len(record.classes)):
         raise InputError(f"The file {str(path)!r} is not of this run: it has the shape {tables.shape}. Delete it.")
     return tables

@@ -19,6 +19,7 @@ _LANDMARKS = 300
 _WIDTHS = (0.25, 1.0, 4.0)  # of the kernel, relative to the median distance
 _PENALTIES = (0.1, 1.0, 10.0)
 _JITTER, _LEAST = 1e-3, 1e-3
+_RESOLUTION = 0.01  # is added to all probabilities: such models cannot tell smaller ones apart
 
 
 def evidence_from_features(features: Any, labels: Any, *, num_classes: int | None = None, seed: int = 0) -> tuple[Floats, ...]:
@@ -45,7 +46,8 @@ def evidence_from_features(features: Any, labels: Any, *, num_classes: int | Non
     table, given = _checked(features, labels)
     classes = int(given.max()) + 1 if num_classes is None else num_classes
     ranks = _ranks(table)
-    return _forest(table, given, classes, seed), _kernel(ranks, given, classes, seed)
+    found = _forest(table, given, classes, seed), _kernel(ranks, given, classes, seed)
+    return tuple((probabilities + _RESOLUTION) / (1 + classes * _RESOLUTION) for probabilities in found)
 
 
 def _checked(features: Any, labels: Any) -> tuple[Floats, Ints]:
@@ -63,7 +65,7 @@ def _checked(features: Any, labels: Any) -> tuple[Floats, Ints]:
 
 def _ranks(table: Floats) -> Floats:
     """Each column as ranks with mean 0 and variance 1, so that outliers do not decide distances; constant columns are left out."""
-    from scipy.stats import rankdata
+    from scipy.stats import rankdata  # type: ignore[import-untyped]
 
     varying = table[:, table.min(0) < table.max(0)]
     if not varying.shape[1]:
@@ -96,7 +98,7 @@ def _forest(table: Floats, given: Ints, classes: int, seed: int) -> Floats:
 
 def _kernel(table: Floats, given: Ints, classes: int, seed: int) -> Floats:
     """Kernel ridge regression of the classes on landmark rows; the width and the penalty with the smallest error without the example."""
-    from scipy.linalg import solve_triangular
+    from scipy.linalg import solve_triangular  # type: ignore[import-untyped]
 
     landmarks = np.random.default_rng(seed).permutation(len(table))[:_LANDMARKS]
     distances = _squared_distances(table, table[landmarks])
@@ -122,5 +124,5 @@ def _kernel(table: Floats, given: Ints, classes: int, seed: int) -> Floats:
 
 
 def _squared_distances(rows: Floats, others: Floats) -> Floats:
-    distances = (rows**2).sum(1)[:, None] + (others**2).sum(1) - 2 * rows @ others.T
+    distances: Floats = (rows**2).sum(1)[:, None] + (others**2).sum(1) - 2 * rows @ others.T
     return np.maximum(distances, 0)

@@ -36,6 +36,7 @@ class LabelIssues(Listing):
         interval: a confidence interval of the number of wrong labels; None for confident learning.
         classes: the names of the classes.
         example_ids: the id of each example; None for its index.
+        judged: whether the evidence says anything about the labels.
     """
 
     is_label_issue: Flags
@@ -47,6 +48,7 @@ class LabelIssues(Listing):
     interval: tuple[float, float] | None
     classes: tuple[str, ...]
     example_ids: Sequence[str] | None
+    judged: bool
 
     def __len__(self) -> int:
         return len(self.given_label)
@@ -109,17 +111,16 @@ class LabelIssues(Listing):
 
     def _caution(self, low: float, high: float) -> str | None:
         number, agreed = len(self), self.agreement
-        largest = float(np.bincount(self.given_label).max()) / number
-        if agreed - largest < 2 * np.sqrt(agreed * (1 - agreed) / number):
+        if not self.judged:
             return (
-                f"These labels cannot be judged: models of the other examples predict {100 * agreed:.0f} % of them, hardly more than the "
-                f"{100 * largest:.0f} % of the largest class. Use features that say more about the classes."
+                f"These labels cannot be judged: models of the other examples predict {100 * agreed:.0f} % of them, hardly more than by "
+                "chance. Use features that say more about the classes."
             )
         contradicted = int(np.count_nonzero(self.predicted_label != self.given_label))
         if high - low > _UNSURE * number or contradicted - self.expected_count > _UNEXPLAINED * number:
             return (
-                f"Models of the other examples contradict {contradicted:,} labels. Where classes overlap, wrong labels look like right ones "
-                f"of a similar class, so it cannot be told how many of these are wrong. Check the first ones by hand."
+                f"Models of the other examples contradict {contradicted:,} labels. Where classes overlap, wrong labels look like "
+                "right ones of a similar class, so it cannot be told how many of these are wrong. Check the first ones by hand."
             )
         return None
 

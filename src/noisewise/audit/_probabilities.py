@@ -69,7 +69,7 @@ def find_label_issues(
         flags, quality = _confident_learning(given, evidence[0])
         predicted = evidence[0].argmax(1)
         share = evidence[0].max(1)
-        return LabelIssues(flags, quality, given, predicted, np.where(flags, predicted, given), share, None, names, example_ids)
+        return LabelIssues(flags, quality, given, predicted, np.where(flags, predicted, given), share, None, names, example_ids, True)
     return issues_of(fit_noise_model(evidence, given), given, names, example_ids)
 
 
@@ -85,6 +85,7 @@ def issues_of(model: NoiseModel, given: Ints, classes: tuple[str, ...], ids: Seq
         interval=model.counts,
         classes=classes,
         example_ids=ids,
+        judged=model.judged,
     )
 
 
