@@ -63,7 +63,7 @@ def test_a_run_is_audited_and_listed(run, tmp_path):
 def test_the_caution_about_a_weak_model_is_on_the_terminal_and_the_page(tmp_path):
     inputs, labels = load_digits(return_X_y=True)
     write_table(tmp_path / "digits.csv", inputs, labels, [*(f"x{place}" for place in range(64)), "label"])
-    options = ("--epochs", 1, "--loss", "mae", "--run", tmp_path / "run", "-o", tmp_path / "issues.csv")
+    options = ("--epochs", 1, "--loss", "mae", "--judge", "record", "--run", tmp_path / "run", "-o", tmp_path / "issues.csv")
     done = noisewise("audit", tmp_path / "digits.csv", *options)
     caution = audit(tmp_path / "run").caution
     assert done.exit_code == 0 and f"noisewise: {caution}" in done.stderr
@@ -143,13 +143,13 @@ def test_unlearned_classes_are_retrained_with_cross_entropy_and_a_test_set_lower
     header = [*(f"x{place}" for place in range(64)), "label"]
     few = np.concatenate([np.flatnonzero(labels == label)[: 10 if label < 5 else 60] for label in range(10)])
     write_table(tmp_path / "rare.csv", inputs[few], labels[few], header)
-    done = noisewise("audit", "rare.csv", "--run", "rare")
+    done = noisewise("audit", "rare.csv", "--judge", "record", "--run", "rare")
     assert done.exit_code == 0 and all(name in done.stderr for name in ("gce(q=0.7)", "'0', '1'"))
     assert done.stdout.splitlines()[-1] == "rare-ce" and UNTESTED in done.stdout
     assert audit("rare").unlearned and not audit("rare-ce").unlearned
     others = np.setdiff1d(np.arange(len(labels)), few)[:300]
     write_table(tmp_path / "others.csv", inputs[others], labels[others], header)
-    done = noisewise("audit", "rare.csv", "--test", "others.csv", "--loss", "gce(q=0.7)", "--run", "tested")
+    done = noisewise("audit", "rare.csv", "--judge", "record", "--test", "others.csv", "--loss", "gce(q=0.7)", "--run", "tested")
     assert done.exit_code == 0 and UNTESTED not in done.stdout and f"noisewise: {audit('tested').caution}" in done.stderr
     assert json.loads(noisewise("audit", "tested", "--json").stdout)["tested"] is True
     assert audit("tested").interval[0] < audit("rare").interval[0]

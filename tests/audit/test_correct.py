@@ -40,7 +40,7 @@ def test_only_suggestions_with_enough_votes_are_applied(tmp_path, policy, touche
     training = [(epoch, np.zeros(4), np.array([0, 1, 1, 0])) for epoch in range(1, 6)]
     audited = audit(write_run(tmp_path / "run", np.zeros(4, dtype=int), training=training, classes=2, loss="ce"))
     doubtful, lead = np.array([False, True, True, False]), np.array([0, 4.0, 1.5, 0])
-    doubts = replace(audited, is_issue=doubtful, quality=np.where(doubtful, 0.1, 1.0), suggested=doubtful * 1, lead=lead)
+    doubts = replace(audited, is_label_issue=doubtful, label_quality=np.where(doubtful, 0.1, 1.0), suggested_label=doubtful * 1, lead=lead)
     assert np.flatnonzero(correct(doubts, policy).changed).tolist() == touched
 
 

@@ -1,13 +1,13 @@
 """The audit of a run: the quality of each label, the doubtful labels, and suggestions for them.
 
-Everything is read from the run folder; the training data are not needed.
+Everything is read from the run folder. The training data are needed only to add evidence from their features.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,70 +16,90 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.arrays import Flags, Floats, Ints
-from noisewise.audit._evidence import SCORES, emphasis_of_margins, gather, judge_labels, score_function
-from noisewise.dynamics import Dynamics, unlearned_classes
-from noisewise.errors import invalid_parameter, listed
+from noisewise.audit._evidence import SCORES, TRUST, emphasis_of_margins, gather, judge_labels, score_function
+from noisewise.audit._features import evidence_from_features
+from noisewise.audit._issues import LIST_COLUMNS, LabelIssues
+from noisewise.audit._noise_model import NoiseModel, fit_noise_model
+from noisewise.dynamics import Dynamics, Record, unlearned_classes
+from noisewise.errors import InputError, invalid_parameter, listed
 from noisewise.methods import relabels
-from noisewise.runs import codes, names_of, numbers_of
-from noisewise.spec import as_int, in_short
-from noisewise.tables import ROWS, Block, rows_of, write_blocks
+from noisewise.runs import RunFolder, codes, names_of, numbers_of
+from noisewise.spec import in_short
+from noisewise.tables import Block
 
+EVIDENCE = "evidence.npy"
 AUDIT_COLUMNS = (
-    *("index", "id", "is_label_issue", "label_quality", "given_label", "predicted_label", "suggested_label", "suggestion_probability"),
+    *(*LIST_COLUMNS, "suggested_label", "suggestion_probability"),
     *("mean_margin", "final_margin", "first_fit", "forgetting", "mean_emphasis", "emphasis_history"),
 )
 _HISTORY_EPOCHS = 20
 _WEAK = 0.8  # below this accuracy, relabelling did more harm than good on small tables (benchmarks/RESULTS.md)
+_MEMORISED = 0.1  # a run that agrees with more than 90 % of the labels, and is worse by this much on others
 _FAR_MORE = 2.0  # a good run contradicts about as many labels as may be wrong
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Audit:
-    """The doubtful labels of a run; all arrays are in the order of the record.
+class Audit(LabelIssues):
+    """The doubtful labels of a run, with what its record says; all arrays are in the order of the record.
+
+    `given`, `predicted`, `suggested`, `quality` and `is_issue` are shorter names of `given_label` and so on.
 
     Args:
-        given: the label that each example was trained with.
-        predicted: the class that the model predicts at the end of training; −1 for an example that was never seen.
-        suggested: the class with the most votes of the epochs; the given label if no other class has more.
-        suggestion_probability: its share of the weighted votes; the given label starts with two votes of weight 1.
-        lead: the votes for the suggested label, less those two, divided by the votes for the given label; 0 if they are the same.
-        quality: one minus the probability that the label is wrong. The lower, the more doubtful; NaN for an example never seen.
-        is_issue: the labels that are probably wrong.
+        lead: the votes for the suggested label, less two, divided by the votes for the given label; 0 if they are the same. With evidence
+            from features, their odds.
         score: the score that examples are ranked by. The lower, the more doubtful.
-        order: the positions of all examples, the most doubtful first and those never seen last; ties are ranked by the combined score.
+        ranking: the positions of all examples, the most doubtful first and those never seen last; ties are ranked by the combined score.
         mean_margin: the mean margin over the epochs that saw the example.
         final_margin: the margin at the end of training, without augmentation if the run has such passes.
         first_fit: the first epoch that predicted the given label; −1 if none.
         forgetting: how often the example was learned and then forgotten.
         mean_emphasis: the mean emphasis of the run's loss; NaN if the loss is not a function of the margin.
         seen: whether any epoch saw the example.
-        interval: the range of several estimates of the number of wrong labels.
+        votes: the median of the votes on an example, without the two for the given label.
         dynamics: the dynamics of the run.
+        model: the noise model of evidence from features; None if the record alone judges the labels.
     """
 
-    given: Ints
-    predicted: Ints
-    suggested: Ints
-    suggestion_probability: Floats
     lead: Floats
-    quality: Floats
-    is_issue: Flags
     score: Floats
-    order: Ints
+    ranking: Ints
     mean_margin: Floats
     final_margin: Floats
     first_fit: Ints
     forgetting: Ints
     mean_emphasis: Floats
     seen: Flags
-    interval: tuple[float, float]
+    votes: float
     dynamics: Dynamics
+    model: NoiseModel | None
 
-    def __len__(self) -> int:
-        return len(self.given)
+    @property
+    def given(self) -> Ints:
+        """Short for `given_label`."""
+        return self.given_label
+
+    @property
+    def predicted(self) -> Ints:
+        """Short for `predicted_label`."""
+        return self.predicted_label
+
+    @property
+    def suggested(self) -> Ints:
+        """Short for `suggested_label`."""
+        return self.suggested_label
+
+    @property
+    def quality(self) -> Floats:
+        """Short for `label_quality`."""
+        return self.label_quality
+
+    @property
+    def is_issue(self) -> Flags:
+        """Short for `is_label_issue`."""
+        return self.is_label_issue
 
     def __repr__(self) -> str:
-        low, high = self.interval
+        low, high = self.interval or (0.0, 0.0)
         caution = "" if self.caution is None else f". {self.caution}"
         return (
             f"Audit({str(self.dynamics.folder)!r}: {self.count:,} of {len(self):,} labels look doubtful; "
@@ -87,27 +107,22 @@ class Audit:
         )
 
     @property
-    def count(self) -> int:
-        """How many labels are doubtful."""
-        return int(np.count_nonzero(self.is_issue))
-
-    @property
-    def expected_precision(self) -> float:
-        """The mean probability that a doubtful label is wrong; NaN if none is doubtful.
-
-        It is usually too low for a good model, and too high for a weak one, whose own mistakes look like wrong labels.
-        """
-        return float(1 - self.quality[self.is_issue].mean()) if self.count else float("nan")
-
-    @property
     def caution(self) -> str | None:
         """A warning that the run cannot judge its labels, or None.
 
         A model that learned little contradicts most labels, but after few epochs it has too few votes to make them doubtful. A model
-        that did not learn a class contradicts all its labels. The mistakes of a weak model look like wrong labels.
+        that did not learn a class contradicts all its labels. The mistakes of a weak model look like wrong labels. A model that agrees with
+        all labels from the start has memorised them, and none of its epochs says which are wrong.
         """
+        if self.model is not None:
+            return super().caution
+        if self.memorised:
+            return (
+                f"The run cannot judge its labels: its epochs agree with almost all of them, as after memorising ({self.basis}). "
+                "Judge them with `find_label_issues` and probabilities of models that did not see the label, or stop earlier."
+            )
         contradicted = int(np.count_nonzero(self.seen & (self.predicted != self.given)))
-        if contradicted > _FAR_MORE * max(1.0, self.interval[1]):
+        if contradicted > _FAR_MORE * max(1.0, self.interval[1] if self.interval else 0.0):
             return (
                 f"At the end the run predicts another class for {contradicted:,} of {len(self):,} labels, far more than look wrong: it "
                 "learned too little to distinguish wrong labels from its own mistakes. Train longer, or with another loss."
@@ -163,19 +178,20 @@ class Audit:
         return tuple(classes[number] for number in unlearned if 2 * doubted[number] > given[number])
 
     @property
+    def memorised(self) -> bool:
+        """Whether all epochs together cannot outvote a label, and nothing shows that the labels are right all the same."""
+        good = self.dynamics.best is not None and self.dynamics.best > self.agreement - _MEMORISED
+        return self.votes < TRUST and self.agreement > 1 - _MEMORISED and not good
+
+    @property
     def tested(self) -> bool:
         """Whether the run was tested. If not, the interval counts its own mistakes as wrong labels."""
         return self.dynamics.best is not None
 
     @property
-    def best(self) -> Ints:
-        """The best label for each example: the suggested one if the given one is doubtful."""
-        return np.where(self.is_issue, self.suggested, self.given)
-
-    @cached_property
-    def matrix(self) -> Ints:
-        """How many examples have each given label (row) and each best label (column)."""
-        return pair_counts(self.given, self.best, len(self.dynamics.record.classes))
+    def order(self) -> Ints:
+        """The positions of all examples, the most doubtful first and those never seen last."""
+        return self.ranking
 
     @cached_property
     def index(self) -> Ints:
@@ -210,47 +226,21 @@ class Audit:
         epochs = np.asarray(self.dynamics.record.epochs())
         return epochs[np.unique(np.linspace(0, len(epochs) - 1, number or len(epochs)).round().astype(int))].tolist()  # type: ignore[no-any-return]
 
-    def table(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The examples as rows, the most doubtful first, with cleanlab's columns and more.
+    def _names(self) -> Sequence[str]:
+        return AUDIT_COLUMNS
 
-        Args:
-            limit: the number of rows; by default all.
-        """
-        number = None if limit is None else as_int("limit", "table", limit, 0)
-        return list(rows_of(self._blocks(self.order[:number]), AUDIT_COLUMNS))
-
-    def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write all examples to a file, the most doubtful first.
-
-        In a CSV file, text that a spreadsheet would run as a formula (it starts with =, +, - or @ and is not a number) gets an apostrophe
-        in front. JSON and Parquet files contain the text unchanged.
-
-        Args:
-            path: ends in .csv, .json or .parquet.
-
-        Returns:
-            The path.
-        """
-        return write_blocks(path, self._blocks(self.order), AUDIT_COLUMNS)
-
-    def _blocks(self, positions: Ints) -> Iterator[Block]:
-        names = (*self.dynamics.record.classes, None)  # the last for a prediction of −1
-        for start in range(0, len(positions), ROWS):
-            part = positions[start : start + ROWS]
-            yield (
-                self.index[part].tolist(),
-                [self.ids[position] for position in part],
-                self.is_issue[part].tolist(),
-                self.quality[part].tolist(),
-                *([names[label] for label in labels[part]] for labels in (self.given, self.predicted, self.suggested)),
-                self.suggestion_probability[part].tolist(),
-                self.mean_margin[part].tolist(),
-                self.final_margin[part].tolist(),
-                self.first_fit[part].tolist(),
-                self.forgetting[part].tolist(),
-                self.mean_emphasis[part].tolist(),
-                self._emphasis_histories(part),
-            )
+    def _block(self, part: Ints) -> Block:
+        return [
+            *super()._block(part),
+            [self.classes[label] for label in self.suggested_label[part]],
+            self.suggestion_probability[part].tolist(),
+            self.mean_margin[part].tolist(),
+            self.final_margin[part].tolist(),
+            self.first_fit[part].tolist(),
+            self.forgetting[part].tolist(),
+            self.mean_emphasis[part].tolist(),
+            self._emphasis_histories(part),
+        ]
 
     def _emphasis_histories(self, positions: Ints) -> list[list[float]]:
         """The emphasis of some examples in a few epochs, evenly spaced; empty if it is not a function of the margin."""
@@ -264,18 +254,14 @@ class Audit:
         return np.stack(histories, 1).round(6).tolist()  # type: ignore[no-any-return]
 
 
-def pair_counts(rows: Ints, columns: Ints, number: int) -> Ints:
-    """Count pairs of row and column in a square matrix of this size."""
-    return np.bincount(rows * number + columns, minlength=number**2).reshape(number, number)
-
-
 def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") -> Audit:
-    """Find the labels of a run that look wrong, from its record.
+    """Find the labels of a run that look wrong, from its record, or from the evidence that `add_evidence` put beside it.
 
     Args:
         run: a run, its folder or its dynamics.
         score: ranks the labels: "combined", "area_under_margin", "final_margin", "emphasis", "forgetting" or "mixture". It decides the
-            order of the qualities; the number of wrong labels and the suggestions always come from the votes of the epochs.
+            order of the qualities; the number of wrong labels and the suggestions always come from the votes of the epochs. With evidence
+            from features, "combined" is the chance that it gives; the others are refused.
 
     Returns:
         The audit.
@@ -293,7 +279,9 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") ->
     rank = score_function(score)
     dynamics = _dynamics(run)
     record = dynamics.record
-    evidence = gather(dynamics)
+    evidence, tables = gather(dynamics), _stored(record)
+    if tables is not None and score != "combined":
+        raise invalid_parameter("score", "audit", "combined for a run with evidence from features", score)
     seen, against = np.isfinite(evidence.belief), evidence.other_share > evidence.given_share
     belief, other = SCORES["combined"](dynamics, evidence), evidence.other.astype(np.int64)
     judgement = judge_labels(belief, against, 0.0 if dynamics.best is None else 1 - dynamics.best)
@@ -301,25 +289,80 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") ->
     order = np.lexsort((belief, values))
     quality = np.empty(len(order))
     quality[order] = np.sort(judgement.quality)
-    return Audit(
-        given=np.array(record.given),
-        predicted=evidence.predicted.astype(np.int64),
-        suggested=np.where(against, other, record.given),
+    by_record = Audit(
+        given_label=np.array(record.given),
+        predicted_label=evidence.predicted.astype(np.int64),
+        suggested_label=np.where(against, other, record.given),
         suggestion_probability=np.where(against, evidence.other_share, evidence.given_share),
         lead=np.where(against, evidence.lead, 0.0),
-        quality=quality,
-        is_issue=against & (quality < 0.5),
+        label_quality=quality,
+        is_label_issue=against & (quality < 0.5),
         score=values,
-        order=order,
+        ranking=order,
+        interval=judgement.interval,
+        classes=record.classes,
+        example_ids=None,
+        judged=True,
         mean_margin=dynamics.area_under_margin,
         final_margin=evidence.final.astype(np.float64),
         first_fit=dynamics.first_fit,
         forgetting=dynamics.forgetting,
         mean_emphasis=evidence.emphasis,
         seen=seen,
-        interval=judgement.interval,
+        votes=float(np.nanmedian(evidence.votes)) if seen.any() else 0.0,
         dynamics=dynamics,
+        model=None,
     )
+    return by_record if tables is None else replace(by_record, **_by_evidence(tables, by_record.given_label))
+
+
+def _by_evidence(tables: Floats, given: Ints) -> dict[str, Any]:
+    """What evidence from features says of the labels of a run."""
+    model = fit_noise_model(list(tables), given)
+    quality = 1 - model.chance
+    with np.errstate(divide="ignore"):
+        odds = np.where(model.best != given, model.best_chance / np.maximum(quality, 1e-12), 0.0)
+    return {
+        "given_label": given,
+        "predicted_label": model.predicted,
+        "suggested_label": model.best,
+        "suggestion_probability": model.best_chance,
+        "lead": odds,
+        "label_quality": quality,
+        "is_label_issue": model.chance > 0.5,
+        "score": quality,
+        "ranking": np.argsort(quality, kind="stable"),
+        "interval": model.counts,
+        "judged": model.judged,
+        "model": model,
+    }
+
+
+def add_evidence(run: str | os.PathLike[str] | Dynamics, features: Any) -> None:
+    """Put evidence from features beside the record of a run, so that `audit`, `correct` and reports judge its labels by that.
+
+    On tables it is better than the record of a network (docs: "How well does it work?").
+
+    Args:
+        run: a run, its folder or its dynamics.
+        features: one row of numbers for each example of the record.
+    """
+    record = _dynamics(run).record
+    if len(features) != len(record.given):
+        raise invalid_parameter("features", "add_evidence", f"one row for each of the {len(record.given)} labels", f"{len(features)} rows")
+    tables = evidence_from_features(features, np.array(record.given), num_classes=len(record.classes))
+    RunFolder(record.folder).write_array(EVIDENCE, np.stack(tables).astype(np.float32))
+
+
+def _stored(record: Record) -> Floats | None:
+    """The evidence from features of a run, or None."""
+    path = Path(record.folder) / EVIDENCE
+    if not path.exists():
+        return None
+    tables: Floats = np.load(path, allow_pickle=False).astype(np.float64)
+    if tables.ndim != 3 or tables.shape[1:] != (len(record.given), len(record.classes)):
+        raise InputError(f"The file {str(path)!r} is not of this run: it has the shape {tables.shape}. Delete it.")
+    return tables
 
 
 def _dynamics(run: str | os.PathLike[str] | Dynamics) -> Dynamics:

@@ -25,7 +25,7 @@ Pulls = Callable[[int], Singles | None]
 """A function from an epoch to the emphasis of each possible margin."""
 
 _VOTES = 1 << 25  # votes in memory at a time, examples times classes: 128 MiB
-_TRUST = 2.0  # the given label starts with the votes of two epochs of the largest weight
+TRUST = 2.0  # the given label starts with the votes of two epochs of the largest weight
 _FEWEST = 0.02  # the smallest share of wrong labels to assume
 _LEAST_WEIGHT = 1e-9  # of an epoch, so that it still breaks ties
 _LEARNED = 0.25  # a class is learned once it is predicted this often, relative to the end of training
@@ -57,6 +57,7 @@ class Evidence(NamedTuple):
         emphasis: the unweighted mean emphasis; NaN if the loss is not a function of the margin.
         final: the margin in the last epoch that saw the example, without augmentation if the run has such passes.
         predicted: the class predicted there; −1 if none.
+        votes: the weight of all votes, without the trust.
     """
 
     given_share: Floats
@@ -68,6 +69,7 @@ class Evidence(NamedTuple):
     emphasis: Floats
     final: Singles
     predicted: Labels
+    votes: Floats
 
 
 def gather(dynamics: Dynamics) -> Evidence:
@@ -192,12 +194,12 @@ def _block(record: Record, rows: slice, weights: Mapping[int, Singles], pulls: P
     votes[examples, given] = -1
     other = votes.argmax(1).astype(np.int32)
     times[times == 0] = np.nan
-    total = np.where(times > 0, weight + _TRUST, np.nan)
+    total = np.where(times > 0, weight + TRUST, np.nan)
     against = votes[examples, other].astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        lead = np.where(against > _TRUST, (against - _TRUST) / own, 0.0)
-    shares = (own + _TRUST) / total, other, against / total, lead, (belief + _TRUST) / total
-    return Evidence(*shares, probability / times, emphasis / times, final, last)
+        lead = np.where(against > TRUST, (against - TRUST) / own, 0.0)
+    shares = (own + TRUST) / total, other, against / total, lead, (belief + TRUST) / total
+    return Evidence(*shares, probability / times, emphasis / times, final, last, total - TRUST)
 
 
 Score = Callable[[Dynamics, Evidence], Floats]

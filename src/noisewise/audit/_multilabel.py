@@ -11,8 +11,9 @@ import numpy as np
 from torch import Tensor
 
 from noisewise.arrays import Flags, Floats, Ints
+from noisewise.audit._issues import LabelIssues
 from noisewise.audit._listing import Listing, as_ids, parts
-from noisewise.audit._probabilities import LabelIssues, find_label_issues
+from noisewise.audit._probabilities import find_label_issues
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.tables import Block
 
@@ -109,8 +110,8 @@ def find_multilabel_issues(
         The labels by example and class.
 
     Example:
-        >>> labels = [[1, 0], [1, 0], [0, 1], [0, 1], [1, 1], [0, 1]]
-        >>> probabilities = [[0.9, 0.1], [0.9, 0.2], [0.1, 0.9], [0.1, 0.8], [0.9, 0.9], [0.9, 0.9]]
+        >>> labels = [[1, 0], [0, 1], [0, 1], [0, 1]] * 20 + [[0, 1]]
+        >>> probabilities = [[0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.1, 0.8]] * 20 + [[0.9, 0.9]]
         >>> issues = find_multilabel_issues(labels, probabilities, classes=["cat", "dog"])
         >>> issues
         MultilabelIssues(1 of 12 labels look doubtful, in 1 of 6 examples)

@@ -1,148 +1,103 @@
-"""Find doubtful labels from the class probabilities of any model, with the same rule as an audit or with cleanlab."""
+"""Find doubtful labels from the class probabilities of any models, with a model of the noise or with cleanlab."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from noisewise.arrays import Flags, Floats, Ints
-from noisewise.audit._evidence import judge_labels
+from noisewise.audit._issues import LabelIssues
+from noisewise.audit._noise_model import NoiseModel, fit_noise_model
 from noisewise.data import Column, encode
 from noisewise.errors import InputError, invalid_parameter
-from noisewise.tables import ROWS, Block, write_blocks
 from noisewise.transition import as_labels, as_probabilities
 
-_METHODS = ("self_confidence", "normalised_margin", "confident_learning")
-_ARRAYS = ("is_label_issue", "label_quality", "given_label", "predicted_label")
-_COLUMNS = ("index", "id", *_ARRAYS)  # the first columns of an audit's list
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LabelIssues:
-    """The doubtful labels, with cleanlab's names; ``pandas.DataFrame(issues.columns())`` is cleanlab's table.
-
-    Args:
-        is_label_issue: the labels that are probably wrong.
-        label_quality: the lower, the more doubtful.
-        given_label: the given labels, as class indices.
-        predicted_label: the most probable class.
-        classes: the names of the classes.
-        ids: the id of each example; its index if it has none.
-        interval: the range of several estimates of the number of wrong labels; None for confident learning.
-    """
-
-    is_label_issue: Flags
-    label_quality: Floats
-    given_label: Ints
-    predicted_label: Ints
-    classes: tuple[str, ...]
-    ids: tuple[str, ...]
-    interval: tuple[float, float] | None = None
-
-    def __len__(self) -> int:
-        return len(self.given_label)
-
-    def __repr__(self) -> str:
-        wrong = "" if self.interval is None else "; between {:,.0f} and {:,.0f} may be wrong".format(*self.interval)
-        return f"LabelIssues({self.count:,} of {len(self):,} labels look doubtful{wrong})"
-
-    @property
-    def count(self) -> int:
-        """How many labels are doubtful."""
-        return int(np.count_nonzero(self.is_label_issue))
-
-    @cached_property
-    def order(self) -> Ints:
-        """The positions of all examples, the most doubtful first."""
-        return np.argsort(self.label_quality, kind="stable")
-
-    def columns(self) -> dict[str, Any]:
-        """The arrays by name."""
-        return {name: getattr(self, name) for name in _ARRAYS}
-
-    def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write all examples to a file, the most doubtful first, with the first columns of an audit's list and class names.
-
-        Args:
-            path: ends in .csv, .json or .parquet.
-
-        Returns:
-            The path.
-        """
-        return write_blocks(path, self._blocks(), _COLUMNS)
-
-    def _blocks(self) -> Iterator[Block]:
-        for start in range(0, len(self), ROWS):
-            part = self.order[start : start + ROWS]
-            labels = ([self.classes[label] for label in numbers[part]] for numbers in (self.given_label, self.predicted_label))
-            flags, quality = self.is_label_issue[part].tolist(), self.label_quality[part].tolist()
-            yield part.tolist(), [self.ids[index] for index in part], flags, quality, *labels
+_METHODS = ("noise_model", "confident_learning")
 
 
 def find_label_issues(
     labels: Any,
     pred_probs: Any,
     *,
-    method: str = "normalised_margin",
+    method: str = "noise_model",
     classes: Sequence[str] | None = None,
     ids: Sequence[Any] | None = None,
 ) -> LabelIssues:
-    """Find doubtful labels from class probabilities.
+    """Find doubtful labels from class probabilities of one or more models.
 
     Formula:
-        self_confidence: belief = p_given;  normalised_margin: belief = (p_given − max p_other + 1) / 2
-        label_quality = 1 − P(the lower of two groups of beliefs | belief) · (1 − belief)
+        P(class k | example) = softmax_k(Σ_m β_m log q_mk);  P(given label j | class k) = T_kj
+        label_quality = P(class = given label | example, given label), with the β and T under which the given labels are most likely
 
     Args:
         labels: the given labels (N,): column indices of ``pred_probs``, or names if classes are given.
-        pred_probs: class probabilities (N, classes), preferably from a model that was not trained on the example, as
-            `sklearn.model_selection.cross_val_predict` returns them.
-        method: "self_confidence", "normalised_margin", or "confident_learning", which needs cleanlab.
+        pred_probs: class probabilities (N, classes) from a model that was not trained on the example, as
+            `sklearn.model_selection.cross_val_predict` returns them; or a list of several, as `evidence_from_features` returns them.
+        method: "noise_model", or "confident_learning", which needs cleanlab and one array.
         classes: the names of the columns of ``pred_probs``, such as scikit-learn's ``classes_``. Integer labels are then column indices,
             unless the name of a class is a number.
         ids: a unique id for each example.
 
     Returns:
-        Flags and qualities, in the order of the labels.
+        Flags, qualities, suggestions and an interval, in the order of the labels.
 
     Example:
-        >>> issues = find_label_issues([0, 0, 1, 1], [[0.9, 0.1], [0.1, 0.9], [0.2, 0.8], [0.1, 0.9]])
-        >>> issues.is_label_issue
-        array([False, True, False, False])
-        >>> find_label_issues(["cat", "dog", "cat"], [[0.9, 0.1], [0.1, 0.9], [0.0, 1.0]], classes=["cat", "dog"])
-        LabelIssues(1 of 3 labels look doubtful; between 0 and 3 may be wrong)
+        >>> probabilities = [[0.9, 0.1], [0.1, 0.9], [0.2, 0.8], [0.1, 0.9]] * 25
+        >>> issues = find_label_issues([0, 0, 1, 1] * 25, probabilities)
+        >>> issues.is_label_issue[:4]
+        array([False,  True, False, False])
 
     Reference:
         Northcutt et al., Confident Learning: Estimating Uncertainty in Dataset Labels, JAIR 2021.
     """
     if method not in _METHODS:
         raise invalid_parameter("method", "find_label_issues", "one of " + ", ".join(map(repr, _METHODS)), method)
-    probabilities = as_probabilities(pred_probs, what="pred_probs", owner="find_label_issues").numpy()
-    given, names = _numbered(labels, classes, probabilities.shape[1])
-    if len(given) != len(probabilities):
+    evidence = _tables(pred_probs)
+    if method == "confident_learning" and len(evidence) > 1:
+        raise invalid_parameter("pred_probs", "find_label_issues", "one array for confident learning", f"{len(evidence)} arrays")
+    given, names = _numbered(labels, classes, evidence[0].shape[1])
+    if len(given) != len(evidence[0]):
         raise invalid_parameter(
-            "pred_probs", "find_label_issues", f"one row for each of the {len(given)} labels", f"{len(probabilities)} rows"
+            "pred_probs", "find_label_issues", f"one row for each of the {len(given)} labels", f"{len(evidence[0])} rows"
         )
     if ids is not None and len(ids) != len(given):
         raise invalid_parameter("ids", "find_label_issues", f"one for each of the {len(given)} labels", f"{len(ids)} ids")
-    example_ids = Column(range(len(given)) if ids is None else ids, "the ids").ids()
-    predicted = probabilities.argmax(1)
+    example_ids = None if ids is None else Column(ids, "the ids").ids()
     if method == "confident_learning":
-        flags, quality = _confident_learning(given, probabilities)
-        return LabelIssues(flags, quality, given, predicted, names, example_ids)
-    examples = np.arange(len(given))
-    own = probabilities[examples, given]
-    probabilities[examples, given] = -1  # a copy
-    rival = probabilities.max(1)
-    belief = own if method == "self_confidence" else (own - rival + 1) / 2
-    judgement = judge_labels(belief, rival > own)
-    return LabelIssues(judgement.is_issue, judgement.quality, given, predicted, names, example_ids, judgement.interval)
+        flags, quality = _confident_learning(given, evidence[0])
+        predicted = evidence[0].argmax(1)
+        share = evidence[0].max(1)
+        return LabelIssues(flags, quality, given, predicted, np.where(flags, predicted, given), share, None, names, example_ids, True)
+    return issues_of(fit_noise_model(evidence, given), given, names, example_ids)
+
+
+def issues_of(model: NoiseModel, given: Ints, classes: tuple[str, ...], ids: Sequence[str] | None = None) -> LabelIssues:
+    """What a fitted noise model says of each label."""
+    return LabelIssues(
+        is_label_issue=model.chance > 0.5,
+        label_quality=1 - model.chance,
+        given_label=given,
+        predicted_label=model.predicted,
+        suggested_label=model.best,
+        suggestion_probability=model.best_chance,
+        interval=model.counts,
+        classes=classes,
+        example_ids=ids,
+        judged=model.judged,
+    )
+
+
+def _tables(pred_probs: Any) -> list[Floats]:
+    """One or more arrays of probabilities, checked."""
+    several = isinstance(pred_probs, list | tuple) and len(pred_probs) > 0 and all(np.ndim(table) == 2 for table in pred_probs)
+    tables = list(pred_probs) if several or (hasattr(pred_probs, "ndim") and pred_probs.ndim == 3) else [pred_probs]
+    checked = [as_probabilities(table, what="pred_probs", owner="find_label_issues").numpy() for table in tables]
+    if len({table.shape for table in checked}) > 1:
+        shapes = ", ".join(str(table.shape) for table in checked)
+        raise invalid_parameter("pred_probs", "find_label_issues", "arrays of one shape", shapes)
+    return checked
 
 
 def _numbered(labels: Any, classes: Sequence[str] | None, number: int) -> tuple[Ints, tuple[str, ...]]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from noisewise.train import Run
 
 _SHOWN = 10
+_JUDGES = ("auto", "features", "record")
 _LIST = Path("issues.csv")
 _EPOCHS = 30
 _SMALLEST_CROPPED = 24  # pixels a side; smaller images are not shifted at random
@@ -47,15 +48,21 @@ def audit(
     ] = None,
     test_features: Annotated[str | None, typer.Option(help="The file of embeddings of the test set, if --features is a file.")] = None,
     run_folder: Annotated[Path | None, typer.Option("--run", help="The run folder to train in; by default a new folder in runs/.")] = None,
+    judge: Annotated[
+        str, typer.Option(help="What judges your data: features (models that do not see the label), record (the trained run), or auto.")
+    ] = "auto",
+    review: Annotated[int | None, typer.Option(help="List only this many labels: those most likely to be wrong.", min=1)] = None,
     as_json: AsJson = False,
     **reading: Any,
 ) -> None:
     """Find labels that look wrong, in a run or in your data."""
-    from noisewise.audit import AUDIT_COLUMNS, score_function
+    from noisewise.audit import AUDIT_COLUMNS, add_evidence, score_function
     from noisewise.audit import audit as find
     from noisewise.report import report
 
     score_function(score)
+    if judge not in _JUDGES:
+        raise invalid_parameter("--judge", "audit", "one of " + ", ".join(map(repr, _JUDGES)), judge)
     is_run = (Path(source) / "settings.json").is_file()
     training: dict[str, Any] = {
         "model": model,
@@ -65,6 +72,7 @@ def audit(
         "test": test,
         "test_features": test_features,
         "run": run_folder,
+        "judge": None if judge == "auto" else judge,
     }
     unused = list(map(flag, without_none(training | reading)))
     if unused and is_run:
@@ -76,16 +84,20 @@ def audit(
         check_replacing(target, source, lambda file: has_columns(file, AUDIT_COLUMNS), "list")
     if page is not None:
         check_replacing(check_output(page, "audit", [".html"]), source, is_page, "page")
+    training.pop("judge")
     run = None if is_run else _train(source, reading, **training)
     if run is not None:
         print_columns(run.data.encoding)
+        if judge == "features" or (judge == "auto" and score == "combined" and run.data.inputs.ndim == 2):
+            with Console(stderr=True).status("judging the labels by their features"):
+                add_evidence(run, run.data.inputs.flatten(1).numpy())
     issues = find(source if run is None else run, score=score)
-    if run is not None and loss is None and run.settings.loss != "ce" and issues.unlearned:
+    if run is not None and loss is None and issues.model is None and run.settings.loss != "ce" and issues.unlearned:
         inform(f"{run.settings.loss} did not learn {listed(map(repr, issues.unlearned))}; training again with ce.")
         second = None if run_folder is None else run_folder.with_name(f"{run_folder.name}-ce")
         run = _train(source, reading, **training | {"loss": "ce", "run": second})
         issues = find(run, score=score)
-    written = [] if target is None else [issues.write(target)]
+    written = [] if target is None else [issues.write(target, limit=review)]
     if run is not None and page is not None:
         written += [report(run.path, page, data=run.data, title="Which labels look wrong"), run.path]
     if as_json:
@@ -147,7 +159,7 @@ def _summary(issues: Audit) -> dict[str, Any]:
         "labels": len(issues),
         "doubtful": issues.count,
         "expected_precision": issues.expected_precision if issues.count else None,
-        "interval": list(issues.interval),
+        "interval": list(issues.interval or ()),
         "tested": issues.tested,
         "test_accuracy": issues.dynamics.best,
         "held_out_accuracy": max(issues.dynamics.held_out.values(), default=None),
@@ -158,7 +170,7 @@ def _summary(issues: Audit) -> dict[str, Any]:
 
 
 def _print_issues(issues: Audit) -> None:
-    rows, (low, high) = issues.table(_SHOWN), issues.interval
+    rows, (low, high) = issues.table(_SHOWN), issues.interval or (0.0, 0.0)
     title = f"The {len(rows)} {'most doubtful' if issues.count else 'least certain'} labels"
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     for column in ("example", "given label", "suggested label", "quality"):
@@ -170,8 +182,11 @@ def _print_issues(issues: Audit) -> None:
     if issues.count:
         chance = percent(issues.expected_precision)
         sentence = f"{issues.count:,} of {len(issues):,} labels are doubtful; each is wrong with a mean probability of {chance}"
-    caveat = "" if issues.tested else ", if the model makes few mistakes itself"
-    print_lines(f"{sentence}. Between {low:,.0f} and {high:,.0f} labels may be wrong{caveat}.", f"The model: {issues.basis}.")
+    caveat = "" if issues.tested or issues.model is not None else ", if the model makes few mistakes itself"
+    basis = f"The model: {issues.basis}."
+    if issues.model is not None:
+        basis = f"Models that did not see a label predict {percent(issues.agreement)} of the labels."
+    print_lines(f"{sentence}. Between {low:,.0f} and {high:,.0f} labels may be wrong{caveat}.", basis)
     if issues.caution is not None:
         inform(issues.caution)
 

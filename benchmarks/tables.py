@@ -1,0 +1,234 @@
+"""Finding wrong labels in tables: noisewise beside cleanlab's configurations, on tables of numbers and categories.
+
+    python benchmarks/tables.py --prepare [--seeds 0 1 2] [--half choose|report] [--kinds KIND …]
+    python benchmarks/tables.py --judge [--seeds 0 1 2] [--half …] [--write]
+
+``--prepare`` downloads the tables (`table_sources.py`) and computes what takes long (`table_evidence.py`) into the folder named by
+``--cache``; stopped, it resumes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn
+import torch
+from sklearn.metrics import average_precision_score
+from sklearn.neighbors import KNeighborsClassifier
+
+import table_evidence
+import table_sources
+from noisewise.audit import find_label_issues
+from results import write_section
+
+STAGES = (("noisewise", "forest", "logistic"), ("network ce", "network gce"), ("network folds",), ("boosting",))
+"""What is computed for all tables of a half before the next."""
+
+
+def prepare(cache: Path, seeds: list[int], half: str | None, kinds: list[str]) -> None:
+    """Compute the evidence that is missing."""
+    table_sources.fetch(cache / "packages")
+    torch.set_num_threads(1)
+    of_table = table_sources.halves()
+    order = [(stage, seed, one) for stage in STAGES[:-1] for seed in seeds for one in ("choose", "report")]
+    order.sort(key=lambda task: (task[1], task[2]))  # all of a seed and half first
+    for stage, seed, one in [*order, *((STAGES[-1], seed, one) for seed in seeds for one in ("choose", "report"))]:
+        if half not in (None, one):
+            continue
+        for name in (name for name in table_sources.NAMES if of_table[name] == one):
+            for noise in table_evidence.NOISES:
+                case = None
+                for kind in (kind for kind in stage if kind in kinds):
+                    folder = cache / "evidence" / name / f"{noise}-{seed}"
+                    if not (folder / f"{kind}.npz").exists():
+                        case = case or case_of(cache, name, noise, seed)
+                        table_evidence.keep(case, seed, kind, folder)
+            print(seed, one, *stage, name, flush=True)
+
+
+def case_of(cache: Path, name: str, noise: str, seed: int) -> table_evidence.Setting:
+    """One table under one noise."""
+    return table_evidence.setting(*table_sources.sample(name, cache / "packages", seed), noise, seed)
+
+
+RIVALS = {"forest": "forest out of bag", "logistic": "logistic", "network folds": "same MLP in folds", "boosting": "boosting"}
+AVERAGE = "mean of forest, logistic and kNN"
+BEFORE = "one network's record"
+
+
+def judged(cache: Path, name: str, noise: str, seed: int) -> dict[str, Any] | None:
+    """What every way of finding wrong labels makes of one setting; None if noisewise's evidence is missing."""
+    folder = cache / "evidence" / name / f"{noise}-{seed}"
+    if not (folder / "noisewise.npz").exists():
+        return None
+    case = case_of(cache, name, noise, seed)
+    wrong = case.given != case.true
+    with np.load(folder / "noisewise.npz") as kept:
+        evidence, seconds = kept["tables"].astype(np.float64), float(kept["seconds"])
+    started = time.process_time()
+    issues = find_label_issues(case.given, evidence)
+    seconds += time.process_time() - started
+    low, high = issues.interval
+    row: dict[str, Any] = {
+        "table": name,
+        "noise": noise,
+        "seed": seed,
+        "labels": len(wrong),
+        "wrong": int(wrong.sum()),
+        "low": low,
+        "high": high,
+        "count": issues.count,
+        "cautioned": issues.caution is not None,
+        "expected": issues.expected_precision,
+        "rate": issues.expected_count / len(wrong),
+        "precision": float(wrong[issues.is_label_issue].mean()) if issues.count else np.nan,
+        "ways": {"noisewise": way(wrong, -issues.label_quality, issues.is_label_issue, seconds)},
+    }
+    for kind, label in RIVALS.items():
+        if (folder / f"{kind}.npz").exists():
+            with np.load(folder / f"{kind}.npz") as kept:
+                row["ways"][label] = cleanlabs(case, wrong, kept["probabilities"].astype(np.float64), float(kept["seconds"]))
+    row["ways"][AVERAGE] = averaged(case, wrong, folder)
+    if (folder / "network gce.npz").exists() and (folder / "network ce.npz").exists():
+        row["ways"][BEFORE] = recorded(wrong, folder)
+    return row
+
+
+def way(wrong: np.ndarray, doubt: np.ndarray, flags: np.ndarray, seconds: float) -> dict[str, float]:
+    """How good a ranking and its flags are."""
+    hits = int((flags & wrong).sum())
+    return {
+        "average_precision": float(average_precision_score(wrong, doubt)) if wrong.any() else np.nan,
+        "f1": 2 * hits / max(1, int(flags.sum() + wrong.sum())),
+        "flagged": float(flags.mean()),
+        "seconds": seconds,
+    }
+
+
+def cleanlabs(case: table_evidence.Setting, wrong: np.ndarray, probabilities: np.ndarray, seconds: float) -> dict[str, float]:
+    """cleanlab's default flags and scores."""
+    from cleanlab.filter import find_label_issues as confident
+    from cleanlab.rank import get_label_quality_scores
+
+    probabilities = np.maximum(probabilities, 1e-9)
+    probabilities /= probabilities.sum(1, keepdims=True)
+    flags = confident(case.given, probabilities, n_jobs=1)
+    return way(wrong, -get_label_quality_scores(case.given, probabilities), np.asarray(flags, dtype=bool), seconds)
+
+
+def averaged(case: table_evidence.Setting, wrong: np.ndarray, folder: Path) -> dict[str, float]:
+    """The plain average of three models, ranked by the margin of the label; flagged where another class is ahead."""
+    tables, seconds = [], 0.0
+    for kind in ("forest", "logistic"):
+        with np.load(folder / f"{kind}.npz") as kept:
+            tables.append(kept["probabilities"].astype(np.float64))
+            seconds += float(kept["seconds"])
+    started = time.process_time()
+    rows = KNeighborsClassifier(10).fit(case.features, case.given).kneighbors(return_distance=False)
+    tables.append(np.eye(case.classes)[case.given][rows].mean(1))
+    mean, examples = np.mean(tables, 0), np.arange(len(wrong))
+    own = mean[examples, case.given]
+    mean[examples, case.given] = -1
+    return way(wrong, mean.max(1) - own, mean.max(1) > own, seconds + time.process_time() - started)
+
+
+def recorded(wrong: np.ndarray, folder: Path) -> dict[str, float]:
+    """The audit of the record of one MLP: with GCE, or with cross-entropy where that did not learn a class."""
+    with np.load(folder / "network gce.npz") as first, np.load(folder / "network ce.npz") as second:
+        kept, seconds = first, float(first["seconds"])
+        if first["unlearned"]:
+            kept, seconds = second, seconds + float(second["seconds"])
+        doubt = np.empty(len(wrong))
+        doubt[kept["order"]] = -np.arange(len(wrong))
+        return way(wrong, doubt, kept["flags"], seconds)
+
+
+def lines_of(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The tables of one half."""
+    noisy = [row for row in rows if row["wrong"]]
+    names = [name for name in ("noisewise", *RIVALS.values(), AVERAGE, BEFORE) if any(name in row["ways"] for row in rows)]
+    noises = [noise for noise in table_evidence.NOISES if any(row["noise"] == noise for row in noisy)]
+    for key, title in (("average_precision", "average precision"), ("f1", "F1 of the flags")):
+        yield f"| {title} | {' | '.join(noises)} | all |"
+        yield "|---" * (len(noises) + 2) + "|"
+        for name in names:
+            cells = [
+                np.mean([row["ways"][name][key] for row in noisy if row["noise"] == noise and name in row["ways"]]) for noise in noises
+            ]
+            yield f"| {name} | {' | '.join(f'{cell:.3f}' for cell in [*cells, np.mean(cells)])} |"
+        yield ""
+    yield "| against | ahead in average precision | furthest behind | ahead in F1 | CPU time, times a forest's |"
+    yield "|---|---|---|---|---|"
+    for name in names[1:]:
+        known = [row for row in noisy if name in row["ways"]]
+        pairs = [(row["ways"]["noisewise"], row["ways"][name]) for row in known]
+        gains = [ours["average_precision"] - theirs["average_precision"] for ours, theirs in pairs]
+        better = np.mean([ours["f1"] >= theirs["f1"] for ours, theirs in pairs])
+        cost = sum(pair[1]["seconds"] for pair in pairs) / sum(
+            row["ways"][RIVALS["forest"]]["seconds"] for row in noisy if name in row["ways"]
+        )
+        ahead = f"{100 * np.mean(np.array(gains) >= 0):.0f} % of {len(gains)}"
+        yield f"| {name} | {ahead} | {-min(gains):.3f} | {100 * better:.0f} % | {cost:.1f} |"
+    cost = sum(row["ways"]["noisewise"]["seconds"] for row in rows) / sum(row["ways"][RIVALS["forest"]]["seconds"] for row in rows)
+    yield f"| (noisewise itself) | | | | {cost:.1f} |"
+    yield ""
+    yield "| noise | interval held | below, no caution | median width | labels flagged | expected precision | measured | rate off by |"
+    yield "|---" * 8 + "|"
+    for noise in [*[noise for noise in table_evidence.NOISES if any(row["noise"] == noise for row in rows)], "all"]:
+        own = [row for row in rows if noise in (row["noise"], "all")]
+        held = np.mean([row["low"] <= row["wrong"] <= row["high"] for row in own])
+        below = np.mean([row["high"] < row["wrong"] and not row["cautioned"] for row in own])
+        width = np.median([(row["high"] - row["low"]) / row["labels"] for row in own])
+        flagged = np.mean([row["count"] / row["labels"] for row in own])
+        expected, measured = (np.nanmean([row[key] for row in own if row["wrong"]] or [np.nan]) for key in ("expected", "precision"))
+        off = np.mean([abs(row["rate"] - row["wrong"] / row["labels"]) for row in own])
+        numbers = (held, below, width, flagged, expected, measured, off)
+        yield f"| {noise} | " + " | ".join(f"{100 * number:.1f} %" for number in numbers).replace("nan %", "–") + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prepare", action="store_true")
+    parser.add_argument("--judge", action="store_true")
+    parser.add_argument("--cache", type=Path, default=Path("noisewise-tables"), help="by default noisewise-tables in this folder")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--half", choices=("choose", "report"))
+    parser.add_argument("--kinds", nargs="+", default=list(table_evidence.KINDS), choices=list(table_evidence.KINDS))
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    if options.prepare:
+        prepare(options.cache, options.seeds, options.half, options.kinds)
+    if options.judge:
+        judge(options.cache, options.seeds, [options.half] if options.half else ["choose", "report"], options.write)
+
+
+def judge(cache: Path, seeds: list[int], halves: list[str], write: bool) -> None:
+    """Print the tables of the halves, and write them into the page of results."""
+    table_sources.fetch(cache / "packages")
+    of_table = table_sources.halves()
+    for half in halves:
+        names = [name for name in table_sources.NAMES if of_table[name] == half]
+        found = [judged(cache, name, noise, seed) for name in names for noise in table_evidence.NOISES for seed in seeds]
+        rows = [row for row in found if row is not None]
+        lines = [
+            f"`{shlex.join(['python', 'benchmarks/tables.py', *sys.argv[1:]])}`, scikit-learn {sklearn.__version__}, CPU, one thread.",
+            "",
+            f"{len(names)} tables ({', '.join(names)}), {len(rows)} settings, seeds {', '.join(map(str, seeds))}.",
+            "",
+            *lines_of(rows),
+        ]
+        print("\n".join(lines), flush=True)
+        if write:
+            purpose = {"choose": "on which rules were chosen", "report": "not used for any choice"}[half]
+            write_section(f"Wrong labels in tables: the half {purpose}", lines)
+
+
+if __name__ == "__main__":
+    main()

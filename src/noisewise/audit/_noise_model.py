@@ -1,0 +1,354 @@
+"""The chance that each label is wrong, from class probabilities by models that did not see the label: one model of classes and noise.
+
+Formula:
+    P(class k | example)           = softmax_k(α_k + Σ_m β_m log q_mk)     the evidence q_m of several models, pooled
+    P(given label j | class k)     = T_kj                            the noise
+    P(given label j | example)     = Σ_k P(class k | example) T_kj   is fitted to the given labels
+    chance that the label is wrong = (1 − P(class = given label | example, given label)) · r / (r + K / N)
+
+The given labels decide how sharp the classes are (β) and how much noise there is (T), by maximum likelihood. Both are identified because
+they look different: overlapping classes make a model unsure of some examples and sure of others, while noise contradicts a fixed share of
+the labels even where every model is sure. So noise that hides where classes overlap is invisible here; `LabelIssues.caution` says so.
+
+The last factor is for odd examples: about one example of each of the K classes is unlike all others of its class, so that every model
+contradicts its right label. It matters only if few of the N labels are wrong, that is, if their share r is small.
+
+This module knows neither runs nor features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisewise.arrays import Floats, Ints
+
+Singles = NDArray[np.float32]
+
+_LEAST = 0.001  # is added to all probabilities, so that none is zero
+_OFFSET = 0.05  # the least deviation of the α, before any label is seen
+_MOST_OFFSETS = 100  # with more classes, the α are 0
+_SHARPNESS = 2.0  # the sum of the β, before any label is seen; its logarithm has deviation 1
+_BORROWED = 6.0  # each class borrows the strength of this many wrong labels, at most its size, from noise that is alike for all classes
+_RATES = (0.002, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
+_ROUNDS, _STEPS = 12, 3
+_DROP, _DROP_OF_ONE = 0.8, 1.92  # of the logarithm of the likelihood, for several models and for one (a 95 % interval)
+_AGREEMENT = 3.0  # standard deviations above the agreement by chance, or the evidence says nothing
+_MOST_ODD = 0.05  # the largest share of odd examples
+OVERLAP = 0.12  # a share of contradicted labels that noise does not explain
+_CELLS = 4_000_000  # of the table of probabilities used for fitting
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseModel:
+    """The fitted model.
+
+    Args:
+        chance: the chance that each label is wrong.
+        best: the most probable class, given the evidence and the label.
+        best_chance: its probability.
+        predicted: the most probable class by the evidence alone.
+        rate: the expected share of wrong labels.
+        interval: an interval of that share: the rates that the likelihood ratio does not reject, for all evidence together and for each
+            model alone. Where classes overlap so much that noise does not explain a large share of the contradicted labels, it ends at
+            all of these, because noise can hide there.
+        matrix: T; how labels of each class (row) were given.
+        weights: β, one for each evidence, then α, one for each class.
+        judged: whether the evidence says anything about the labels. If not, no label has a chance above one half.
+    """
+
+    chance: Floats
+    best: Ints
+    best_chance: Floats
+    predicted: Ints
+    rate: float
+    interval: tuple[float, float]
+    matrix: Floats
+    weights: Floats
+    judged: bool
+
+    @property
+    def counts(self) -> tuple[float, float]:
+        """The confidence interval of the number of wrong labels."""
+        low, high = self.interval
+        return low * len(self.chance), high * len(self.chance)
+
+
+def fit_noise_model(evidence: Sequence[Floats], given: Ints) -> NoiseModel:
+    """Fit the model, and say which labels look wrong.
+
+    Args:
+        evidence: class probabilities (N, K) of one or more models, each from training without the example.
+        given: the given labels (N,).
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> true = rng.integers(3, size=900)
+        >>> given = np.where(rng.random(900) < 0.2, (true + 1) % 3, true)
+        >>> model = fit_noise_model([0.05 + 0.85 * np.eye(3)[true]], given)
+        >>> round(model.rate, 2), round(float((model.chance > 0.5)[given != true].mean()), 2)
+        (0.2, 1.0)
+
+    Reference:
+        Sukhbaatar et al., Training Convolutional Networks with Noisy Labels, ICLR 2015 workshop (T as the last layer).
+    """
+    examples, classes = evidence[0].shape
+    rows = _rows(examples, classes)
+    part = _Fit.of([table[rows] for table in evidence], given[rows])
+    fitted, sampled = _fitted(part, classes)
+    intervals = [_confidence(sampled, _DROP_OF_ONE if len(evidence) == 1 else _DROP)]
+    if len(evidence) > 1:  # the likelihood knows the error of a sample; how far models disagree shows their own
+        alone = [_Fit.of([table[rows]], given[rows]) for table in evidence]
+        intervals += [_confidence(_fitted(one, classes)[1], _DROP) for one in alone]
+    low, high = min(interval[0] for interval in intervals), max(interval[1] for interval in intervals)
+    return _judged(evidence, given, fitted, (low, high), part.agrees(fitted.weights))
+
+
+def _fitted(part: _Fit, classes: int) -> tuple[_Fitted, list[_Point]]:
+    """The best noise of single classes, and the likelihood of more or less noise of this kind."""
+    best = part.best_alike(classes)
+    # Noise of single classes looks like overlap to noise that is alike for all. So start also from all contradictions.
+    starts = ((best.weights, _alike(best.rate, classes)), (part.sharper, part.confusions(best.weights, classes)))
+    fitted = max((part.by_class(*start) for start in starts), key=lambda one: one.likelihood)
+    shape = fitted.matrix + _alike(0.01, classes) - np.eye(classes)
+    size = _off_diagonal(shape, fitted.shares)
+    return fitted, part.profile(lambda rate: _scaled(shape, rate / size), fitted.weights, classes)
+
+
+def _rows(examples: int, classes: int) -> Ints:
+    """The examples to fit on: all, or a random part of a very large table."""
+    number = max(2000, _CELLS // classes)
+    return np.arange(examples) if examples <= number else np.sort(np.random.default_rng(0).choice(examples, number, replace=False))
+
+
+def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, interval: tuple[float, float], judged: bool) -> NoiseModel:
+    """Apply the fitted model to all examples, block by block."""
+    examples, classes = evidence[0].shape
+    chance, best_chance = np.empty(examples), np.empty(examples)
+    best, predicted = np.empty((2, examples), dtype=np.int64)
+    size = max(1, _CELLS // classes)
+    for start in range(0, examples, size):
+        part, rows = slice(start, start + size), np.arange(min(size, examples - start))
+        labels, logarithms = given[part], _logarithms([table[part] for table in evidence])
+        pooled = _pooled(fitted.weights, logarithms).astype(np.float64)
+        posterior = pooled * fitted.matrix.T[labels]
+        posterior /= posterior.sum(1, keepdims=True)
+        predicted[part] = _pooled(fitted.weights[: len(evidence)], logarithms).argmax(1)  # without the α
+        best[part] = posterior.argmax(1)
+        best_chance[part] = posterior[rows, best[part]]
+        posterior[rows, labels] = 0
+        chance[part] = posterior.sum(1)  # exact also where it is tiny
+    rate, contradicted = float(chance.mean()), float(np.mean(predicted != given))
+    odd = min(classes / examples, _MOST_ODD)
+    believed = rate / (rate + odd)
+    chance *= believed
+    low, high = max(0.0, min(interval[0] - 2 * odd, believed * rate)), max(interval[1], rate)
+    if not judged:
+        low, high = 0.0, max(high, contradicted)
+        chance *= 0.5
+    elif contradicted - high > OVERLAP:
+        high = contradicted
+    return NoiseModel(chance, best, best_chance, predicted, float(chance.mean()), (low, high), fitted.matrix, fitted.weights, judged)
+
+
+def _logarithms(evidence: Sequence[Floats]) -> Singles:
+    """The logarithms of the evidence: (models, examples, classes)."""
+    return np.stack([np.log(table + _LEAST).astype(np.float32) for table in evidence])
+
+
+def _pooled(weights: Floats, logarithms: Singles) -> Singles:
+    models = len(logarithms)
+    scores = np.tensordot(weights[:models].astype(np.float32), logarithms, 1)
+    scores += weights[models:].astype(np.float32) if len(weights) > models else 0
+    scores -= scores.max(1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(1, keepdims=True)
+    return scores
+
+
+def _alike(rate: float, classes: int) -> Floats:
+    """Noise that is alike for all classes."""
+    matrix = np.full((classes, classes), rate / max(1, classes - 1))
+    np.fill_diagonal(matrix, 1 - rate)
+    return matrix
+
+
+def _scaled(matrix: Floats, factor: float) -> Floats:
+    """More or less noise of the same kind."""
+    wrong = matrix * factor
+    np.fill_diagonal(wrong, 0)
+    wrong *= np.minimum(1, 0.95 / np.maximum(wrong.sum(1, keepdims=True), 1e-12))
+    return wrong + np.diag(1 - wrong.sum(1))
+
+
+def _off_diagonal(matrix: Floats, shares: Floats) -> float:
+    return max(1e-6, float(shares @ (1 - np.diag(matrix))))
+
+
+class _Point(NamedTuple):
+    """The best weights for one noise, and the logarithm of their likelihood."""
+
+    rate: float
+    likelihood: float
+    weights: Floats
+
+
+class _Fitted(NamedTuple):
+    weights: Floats
+    matrix: Floats
+    shares: Floats
+    rate: float
+    likelihood: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """The examples to fit on.
+
+    Args:
+        logarithms: of the evidence, (models, examples, classes).
+        given: their labels.
+        deviations: of the α, before any label is seen. The rarer a class, the more timid are models of it.
+    """
+
+    logarithms: Singles
+    given: Ints
+    deviations: Floats
+
+    @classmethod
+    def of(cls, evidence: Sequence[Floats], given: Ints) -> _Fit:
+        logarithms = _logarithms(evidence)
+        logarithms -= logarithms.mean(2, keepdims=True)
+        classes = logarithms.shape[2]
+        shares = (np.bincount(given, minlength=classes) + 1) / (len(given) + classes)
+        deviations = np.maximum(np.minimum(np.log(classes * shares), 0) ** 2 / 2, _OFFSET)
+        return cls(logarithms, given, deviations if classes <= _MOST_OFFSETS else deviations[:0])
+
+    @property
+    def start(self) -> Floats:
+        models = len(self.logarithms)
+        return np.concatenate([np.full(models, _SHARPNESS / models), np.zeros(len(self.deviations))])
+
+    @property
+    def sharper(self) -> Floats:
+        """A start for noise that explains all contradictions: the classes are sharper then."""
+        return 1.5 * self.start
+
+    def best_alike(self, classes: int) -> _Point:
+        """The best noise that is alike for all classes."""
+        return max(self.profile(lambda rate: _alike(rate, classes), self.start, classes), key=lambda point: point.likelihood)
+
+    def profile(self, noise: Callable[[float], Floats], weights: Floats, classes: int) -> list[_Point]:
+        """The likelihood of every rate of noise, with the best weights for it."""
+        points = []
+        for rate in _RATES:
+            if rate < 0.9 * (1 - 1 / classes):
+                weights, likelihood = self.weighted(weights, noise(rate))
+                points.append(_Point(rate, likelihood, weights))
+        return points
+
+    def weighted(self, weights: Floats, matrix: Floats, steps: int = _STEPS) -> tuple[Floats, float]:
+        """The best weights for a noise, by Newton steps that are halved until they help."""
+        noise = matrix.T[self.given].astype(np.float32)
+        value, gradient, curvature = self._likelihood(weights, noise)
+        for _ in range(steps):
+            step = np.linalg.solve(curvature, gradient)
+            for half in (1.0, 0.25):
+                tried = weights + np.clip(half * step, -np.abs(weights) / 2 - 0.3, np.abs(weights) + 0.5)
+                tried[: len(self.logarithms)] = np.maximum(tried[: len(self.logarithms)], 0.01)
+                found = self._likelihood(tried, noise)
+                if found[0] > value:
+                    break
+            else:
+                break
+            gained = found[0] - value
+            weights, (value, gradient, curvature) = tried, found
+            if gained < 0.01:
+                break
+        return weights, value
+
+    def _likelihood(self, weights: Floats, noise: Singles) -> tuple[float, Floats, Floats]:
+        """The logarithm of likelihood and prior, its gradient, and minus its curvature."""
+        pooled = _pooled(weights, self.logarithms)
+        posterior = pooled * noise
+        given = posterior.sum(1)
+        posterior /= given[:, None]
+        models, size = len(self.logarithms), len(weights)
+        difference = posterior - pooled
+        gradient = np.concatenate([np.tensordot(self.logarithms, difference, 2), difference.sum(0)[: size - models]]).astype(np.float64)
+        before, after = (self._spread(table, size) for table in (pooled, posterior))
+        prior = np.diag(np.concatenate([np.full(models, 1e-3), self.deviations**-2]))
+        total, offsets = weights[:models].sum(), weights[models:]
+        distance = np.log(total / _SHARPNESS)
+        prior[:models, :models] += 1 / total**2
+        gradient -= np.concatenate([np.full(models, distance / total), offsets / self.deviations**2])
+        curvature = before - after + prior
+        if np.linalg.eigvalsh(curvature).min() < 1e-3 * np.trace(before) / size:
+            curvature = before + prior  # always positive: the step of expectation maximisation
+        value = float(np.log(given.astype(np.float64)).sum()) - distance**2 / 2 - float(((offsets / self.deviations) ** 2).sum()) / 2
+        return value, gradient, curvature
+
+    def _spread(self, table: Singles, size: int) -> Floats:
+        """The covariances of the logarithms, and of the classes, under each row, summed over the examples."""
+        models = len(self.logarithms)
+        means = np.einsum("mnk,nk->mn", self.logarithms, table, optimize=True)
+        weighted = self.logarithms * table
+        spread = np.zeros((size, size))
+        spread[:models, :models] = weighted.reshape(models, -1) @ self.logarithms.reshape(models, -1).T - means @ means.T
+        if size > models:
+            spread[:models, models:] = weighted.sum(1) - means @ table
+            spread[models:, :models] = spread[:models, models:].T
+            spread[models:, models:] = np.diag(table.sum(0)) - table.T @ table
+        return spread
+
+    def agrees(self, weights: Floats) -> bool:
+        """Whether the evidence for the given labels is higher than for the same labels in a random order."""
+        pooled = _pooled(weights, self.logarithms).astype(np.float64)
+        pooled -= pooled.mean(0)
+        shares = np.bincount(self.given, minlength=pooled.shape[1]) / len(pooled)
+        mean = pooled @ shares
+        agreement = (pooled[np.arange(len(pooled)), self.given] - mean).sum()
+        return bool(agreement > _AGREEMENT * np.sqrt((pooled**2 @ shares - mean**2).sum()))
+
+    def confusions(self, weights: Floats, classes: int) -> Floats:
+        """How the labels would have been given if the evidence were right about every example."""
+        predicted = _pooled(weights, self.logarithms).argmax(1)
+        counts = np.bincount(predicted * classes + self.given, minlength=classes**2).reshape(classes, classes) + _alike(0.1, classes)
+        return np.asarray(counts / counts.sum(1, keepdims=True))
+
+    def by_class(self, weights: Floats, matrix: Floats) -> _Fitted:
+        """The noise of single classes, by expectation maximisation; classes with few labels stay near the noise of all."""
+        classes = len(matrix)
+        likelihood = -np.inf
+        for _ in range(_ROUNDS):
+            pooled = _pooled(weights, self.logarithms).astype(np.float64)
+            for _ in range(_STEPS):
+                posterior = pooled * matrix.T[self.given]
+                posterior /= posterior.sum(1, keepdims=True)
+                counts = np.zeros((classes, classes))
+                np.add.at(counts.T, self.given, posterior) if classes > 200 else self._count(counts, posterior)
+                rate = float(np.clip(1 - np.trace(counts) / counts.sum(), 1e-4, 0.9 * (1 - 1 / classes)))
+                own = counts.sum(1, keepdims=True)
+                borrowed = np.minimum(_BORROWED / max(rate, 0.01), own)
+                matrix = (counts + borrowed * _alike(rate, classes)) / np.maximum(own + borrowed, 1e-9)
+            weights, likelihood = self.weighted(weights, matrix, 1)
+        alike = _alike(rate, classes)
+        likelihood += float((borrowed * alike * np.log(np.maximum(matrix, 1e-9) / alike)).sum())
+        return _Fitted(weights, matrix, counts.sum(1) / counts.sum(), rate, likelihood)
+
+    def _count(self, counts: Floats, posterior: Floats) -> None:
+        for label in range(len(counts)):
+            counts[:, label] = posterior[self.given == label].sum(0)
+
+
+def _confidence(points: Sequence[_Point], drop: float) -> tuple[float, float]:
+    """The rates that a likelihood ratio test does not reject; between the points, the likelihood is interpolated."""
+    fine = np.linspace(np.sqrt(points[0].rate), np.sqrt(points[-1].rate), 400)
+    values = np.interp(fine, np.sqrt([point.rate for point in points]), [point.likelihood for point in points])
+    inside = fine[values > values.max() - drop] ** 2
+    low = 0.0 if inside[0] <= points[0].rate else inside[0]
+    return float(low), float(inside[-1])

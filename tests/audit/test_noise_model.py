@@ -1,0 +1,187 @@
+"""Labels judged from class probabilities and from features: chances, intervals and cautions against the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits, make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score
+from sklearn.model_selection import cross_val_predict
+
+from noisewise import fit
+from noisewise.audit import add_evidence, audit, evidence_from_features, find_label_issues
+from noisewise.correct import correct
+from noisewise.noise import corrupt
+from refused import refused
+from run_folders import write_run
+
+
+def simulated(seed, rate, classes=4, number=1500, spread=2.5):
+    """Classes that overlap a little, noisy labels, and the true probabilities of the noisy labels' classes before noise."""
+    rng = np.random.default_rng(seed)
+    scores = spread * rng.normal(size=(number, classes))
+    probabilities = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    true = (probabilities.cumsum(1) > rng.random((number, 1))).argmax(1)
+    wrong = rng.random(number) < rate
+    return probabilities, np.where(wrong, (true + rng.integers(1, classes, number)) % classes, true), wrong
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_chances_are_calibrated_on_known_posteriors(rate):
+    """Of the labels with a chance in each tenth, about that share is wrong, and the chance is near the one by Bayes' rule."""
+    probabilities, given, wrong = simulated(0, rate, number=6000)
+    issues = find_label_issues(given, probabilities)
+    chance = 1 - issues.label_quality
+    noise = np.full((4, 4), rate / 3) + (1 - rate - rate / 3) * np.eye(4)
+    joint = probabilities * noise[:, given].T
+    exact = 1 - joint[np.arange(6000), given] / joint.sum(1)
+    assert np.abs(chance - exact).mean() < 0.03
+    for low in np.arange(0, 1, 0.2):
+        own = (chance >= low) & (chance < low + 0.2)
+        if own.sum() > 100:
+            assert abs(chance[own].mean() - wrong[own].mean()) < 0.06
+    assert issues.expected_precision == pytest.approx(wrong[issues.is_label_issue].mean(), abs=0.05)
+
+
+def test_the_interval_holds_the_number_of_wrong_labels():
+    held, widths = [], []
+    for seed in range(20):
+        rate = (0.02, 0.1, 0.2, 0.35)[seed % 4]
+        probabilities, given, wrong = simulated(seed, rate, spread=5)
+        low, high = find_label_issues(given, probabilities).interval
+        held.append(low <= wrong.sum() <= high)
+        widths.append((high - low) / len(given))
+    assert np.mean(held) >= 0.9 and np.median(widths) < 0.12
+
+
+def test_distorted_probabilities_give_the_same_answer():
+    """Overconfident or underconfident models are calibrated on the given labels."""
+    probabilities, given, wrong = simulated(3, 0.2)
+    expected = find_label_issues(given, probabilities)
+    for power in (0.5, 2.0):
+        distorted = probabilities**power / (probabilities**power).sum(1, keepdims=True)
+        issues = find_label_issues(given, distorted)
+        assert issues.expected_count == pytest.approx(wrong.sum(), rel=0.35)
+        assert (issues.is_label_issue == expected.is_label_issue).mean() > 0.95
+
+
+def test_useless_evidence_does_not_harm():
+    probabilities, given, wrong = simulated(4, 0.2)
+    useless = np.random.default_rng(0).dirichlet(np.ones(4), len(given))
+    alone, both = (find_label_issues(given, evidence) for evidence in ([probabilities], [probabilities, useless]))
+    precision = [average_precision_score(wrong, -issues.label_quality) for issues in (alone, both)]
+    assert precision[1] > precision[0] - 0.01
+
+
+def test_noise_of_single_classes_is_found():
+    """Only labels of class 0 are wrong: a third of them came from class 1."""
+    probabilities, given, _ = simulated(5, 0.0, spread=5, number=3000)
+    turned = (given == 1) & (np.random.default_rng(0).random(3000) < 0.3)
+    issues = find_label_issues(np.where(turned, 0, given), probabilities)
+    assert issues.is_label_issue[turned].mean() > 0.7 and turned[issues.is_label_issue].mean() > 0.8
+    assert issues.matrix[0, 1] > 10 * max(issues.matrix[2, 3], 1)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    features, labels = load_digits(return_X_y=True)
+    return features[:1000], labels[:1000]
+
+
+def test_hardly_any_clean_label_is_flagged(digits):
+    issues = find_label_issues(digits[1], evidence_from_features(*digits))
+    assert issues.is_label_issue.mean() <= 0.01 and issues.interval[1] < 0.05 * len(issues) and issues.caution is None
+
+
+def test_wrong_labels_of_a_table_are_ranked_better_than_by_folds_of_logistic_regression(digits):
+    features, labels = digits
+    noisy = corrupt(labels, "symmetric(0.2)", seed=1)
+    given, wrong = noisy.labels.numpy(), noisy.mask.numpy()
+    issues = find_label_issues(given, evidence_from_features(features, given))
+    probabilities = cross_val_predict(LogisticRegression(max_iter=200), features / 16, given, method="predict_proba")
+    logistic = average_precision_score(wrong, -probabilities[np.arange(len(given)), given])
+    assert average_precision_score(wrong, -issues.label_quality) > max(logistic, 0.97)
+    assert issues.interval[0] <= wrong.sum() <= issues.interval[1]
+    assert (issues.suggested_label == labels)[issues.is_label_issue].mean() > 0.9
+
+
+def test_missed_rare_positives_are_found():
+    """A table with 5 % positives, a fifth of which are labelled "no"."""
+    features, true = make_classification(2500, 12, n_informative=6, weights=[0.95], class_sep=2, flip_y=0, random_state=4)
+    missed = (true == 1) & (np.random.default_rng(0).random(2500) < 0.2)
+    given = np.where(missed, 0, true)
+    issues = find_label_issues(given, evidence_from_features(features, given))
+    assert issues.is_label_issue[missed].mean() >= 0.6 and missed[issues.is_label_issue].mean() >= 0.6
+
+
+def test_labels_that_features_cannot_predict_are_not_judged():
+    rng = np.random.default_rng(0)
+    issues = find_label_issues(labels := rng.integers(3, size=400), evidence_from_features(rng.normal(size=(400, 6)), labels))
+    assert "cannot be judged" in issues.caution and issues.count < 40
+
+
+def test_on_wide_data_with_half_of_the_labels_wrong_nothing_is_assured():
+    """1,000 rows of 1,500 sparse columns, where a network would memorise every label at once."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(4, size=1000)
+    rates = rng.random((4, 1500)) * 0.02
+    features = (rng.random((1000, 1500)) < rates[true]).astype(float)
+    given = np.where(rng.random(1000) < 0.4, rng.integers(4, size=1000), true)
+    issues = find_label_issues(given, evidence_from_features(features, given))
+    wrong = given != true
+    assert issues.interval[1] >= wrong.sum() or issues.caution is not None
+    assert issues.caution is not None or issues.is_label_issue.sum() > wrong.sum() / 2
+
+
+def test_an_audit_uses_the_evidence_beside_a_run(digits, tmp_path):
+    features, labels = digits
+    noisy = corrupt(labels, "symmetric(0.1)", seed=0)
+    given = noisy.labels.numpy()
+    run = fit("mlp", (features.astype("float32"), given), epochs=1, loss="ce", folder=tmp_path / "run", device="cpu")
+    before = audit(run)
+    add_evidence(run, features)
+    after, alone = audit(run), find_label_issues(given, evidence_from_features(features, given))
+    assert before.model is None and after.model is not None
+    assert after.label_quality == pytest.approx(alone.label_quality, abs=1e-3) and after.interval == pytest.approx(alone.interval, rel=0.05)
+    assert noisy.mask.numpy()[after.review_first(50)].mean() > 0.95
+    corrected = correct(run, "relabel")
+    assert (corrected.labels == labels).mean() > (given == labels).mean() + 0.05
+    with refused("score", "combined"):
+        audit(run, score="forgetting")
+    with refused("features", "1000", "3 rows"):
+        add_evidence(run, features[:3])
+
+
+def test_a_run_that_memorised_all_labels_says_that_it_cannot_judge(tmp_path):
+    given = np.arange(200) % 4
+    record = [(epoch, np.full(200, 9.0), given) for epoch in range(1, 4)]
+    run = write_run(tmp_path / "run", given, training=record, classes=4, loss="ce")
+    assert "cannot judge" in audit(run).caution
+    tested = [{"epoch": 3, "test_accuracy": 0.97}]
+    assert audit(write_run(tmp_path / "tested", given, training=record, classes=4, loss="ce", metrics=tested)).caution is None
+
+
+def test_the_list_is_a_frame_with_cleanlabs_columns(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    probabilities, given, _ = simulated(0, 0.1, number=300)
+    issues = find_label_issues(given, probabilities, ids=[f"row {place}" for place in range(300)])
+    frame = issues.to_frame()
+    assert list(frame)[:6] == ["index", "id", "is_label_issue", "label_quality", "given_label", "predicted_label"]
+    assert frame["index"].tolist() == issues.order.tolist() and frame["label_quality"].is_monotonic_increasing
+    path = issues.write(tmp_path / "first.csv", limit=20)
+    assert pandas.read_csv(path)["id"].tolist() == [f"row {place}" for place in issues.review_first(20)]
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "mentions"),
+    [
+        (np.ones((3, 2)), [0, 1], ("features", "(3, 2)", "(2,)")),
+        (np.ones((2, 2)), [0.5, 1.0], ("features", "float64")),
+        (np.full((2, 2), np.nan), [0, 1], ("features", "NaN")),
+        (np.ones((2, 2)), [1, 1], ("two classes",)),
+    ],
+)
+def test_bad_features_are_refused(features, labels, mentions):
+    with refused(*mentions):
+        evidence_from_features(features, labels)
