@@ -23,7 +23,7 @@ from noisewise.correct import review
 from noisewise.data import EmbeddingCache, batches, features, picture, read
 from noisewise.report.sections.runs import repeat
 from noisewise.runs import examples_of, read_recorded
-from refused import refused
+from refused import refused, warned
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def test_the_ids_of_a_file_decide_the_order(place: Path, images: Path) -> None:
     np.savez("vectors.npz", anything=vectors[order], ids=np.array(data.ids)[order])
     assert np.array_equal(read(images, embed="vectors.npz").inputs.numpy(), vectors)
     (images / "red" / "3.png").write_bytes(b"damaged")
-    with pytest.warns(match="red/3.png"):
+    with warned("red/3.png"):
         kept = read(images, embed="vectors.npz", unreadable="skip")
     assert len(kept) == 23 and np.array_equal(kept.inputs.numpy(), colours(images, kept.ids))
     np.savez("vectors.npz", anything=vectors[:20], ids=np.array(data.ids)[:20])
@@ -112,7 +112,7 @@ def test_the_ids_of_a_file_decide_the_order(place: Path, images: Path) -> None:
 def test_rows_without_ids_must_be_as_many_as_the_examples(place: Path, images: Path) -> None:
     np.save("vectors.npy", np.ones((24, 2)))
     (images / "red" / "3.png").write_bytes(b"damaged")
-    with pytest.warns(match="red/3.png"), refused("vectors.npy", "24 rows", "23"):
+    with warned("red/3.png"), refused("vectors.npy", "24 rows", "23"):
         read(images, embed="vectors.npy", unreadable="skip")
 
 
@@ -173,7 +173,7 @@ def test_a_module_embeds_images_in_their_order_and_in_eval_mode(images: Path) ->
 
 def test_a_module_embeds_images_without_those_that_cannot_be_read(images: Path) -> None:
     (images / "blue" / "5.png").write_bytes(b"damaged")
-    with pytest.warns(match="blue/5.png"):
+    with warned("blue/5.png"):
         data = read(images, embed=Means(), unreadable="skip")
     assert len(data) == 23 and np.allclose(data.inputs.numpy(), colours(images, data.ids), atol=1e-6)
 
@@ -330,14 +330,18 @@ def call(*arguments: object) -> Any:
 
 
 def test_images_are_audited_and_predicted_with_a_file_of_embeddings(place: Path, images: Path) -> None:
-    (images / "red" / "0.png").rename(images / "blue" / "wrong.png")
+    for number in range(12, 60):
+        write_image(images / "blue" / f"{number}.png", colour=(number, 3, 200 - number))
+        write_image(images / "red" / f"{number}.png", colour=(200 - number, number, 3))
+    for number in (10, 30, 50):
+        (images / "red" / f"{number}.png").rename(images / "blue" / f"wrong{number}.png")
     data = read(images)
     np.save("vectors.npy", colours(images, data.ids))
     options = ("--features", "vectors.npy", "--test", images, "--test-features", "vectors.npy", "--epochs", 40, "--run", "run")
     done = call("audit", images, *options, "-o", "issues.csv")
     assert done.exit_code == 0, done.stderr
     rows = Path("issues.csv").read_text().splitlines()
-    assert rows[1].split(",")[1] == "blue/wrong.png"
+    assert {row.split(",")[1] for row in rows[1:4]} == {f"blue/wrong{number}.png" for number in (10, 30, 50)}
     assert Path("issues.html").read_text().count("data:image/png") >= 5
     assert Run("run").settings.model == "linear"
     shown = repeat(Run("run").settings.as_json(), Path("run"), Run("run").provenance)

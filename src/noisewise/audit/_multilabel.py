@@ -114,9 +114,9 @@ def find_multilabel_issues(
         >>> probabilities = [[0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.1, 0.8]] * 20 + [[0.9, 0.9]]
         >>> issues = find_multilabel_issues(labels, probabilities, classes=["cat", "dog"])
         >>> issues
-        MultilabelIssues(1 of 12 labels look doubtful, in 1 of 6 examples)
+        MultilabelIssues(1 of 162 labels look doubtful, in 1 of 81 examples)
         >>> issues.table(1)[0]["index"], issues.table(1)[0]["class"]
-        (5, 'cat')
+        (80, 'cat')
     """
     probabilities = _as_chances(pred_probs)
     rows, columns = probabilities.shape

@@ -134,12 +134,13 @@ def find_token_issues(
         The labels by token.
 
     Example:
-        >>> words = [["Ann", "sleeps"], ["Ben", "reads"], ["Cid", "and", "Dan"]]
-        >>> labels = [["PER", "O"], ["O", "O"], ["PER", "O", "PER"]]
+        >>> words = [["Ann", "sleeps"], ["Cid", "and", "Dan"]] * 10 + [["Ben", "reads"]]
+        >>> labels = [["PER", "O"], ["PER", "O", "PER"]] * 10 + [["O", "O"]]
         >>> name, other = [0.1, 0.9], [0.9, 0.1]
-        >>> issues = find_token_issues(labels, [[name, other], [name, other], [name, other, name]], words, classes=["O", "PER"])
+        >>> probabilities = [[name, other], [name, other, name]] * 10 + [[name, other]]
+        >>> issues = find_token_issues(labels, probabilities, words, classes=["O", "PER"])
         >>> issues
-        TokenIssues(1 of 7 labels look doubtful, in 1 of 3 sentences)
+        TokenIssues(1 of 52 labels look doubtful, in 1 of 21 sentences)
         >>> issues.by_token()
         [{'token': 'Ben', 'times': 1, 'doubtful': 1, 'given_label': 'O', 'predicted_label': 'PER'}]
     """

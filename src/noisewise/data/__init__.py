@@ -9,8 +9,7 @@ from noisewise.data._augment import Augmentation, Normalise
 from noisewise.data._augment import registry as augmentations
 from noisewise.data._catalogue import Description, available, describe, fetch
 from noisewise.data._column import Column, SimilarLabels, encode
-from noisewise.data._dataset import Dataset, match_dtype
-from noisewise.data._digest import digest, digest_of, input_digests
+from noisewise.data._dataset import Dataset, digest, digest_of, match_dtype
 from noisewise.data._embed import EmbeddingCache, NamedEmbedder, VectorFile, as_embedder, embed_new
 from noisewise.data._encoding import EncodedColumn, Encoding, UnreadCells
 from noisewise.data._files import ImageFiles, Unreadable
@@ -69,7 +68,6 @@ __all__ = [
     "from_table",
     "has_named_columns",
     "images_below",
-    "input_digests",
     "is_frame",
     "is_official",
     "is_table",

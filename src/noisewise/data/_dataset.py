@@ -1,9 +1,12 @@
-"""`Dataset`: inputs, the given labels, and the true labels if they are known."""
+"""`Dataset`: inputs, the given labels, the true labels if they are known, and digests that identify all of them.
+
+Runs record the digests to recognise their data, and the cache of embeddings finds its files by them.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
@@ -191,6 +194,20 @@ class Dataset:
         originals = None if self.originals is None else self.originals.take(positions.cpu())
         return replace(self, ids=ids, cells=cells, originals=originals, **self._tensors(lambda tensor: tensor[positions]))
 
+    def input_digests(self, rows: Tensor | None = None) -> dict[str, str]:
+        """Digests that identify the inputs, or those of some of the rows.
+
+        Embeddings that a model computed are identified by the model, because another machine may round them differently; "original"
+        identifies what they are embeddings of.
+
+        Args:
+            rows: their positions; by default all.
+        """
+        model = None if self.embedder is None else self.embedder.digest
+        cells = {"cells": _cells_digest(self.cells, rows)} if self.cells else {}
+        original = {} if self.originals is None else {"original": digest_of(sorted(self.originals.input_digests(rows).values()))}
+        return {"inputs": model or digest(self.inputs, rows), **cells, **original}
+
     def described_by(self, encoding: Encoding, cells: Mapping[str, Cells]) -> Dataset:
         """The same data set with the encoding that made its inputs of a table, and the cells of that table."""
         kept = {name: column for name, column in cells.items() if not (encoding.plain and name in encoding.used)}
@@ -249,3 +266,27 @@ def match_dtype(inputs: Tensor, dtype: str, name: str, *, scaled: bool = True) -
     kinds = "uint8 or numbers from 0 to 1" if scaled else "uint8"
     got = f"{inputs.dtype} from {low:g} to {high:g}"
     raise InputError(f"{name} must be {kinds}, because the model was trained on uint8. Got {got} instead.")
+
+
+def digest_of(lines: Iterable[str]) -> str:
+    """The digest of a list of lines."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def digest(values: Tensor, rows: Tensor | None = None) -> str:
+    """The digest of a tensor or of some of its rows, computed in parts to save memory."""
+    shape = tuple(values.shape) if rows is None else (len(rows), *values.shape[1:])
+    result = hashlib.sha256(f"{values.dtype} {shape}".encode())
+    values = values.detach().view(1) if values.dim() == 0 else values.detach()
+    size = max(1, 2**24 // max(1, values[:1].numel() * values.element_size()))
+    for start in range(0, len(values if rows is None else rows), size):
+        part = slice(start, start + size)
+        chunk = values[part if rows is None else rows[part]]
+        result.update(chunk.contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
+    return result.hexdigest()
+
+
+def _cells_digest(cells: Mapping[str, Cells], rows: Tensor | None) -> str:
+    """The digest of the cells of a table. Encoded inputs do not identify them: an encoding may give the same inputs for all cells."""
+    columns = {name: column if rows is None else column[rows.numpy()] for name, column in sorted(cells.items())}
+    return digest_of(f"{name}\n{column.dtype}\n" + "\n".join(map(str, column.tolist())) for name, column in columns.items())

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from noisewise.data._arrays import as_inputs
-from noisewise.data._dataset import Dataset
-from noisewise.data._digest import digest, digest_of, input_digests
+from noisewise.data._dataset import Dataset, digest, digest_of
 from noisewise.data._encoding import Question, as_text
 from noisewise.data._encoding._kinds import contents_of
 from noisewise.data._files import decode
@@ -269,7 +268,7 @@ def _cached(originals: Dataset, embedder: ModuleEmbedder | RecordedModule | Name
 
 def _identity(originals: Dataset) -> list[str]:
     """What the embeddings depend on, besides the model. Images on disk may change without changing their size."""
-    digests = [f"{name} {value}" for name, value in input_digests(originals).items()]
+    digests = [f"{name} {value}" for name, value in originals.input_digests().items()]
     if not isinstance(originals, Stream):
         return digests
     return [*digests, str(originals.size), *(str(Path(path).stat().st_mtime_ns) for path in originals.paths if Path(path).exists())]

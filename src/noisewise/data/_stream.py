@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from noisewise.data import _decoder
-from noisewise.data._dataset import Dataset, as_positions
+from noisewise.data._dataset import Dataset, as_positions, digest_of
 from noisewise.data._files import ImageFiles, decode
 from noisewise.errors import InputError, invalid_parameter
 from noisewise.spec import as_int
@@ -138,6 +138,11 @@ class Stream(Dataset):
         taken = super().take(positions)
         assert isinstance(taken, Stream)
         return replace(taken, paths=tuple(self.paths[position] for position in positions.tolist()))
+
+    def input_digests(self, rows: Tensor | None = None) -> dict[str, str]:
+        """Digests of the paths and of the sizes of the files."""
+        paths = self.paths if rows is None else [self.paths[row] for row in rows.tolist()]
+        return {"inputs": digest_of(map(os.path.abspath, paths)), "sizes": digest_of(map(_file_size, paths))}
 
     def to(self, device: torch.device | str) -> Stream:
         empty = replace(self, inputs=torch.empty(len(self), 0))  # a meta tensor cannot be copied to a device
@@ -298,3 +303,10 @@ def _batches(data: Dataset, positions: Tensor, batch_size: int) -> Iterator[Batc
     with closing(data.images(torch.split(positions, batch_size))) as images:
         for index, inputs in zip(chosen, images, strict=True):
             yield Batch(inputs, data.labels[index], index)
+
+
+def _file_size(path: str) -> str:
+    try:
+        return str(Path(path).stat().st_size)
+    except OSError:
+        return "missing"  # reading it raises the error

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import noisewise
-from noisewise.data import Dataset, EmbeddingCache, Encoding, digest, digest_of, input_digests, is_official, is_table, read
+from noisewise.data import Dataset, EmbeddingCache, Encoding, digest, digest_of, is_official, is_table, read
 from noisewise.errors import InputError, reason
 from noisewise.noise import Corruption
 from noisewise.spec import readable
@@ -56,7 +56,7 @@ def _checksums(data: Dataset) -> dict[str, Any]:
     return {
         "name": data.name,
         "examples": len(data),
-        **input_digests(data),
+        **data.input_digests(),
         "labels": digest(data.labels),
         "truth": None if data.true_labels is None else digest(data.true_labels),
         "names": digest_of([*data.classes, "", *(data.ids or ())]),
@@ -68,7 +68,7 @@ def may_have_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | N
 
     Images on disk may have moved since, or may have been in memory then; a `Recorder` does not record inputs.
     """
-    now = input_digests(data, rows)
+    now = data.input_digests(rows)
     if ("sizes" in recorded) != ("sizes" in now):
         return True
     name = "sizes" if "sizes" in now else "inputs"
@@ -77,7 +77,7 @@ def may_have_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | N
 
 def has_inputs(recorded: Mapping[str, Any], data: Dataset, rows: Tensor | None = None) -> bool:
     """Whether data, or some of its rows, have exactly the inputs that a run recorded."""
-    now = input_digests(data, rows)
+    now = data.input_digests(rows)
     return now == {name: recorded[name] for name in ("inputs", "sizes", "cells", "original") if name in recorded}
 
 

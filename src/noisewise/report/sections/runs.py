@@ -1,10 +1,10 @@
-"""Tables of results: averages over seeds, accuracies on each class, and how each run was made."""
+"""Tables: averages over seeds, accuracies on each class, what was done to each column of a table, and how each run was made."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,12 +15,12 @@ from noisewise.data import is_official, is_vectors
 from noisewise.dynamics import MEASURES, informative_measures, over_seeds
 from noisewise.report._facts import Group, RunFacts
 from noisewise.report._tasks import Page, ReportRun, Task, averaged_runs, is_tie, ranked, winner
-from noisewise.runs import Settings
+from noisewise.runs import Settings, read_encoding
 from noisewise.spec import readable
 
-LINKS = {"results": ("Results", 10), "classes": ("Classes", 20), "runs": ("Runs", 80)}
+LINKS = {"results": ("Results", 10), "classes": ("Classes", 20), "columns": ("Columns", 75), "runs": ("Runs", 80)}
 
-_SHOWN_CLASSES = 20
+_SHOWN_CLASSES, _SHOWN_COLUMNS = 20, 60
 _CLASS_TITLES = {"test": "Test accuracy by class", "validation": "Accuracy on held-out examples by class, by their given labels"}
 
 _FLAGS = {name: f"--{name.replace('_', '-')}" for name in ("label", "true_label", "id", "image", "size", "drop", "text")}
@@ -33,8 +33,8 @@ Source = Mapping[str, Any]
 
 
 def is_shown(name: str, facts: Mapping[str, Any]) -> bool:
-    """Leave out the accuracies on each class if no task has them."""
-    return name != "classes" or any(task["classes"] for task in facts["tasks"])
+    """Leave out the accuracies on each class, and the columns, if no task has them."""
+    return name not in ("classes", "columns") or any(task[name] for task in facts["tasks"])
 
 
 def page_facts(page: Page) -> dict[str, Any]:
@@ -52,13 +52,32 @@ def page_facts(page: Page) -> dict[str, Any]:
 
 
 def task_facts(task: Task) -> dict[str, Any]:
-    """The key "classes": the accuracies on the test set, else on the held-out share; None if no run has them."""
+    """The keys "classes" (accuracies) and "columns" (what was done to them); None if there are none."""
+    return {"classes": _classes(task), "columns": _columns(task)}
+
+
+def _classes(task: Task) -> dict[str, Any] | None:
+    """The accuracies on the test set, else on the held-out share; None if no run has them."""
     for split, title in _CLASS_TITLES.items():
         columns = {label: _class_averages(runs, split) for label, runs in task.runs_by_label.items()}
         columns = {label: averages for label, averages in columns.items() if averages}
         if columns:
-            return {"classes": _class_table(title, columns, next(iter(task.runs_by_label.values()))[0].label_counts)}
-    return {"classes": None}
+            return _class_table(title, columns, next(iter(task.runs_by_label.values()))[0].label_counts)
+    return None
+
+
+def _columns(task: Task) -> dict[str, Any] | None:
+    """What was done to each column; None if the data were no table, or one of numbers that are used as they are."""
+    run = task.audited_run
+    if not (run.attempt(lambda: run.dynamics.record.provenance) or {}).get("features"):
+        return None
+    encoding = run.attempt(lambda: read_encoding(run.folder))
+    if encoding is None or (encoding.plain and len(encoding.used) == len(encoding.columns)):
+        return None
+    rows = [asdict(column) for column in encoding.columns[:_SHOWN_COLUMNS]]
+    number = len(encoding.columns)
+    note = f"The first {_SHOWN_COLUMNS} of {number:,} columns." if number > _SHOWN_COLUMNS else None
+    return {"rows": rows, "inputs": len(encoding.names), "note": note}
 
 
 def _class_averages(runs: Sequence[ReportRun], split: str) -> dict[str, float]:
