@@ -356,6 +356,11 @@ LOSSES: dict[str, Reference] = {
         of_label(lambda p, q: np.exp(-p / q), lambda p, q: -np.exp(-p / q) / q),
         of_margin(lambda at, q: mp.exp(-at.p / q), lambda at, q: at.p * at.v * mp.exp(-at.p / q) / q),
     ),
+    # Wang et al. 2026 (variation-bounded losses); log((1 + a) / (p + a)) = −log(1 − v / (1 + a)).
+    "vce": Reference(
+        of_label(lambda p, a: np.log(1 + a) - np.log(p + a), lambda p, a: -1 / (p + a)),
+        of_margin(lambda at, a: -mp.log1p(-at.v / (1 + a)), lambda at, a: at.p * at.v / (at.p + a)),
+    ),
     # Feng et al. 2020 (Taylor cross entropy).
     "tce": Reference(
         of_label(

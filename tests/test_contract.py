@@ -278,7 +278,7 @@ DEFAULTS = """
     aul(a=2.0,q=3.0) cr(beta=2.0,prior=None) eps_softmax(m=100000.0) focal(q=2.0) focal_detached(q=2.0) gce(q=0.7) gjs(pi=0.5)
     gls(alpha=-0.4) gr(beta=8.0,lam=0.5,g='exp',saturation=0.001,normalise='none') imae(T=8.0,saturation=0.001,normalise='none')
     js(pi=0.5) ls(alpha=0.1) nfl(q=0.5) phuber_ce(tau=10.0) power(q=10.0) rce(A=-4.0) sce(alpha=0.1,beta=1.0,A=-4.0)
-    tce(q=3) truncated_gce(q=0.7,kappa=0.5)
+    tce(q=3) truncated_gce(q=0.7,kappa=0.5) vce(a=4.0)
 """
 
 

@@ -35,6 +35,8 @@ EXAMPLES: list[tuple[str, Hyper]] = [
     ("agce", {"a": 0.6, "q": 0.6}),
     ("agce", {"a": 3.0, "q": 4.0}),
     ("ael", {"q": 2.5}),
+    ("vce", {"a": 4.0}),
+    ("vce", {"a": 0.1}),
     ("tce", {"q": 4}),
     ("imae", {"T": 8.0, "saturation": 1e-3}),
     ("imae", {"T": 16.0, "saturation": 0.0}),
