@@ -2,6 +2,8 @@
 
 from noisewise.runs import Settings
 from noisewise.train._compare import (
+    RUNS_ON_A_GPU,
+    Executor,
     Progress,
     Runs,
     RunsFailedError,
@@ -9,9 +11,11 @@ from noisewise.train._compare import (
     check_jobs,
     compare,
     failure_reason,
+    mark_interrupted,
     plan,
     summarise_failures,
     train_each,
+    train_one,
 )
 from noisewise.train._fit import Underfitting, Unlearned, fit
 from noisewise.train._optimisers import optimisers, schedules
@@ -21,6 +25,8 @@ from noisewise.train._request import make_settings
 from noisewise.train._run import Run
 
 __all__ = [
+    "RUNS_ON_A_GPU",
+    "Executor",
     "Predictor",
     "Progress",
     "Recorder",
@@ -36,9 +42,11 @@ __all__ = [
     "failure_reason",
     "fit",
     "make_settings",
+    "mark_interrupted",
     "optimisers",
     "plan",
     "schedules",
     "summarise_failures",
     "train_each",
+    "train_one",
 ]
