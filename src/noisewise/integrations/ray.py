@@ -88,7 +88,8 @@ class OnRay:
     ) -> dict[int, str]:
         """Submit the tasks, follow their progress, and return why runs failed."""
         ray = self._ray
-        data, board = ray.put(shared), ray.remote(num_cpus=0)(Board).remote()
+        data = ray.put(shared)
+        board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Board).remote()  # its machine may be lost, too
         failures: dict[int, str] = {}
         running: dict[Any, int] = {}
         try:
@@ -99,7 +100,7 @@ class OnRay:
                     running[train.remote(tasks[index], index, data, board, probe)] = index
                 done, _ = ray.wait(list(running), timeout=_POLL)
                 for progress in ray.get(board.take.remote()):
-                    if progress.place in running.values():
+                    if progress.state == "running" and progress.place in running.values():
                         watch(progress)
                 for finished in done:
                     index = running.pop(finished)
@@ -162,6 +163,8 @@ def _train(task: Task, index: int, shared: list[Any], board: Any, probe: Path) -
         task = replace(task, folder=probe.parent / task.folder.name)
         RunFolder(task.folder).wait_until_free(_LOCKED)  # a lost worker may have trained in it a moment ago
         return train_one(task, index, shared, board.put.remote), None
+    if not task.alone:
+        return f"the workers of the cluster do not share the folder {str(probe.parent)!r}, which a search needs", None
     place = Path(tempfile.gettempdir()) / probe.name.lstrip(".")
     task = replace(task, folder=place / task.folder.name)  # a run that is tried again on this machine resumes there
     ended = train_one(task, index, shared, board.put.remote)

@@ -17,26 +17,33 @@ from noisewise.train._compare import (
     train_each,
     train_one,
 )
-from noisewise.train._fit import Underfitting, Unlearned, fit
+from noisewise.train._fit import Underfitting, Unlearned, Watch, fit, train
+from noisewise.train._loggers import Logger
 from noisewise.train._optimisers import optimisers, schedules
 from noisewise.train._predictor import Predictor
 from noisewise.train._recorder import Recorder
 from noisewise.train._request import make_settings
 from noisewise.train._run import Run
+from noisewise.train._tune import Search, Study, Tuned, plan_studies, run_studies, tune
 
 __all__ = [
     "RUNS_ON_A_GPU",
     "Executor",
+    "Logger",
     "Predictor",
     "Progress",
     "Recorder",
     "Run",
     "Runs",
     "RunsFailedError",
+    "Search",
     "Settings",
+    "Study",
     "Task",
+    "Tuned",
     "Underfitting",
     "Unlearned",
+    "Watch",
     "check_jobs",
     "compare",
     "failure_reason",
@@ -45,8 +52,12 @@ __all__ = [
     "mark_interrupted",
     "optimisers",
     "plan",
+    "plan_studies",
+    "run_studies",
     "schedules",
     "summarise_failures",
+    "train",
     "train_each",
     "train_one",
+    "tune",
 ]

@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.multiprocessing as multiprocessing
@@ -46,6 +46,9 @@ class Task:
 
     settings: Settings
     folder: Path
+
+    alone: ClassVar[bool] = True
+    """Whether it writes to no folder but its own; other tasks need storage that all workers share."""
 
     def check(self) -> None:
         """Refuse a folder that contains a run with other settings."""
