@@ -191,10 +191,10 @@ def _held_out(run: Run) -> float:
 
 
 def space(loss: Loss) -> dict[str, tuple[float, float, bool]]:
-    """The range of every hyper-parameter of a loss and of the losses inside it: the lowest and the highest value, and whether on a log scale.
+    """The ranges of the hyper-parameters of a loss and of the losses inside it: lowest value, highest value, whether on a log scale.
 
-    A range with two ends is searched evenly. Otherwise, or if the given value is close to an end, the range is a tenth to ten times the given
-    value.
+    A range with two ends is searched evenly. Otherwise, or if the given value is close to an end, the range is a tenth to ten times the
+    given value.
 
     Example:
         >>> space(losses.get("scaled(gce(q=0.7), tau=2)"))

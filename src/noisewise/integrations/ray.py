@@ -33,8 +33,8 @@ class OnRay:
     """Trains tasks on a Ray cluster.
 
     Args:
-        address: where the cluster is, such as "ray://head:10001"; None for the cluster that this machine is part of, or else for one on this
-            machine.
+        address: where the cluster is, such as "ray://head:10001"; None for the cluster that this machine is part of, or else for a new
+            one on this machine.
         per_gpu: how many runs share a GPU.
     """
 
@@ -77,7 +77,8 @@ class OnRay:
             self._ray.init(address=self._address, include_dashboard=False, log_to_driver=False, logging_level="warning")
         except (ConnectionError, ValueError, RuntimeError) as error:
             place = "here" if self._address is None else f"to {self._address!r}"
-            raise InputError(f"Ray cannot connect {place} ({reason(error)}). Start a cluster with ray start, or give its address.") from None
+            advice = "Start a cluster with ray start, or give its address."
+            raise InputError(f"Ray cannot connect {place} ({reason(error)}). {advice}") from None
         try:
             yield
         finally:
@@ -122,7 +123,7 @@ class OnRay:
         try:
             ended, archive = self._ray.get(finished)
         except self._ray.exceptions.RayError as error:
-            why = f"its worker was lost {_RETRIES + 1} times ({type(error).__name__})"
+            why = f"Ray could not finish it, also after {_RETRIES} retries ({reason(error)[:200]})"
             mark_ended(RunFolder(task.folder), "failed", why)
             return why
         if archive is not None:
@@ -168,8 +169,8 @@ def _train(task: Task, index: int, shared: list[Any], board: Any, probe: Path) -
     place = Path(tempfile.gettempdir()) / probe.name.lstrip(".")
     task = replace(task, folder=place / task.folder.name)  # a run that is tried again on this machine resumes there
     ended = train_one(task, index, shared, board.put.remote)
-    archive = _packed(task.folder)
-    shutil.rmtree(task.folder)
+    archive = _packed(task.folder) if task.folder.exists() else None  # a run may fail before it has a folder
+    shutil.rmtree(task.folder, ignore_errors=True)
     with suppress(OSError):  # other runs are there
         place.rmdir()
     return ended, archive

@@ -105,8 +105,8 @@ def tune(
     Args:
         model: a model spec.
         data: what `noisewise.data.read` takes.
-        loss: loss specs, or losses. Their hyper-parameters are searched, also those of the losses inside them; the first trial has the given
-            values.
+        loss: loss specs, or losses. Their hyper-parameters are searched, also those of the losses inside them; the first trial has the
+            given values.
         noise: noise specs, or noises.
         method: method specs, or methods.
         seed: the seed of all trials.
