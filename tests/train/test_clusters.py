@@ -113,7 +113,9 @@ def test_run_folders_are_fetched_from_workers_that_do_not_share_the_folder(
     grid = {"loss": ["ce", "gce(q=0.7)", "cr(prior=(0.5, 0.5))"], "folder": tmp_path / "ray", "on": ray_cluster.spec}
     with refused("1 of 3", "'prior'", kind=Exception):
         compare("linear", clusters(), **grid, **SETTINGS)
-    here = compare("linear", clusters(), **{**grid, "loss": grid["loss"][:2], "folder": tmp_path / "here", "on": in_this_process}, **SETTINGS)
+    here = compare(
+        "linear", clusters(), **{**grid, "loss": grid["loss"][:2], "folder": tmp_path / "here", "on": in_this_process}, **SETTINGS
+    )
     seen: list[Progress] = []
     again = compare("linear", clusters(), **{**grid, "loss": grid["loss"][:2]}, watch=seen.append, **SETTINGS)
     same_runs(again, here)
@@ -140,6 +142,7 @@ def test_a_comparison_in_slurm_jobs_equals_one_on_this_machine_and_an_interrupte
     assert [path.name for path in (tmp_path / "jobs").iterdir() if path.name.startswith(".slurm")] == []
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")  # its logs stay open
 def test_a_failed_run_of_a_job_is_named_and_the_logs_are_kept(tmp_path: Path) -> None:
     pytest.importorskip("submitit", reason="Slurm is tested if submitit is installed: pip install 'noisewise[slurm]'")
     with refused("1 of 2", "'prior'", kind=Exception):

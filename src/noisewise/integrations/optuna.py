@@ -12,13 +12,15 @@ import datetime
 import importlib
 import math
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from noisewise import losses
-from noisewise.errors import DivergedError, InputError, NoisewiseError
+from noisewise.curriculum import Scheduled
+from noisewise.errors import DivergedError, InputError, NoisewiseError, NoisewiseWarning
 from noisewise.losses import Loss
 from noisewise.output import make_folder
 from noisewise.runs import FolderInUseError, RunFolder, Settings
@@ -113,7 +115,9 @@ class Trial(Task):
         study = _study(self.folder, self.settings, self.number)
         while (trial := self._claim(study)) is not None:
             try:
-                self._run(study, trial, data, watch)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", NoisewiseWarning)  # a poor loss is what a search finds out
+                    self._run(study, trial, data, watch)
             except FolderInUseError:  # another worker was faster
                 continue
             return
@@ -204,8 +208,14 @@ def space(loss: Loss) -> dict[str, tuple[float, float, bool]]:
 
 
 def _searched(loss: Loss) -> Iterator[tuple[str, Loss, str, Setting]]:
-    """The hyper-parameters with bounds that are numbers other than 0: name, loss, name in the loss, declaration."""
+    """The hyper-parameters with bounds that are numbers other than 0: name, loss, name in the loss, declaration.
+
+    A schedule and the loss inside it are left out, because the bounds of a schedule are those of what it changes.
+    """
+    scheduled = {part for each in loss.modules() if isinstance(each, Scheduled) for part in each.modules()}
     for path, part in loss.named_modules():
+        if part in scheduled:
+            continue
         for key, declared in part.settings.items() if isinstance(part, Loss) else ():
             if declared.bounds is not None and not declared.kw_only and getattr(part, key):
                 yield ".".join(filter(None, (path, key))), part, key, declared

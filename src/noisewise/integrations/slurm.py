@@ -45,6 +45,7 @@ class OnSlurm:
     def __call__(self, tasks: Sequence[Task], shared: list[Any], jobs: int | None, watch: Callable[[Progress], None]) -> dict[int, str]:
         """See `noisewise.train.Executor`. `jobs` is the number of runs in a job: by default one, or eight on a GPU."""
         logs = tasks[0].folder.parent.resolve() / f".slurm-{secrets.token_hex(4)}"
+        logs.mkdir()
         executor = self._executor(logs)
         at_once = jobs or (RUNS_ON_A_GPU if self._parameters.get("gpus_per_node") else 1)
         with written_output(logs / "data.pickle") as part:
