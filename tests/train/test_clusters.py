@@ -18,7 +18,7 @@ from small_runs import clusters, read_status, same_bits
 
 from noisewise import compare
 from noisewise.runs import RunFolder
-from noisewise.train import Progress, train_one
+from noisewise.train import Progress, RunsFailedError, train_one
 from refused import refused
 
 SETTINGS: dict[str, Any] = {"epochs": 2, "batch_size": 64, "device": "cpu", "noise": ["symmetric(0.2)"]}
@@ -83,10 +83,10 @@ def test_a_comparison_on_ray_survives_a_killed_worker_and_trains_nothing_twice(r
     grid = {"loss": ["ce", "gce(q=0.7)"], "seed": range(12)}
     finished: dict[int, int] = {}
     starts: Counter[int] = Counter()
-    losses = {index: loss for index, loss in enumerate(loss for loss in ("ce", "gce_q_0.7") for _ in range(12))}
 
     def model_written(index: int) -> int:
-        return (tmp_path / f"ray/symmetric_0.2-{losses[index]}-seed{index % 12}/model.safetensors").stat().st_mtime_ns
+        loss, seed = ("ce", "gce_q_0.7")[index // 12], index % 12
+        return (tmp_path / f"ray/symmetric_0.2-{loss}-seed{seed}/model.safetensors").stat().st_mtime_ns
 
     def watch(progress: Progress) -> None:
         starts[progress.place] += progress.state == "running" and progress.step == 0
@@ -110,14 +110,12 @@ def test_run_folders_are_fetched_from_workers_that_do_not_share_the_folder(
     touch = Path.touch
     hidden = lambda path, **options: path.name.startswith(".noisewise-") or touch(path, **options)  # noqa: E731
     monkeypatch.setattr(Path, "touch", hidden)  # the file by which workers see that they share the folder
-    grid = {"loss": ["ce", "gce(q=0.7)", "cr(prior=(0.5, 0.5))"], "folder": tmp_path / "ray", "on": ray_cluster.spec}
-    with refused("1 of 3", "'prior'", kind=Exception):
-        compare("linear", clusters(), **grid, **SETTINGS)
-    here = compare(
-        "linear", clusters(), **{**grid, "loss": grid["loss"][:2], "folder": tmp_path / "here", "on": in_this_process}, **SETTINGS
-    )
+    losses, two_of_three = ["ce", "gce(q=0.7)"], "cr(prior=(0.5, 0.5))"
+    with refused("1 of 3", "'prior'", kind=RunsFailedError):
+        compare("linear", clusters(), loss=[*losses, two_of_three], folder=tmp_path / "ray", on=ray_cluster.spec, **SETTINGS)
+    here = compare("linear", clusters(), loss=losses, folder=tmp_path / "here", on=in_this_process, **SETTINGS)
     seen: list[Progress] = []
-    again = compare("linear", clusters(), **{**grid, "loss": grid["loss"][:2]}, watch=seen.append, **SETTINGS)
+    again = compare("linear", clusters(), loss=losses, folder=tmp_path / "ray", on=ray_cluster.spec, watch=seen.append, **SETTINGS)
     same_runs(again, here)
     assert {progress.state for progress in seen} == {"waiting", "finished"}
     assert sorted(path.name for path in (tmp_path / "ray").iterdir()) == sorted(run.path.name for run in again)
@@ -145,7 +143,7 @@ def test_a_comparison_in_slurm_jobs_equals_one_on_this_machine_and_an_interrupte
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")  # its logs stay open
 def test_a_failed_run_of_a_job_is_named_and_the_logs_are_kept(tmp_path: Path) -> None:
     pytest.importorskip("submitit", reason="Slurm is tested if submitit is installed: pip install 'noisewise[slurm]'")
-    with refused("1 of 2", "'prior'", kind=Exception):
+    with refused("1 of 2", "'prior'", kind=RunsFailedError):
         compare("linear", clusters(), loss=["cr(prior=(0.5, 0.5))", "ce"], folder=tmp_path, on="slurm(cluster='debug')", **SETTINGS)
     assert read_status(tmp_path / "symmetric_0.2-ce-seed0")["state"] == "finished"
     assert len(list(tmp_path.glob(".slurm-*"))) == 1 and not list(tmp_path.glob(".slurm-*/data.pickle"))

@@ -1,4 +1,4 @@
-"""`tune` and `--search`: Optuna searches the hyper-parameters of losses, several workers share one study, and test labels are never used."""
+"""`tune` and `--search`: Optuna searches the hyper-parameters of losses, workers share a study, and test labels are never used."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def search(folder: Path, trials: int = 8, loss: str = "gce(q=0.7)", **options: A
 def test_a_search_keeps_the_trial_with_the_best_held_out_accuracy_and_starts_with_the_given_loss(tmp_path: Path) -> None:
     tuned = search(tmp_path, loss="scaled(gce(q=0.7), tau=2.0)")
     runs = trials_of(tmp_path)
-    assert len(runs) == tuned.trials == 8 and runs[0].settings.loss == "scaled(gce(q=0.7), tau=2.0)"
+    assert len(runs) == tuned.trials == 8 and runs[0].settings.loss == "scaled(gce(q=0.7), 2.0)"
     whole = [run for run in runs if run.state == "finished"]
     assert len(whole) == tuned.trials - tuned.pruned
     accuracies = {run.settings.loss: run.metrics[-1]["validation_accuracy"] for run in whole}
@@ -146,9 +146,8 @@ def test_the_ends_of_every_range_are_accepted_by_the_loss(spec: str) -> None:
 
 def test_the_command_searches_and_trains_the_best_loss_with_every_seed(tmp_path: Path) -> None:
     config = tmp_path / "run.toml"
-    config.write_text(
-        'data = "digits"\nmodel = "linear"\nsearch = "optuna(trials=2)"\nvalidation = 0.1\nepochs = 1\nloss = ["gce", "ce"]\n'
-    )
+    given = ['data = "digits"', 'model = "linear"', 'loss = ["gce", "ce"]', "epochs = 1", "validation = 0.1", 'search = "optuna(trials=2)"']
+    config.write_text("\n".join(given))
     command = ["compare", "--config", str(config), "--seed", "0", "--seed", "1", "--device", "cpu", "-o", str(tmp_path / "runs"), "--json"]
     done = CliRunner().invoke(app, [*command, "--noise", "symmetric(0.2)", "--noise", "none", "--jobs", "2"])
     assert done.exit_code == 0, done.output

@@ -8,12 +8,11 @@ another.
 from __future__ import annotations
 
 import copy
-import datetime
 import importlib
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,7 +24,7 @@ from noisewise.losses import Loss
 from noisewise.output import make_folder
 from noisewise.runs import FolderInUseError, RunFolder, Settings
 from noisewise.spec import Setting
-from noisewise.train import Logger, Run, Task, Tuned, Watch, train
+from noisewise.train import Logger, Run, Task, Tuned, train
 
 _JOURNAL = "journal.log"
 _WIDE = 10.0  # a range without an end goes from a tenth of the given value to ten times it
@@ -110,7 +109,7 @@ class Trial(Task):
     def is_finished(self) -> bool:
         return False
 
-    def train(self, data: Any, test: Any, watch: Watch) -> None:
+    def train(self, data: Any, test: Any, watch: Callable[[int, int], None]) -> None:
         """Train it, unless the study has all its trials. The test data are not used."""
         study = _study(self.folder, self.settings, self.number)
         while (trial := self._claim(study)) is not None:
@@ -141,12 +140,12 @@ class Trial(Task):
         folder = RunFolder(self._folder(trial))
         if folder.exists():
             return not folder.in_use()
-        return (datetime.datetime.now() - trial.datetime_start).total_seconds() > _STARTING
+        return time.time() - float(trial.datetime_start.timestamp()) > _STARTING
 
     def _folder(self, trial: Any) -> Path:
         return self.folder / f"trial-{trial.number:03d}"
 
-    def _run(self, study: Any, trial: Any, data: Any, watch: Watch) -> None:
+    def _run(self, study: Any, trial: Any, data: Any, watch: Callable[[int, int], None]) -> None:
         states = _optuna().trial.TrialState
         loss = suggested(losses.get(self.settings.loss), trial)
         trial.set_user_attr("loss", loss)

@@ -47,7 +47,7 @@ class OnRay:
 
     def __call__(self, tasks: Sequence[Task], shared: list[Any], jobs: int | None, watch: Callable[[Progress], None]) -> dict[int, str]:
         """See `noisewise.train.Executor`. By default as many runs are trained at a time as the cluster has room for."""
-        failures = {}
+        failures: dict[int, str] = {}
         for index, task in enumerate(tasks):
             watch(Progress(index, "waiting"))
             if task.is_finished():  # check it here: without shared storage only this machine has it

@@ -48,8 +48,8 @@ class OnSlurm:
         logs.mkdir()
         executor = self._executor(logs)
         at_once = jobs or (RUNS_ON_A_GPU if self._parameters.get("gpus_per_node") else 1)
-        with written_output(logs / "data.pickle") as part:
-            part.write_bytes(pickle.dumps(shared))
+        with written_output(logs / "data.pickle") as file:
+            file.write_bytes(pickle.dumps(shared))
         parts = [list(range(start, min(start + at_once, len(tasks)))) for start in range(0, len(tasks), at_once)]
         submitted: list[Any] = []
         try:

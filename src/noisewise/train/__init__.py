@@ -17,7 +17,7 @@ from noisewise.train._compare import (
     train_each,
     train_one,
 )
-from noisewise.train._fit import Underfitting, Unlearned, Watch, fit, train
+from noisewise.train._fit import Underfitting, Unlearned, fit, train
 from noisewise.train._loggers import Logger
 from noisewise.train._optimisers import optimisers, schedules
 from noisewise.train._predictor import Predictor
@@ -43,7 +43,6 @@ __all__ = [
     "Tuned",
     "Underfitting",
     "Unlearned",
-    "Watch",
     "check_jobs",
     "compare",
     "failure_reason",

@@ -405,7 +405,8 @@ def train_one(task: Task, index: int, shared: Sequence[Any], send: Callable[[Pro
 
     try:
         send(Progress(index, "running"))
-        task.train(*shared, watch)
+        train_set, test_set = shared
+        task.train(train_set, test_set, watch)
         ended = "finished"
     except Exception as error:
         ended = failure_reason(error)
