@@ -106,6 +106,8 @@ provide(
         "curricula": "noisewise.curriculum:__name__",
         "embedder of timm": "noisewise.integrations.timm:embedder",
         "embedder of transformers": "noisewise.integrations.transformers:embedder",
+        "executor of ray": "noisewise.integrations.ray:OnRay",
+        "executor of slurm": "noisewise.integrations.slurm:OnSlurm",
         "fit": "noisewise.train:fit",
         "fused loss": "noisewise.kernels:fused",
         "fused residual network": "noisewise.kernels:residual",
@@ -113,6 +115,7 @@ provide(
         "report": "noisewise.report:report",
         "run": "noisewise.train:Run",
         "schedules": "noisewise.train:schedules",
+        "search by optuna": "noisewise.integrations.optuna:OptunaSearch",
     }
 )
 

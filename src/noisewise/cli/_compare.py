@@ -13,7 +13,7 @@ from rich import progress as bars
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from noisewise.cli._app import AsJson, Console, Text, app, inform, print_json, print_lines, resumable
+from noisewise.cli._app import AsJson, Console, Text, app, inform, percent, print_json, print_lines, resumable
 from noisewise.cli._columns import print_columns
 from noisewise.cli._options import Config, Jobs, Request, as_list, with_settings
 from noisewise.cli._report import write as write_report
@@ -21,14 +21,15 @@ from noisewise.dynamics import MEASURES, Spread, informative_measures, over_seed
 from noisewise.spec import in_short
 
 if TYPE_CHECKING:
-    from noisewise.train import Progress, Runs
+    from noisewise.data import Dataset
+    from noisewise.train import Progress, Runs, Task, Tuned
 
 _MEASURES = [name for name in MEASURES if name not in ("hybrid", "alpha")]
 _MOST_ON_ONE_LINE = 5  # columns of "mean ± deviation" that fit into 80 characters beside the loss
 
 
 @app.command()
-@with_settings("loss", "noise", "method", "seed")
+@with_settings("loss", "noise", "method", "seed", training=("on", "search"))
 def compare(
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder for the run folders.")] = Path("runs"),
     jobs: Jobs = None,
@@ -46,24 +47,76 @@ def compare(
     grid = {name: as_list(request.settings.pop(name, default)) for name, default in axes.items()}
     train.make_settings(request.settings)
     model = request.settings["model"]
-    tasks = plan(model, request.settings["data"], **grid, folder=output, **request.others)
+    plan(model, request.settings["data"], **grid, folder=output, **request.others)  # check it before the data are read
     source, test = request.sources()
     examples = data.read(source)
     print_columns(examples.encoding)
     classes = len(examples.classes)
     for warning in filter(None, (underfitting(loss, classes) for loss in grid["loss"])):
         inform(warning)
-    rows = [(_trained_with(vars(task.settings)), in_short(task.settings.noise), task.settings.seed) for task in tasks]
-    failed = None
-    with resumable(), progress_of_runs(rows) as watch:
-        try:
-            runs = train.compare(model, source, test=test, folder=output, jobs=jobs, watch=watch, **grid, **request.others)
-        except train.RunsFailedError as error:
-            runs, failed = error.finished, error
-    if runs:
-        _print_results(runs, output, source, as_json)
+    grids = [grid] if request.search is None else _tuned_grids(request, examples, grid, output, jobs)
+    finished, failed = train.Runs(), None
+    for each in grids:
+        tasks = plan(model, request.settings["data"], **each, folder=output, **request.others)
+        with resumable(), progress_of_runs(_rows(tasks)) as watch:
+            try:
+                runs = train.compare(
+                    model, source, test=test, folder=output, jobs=jobs, watch=watch, on=request.on, **each, **request.others
+                )
+            except train.RunsFailedError as error:
+                runs, failed = error.finished, error
+        finished = train.Runs([*finished, *runs])
+    if finished:
+        _print_results(finished, output, source, as_json)
     if failed is not None:
         raise failed
+
+
+def _tuned_grids(request: Request, examples: Dataset, grid: Mapping[str, Any], output: Path, jobs: int | None) -> list[dict[str, Any]]:
+    """The grids of the best losses: one for every noise and method, because each has its own best losses."""
+    grids: dict[tuple[str, str], dict[str, Any]] = {}
+    for tuned in search_losses(request, examples, grid, output, jobs):
+        noise, method = tuned.settings.noise, tuned.settings.method
+        best = grids.setdefault((noise, method), {**grid, "noise": [noise], "method": [method], "loss": []})["loss"]
+        if tuned.loss not in best:
+            best.append(tuned.loss)
+    return list(grids.values())
+
+
+def search_losses(request: Request, examples: Dataset, grid: Mapping[str, Any], output: Path, jobs: int | None) -> list[Tuned]:
+    """Search the hyper-parameters of the losses of a grid with its first seed, and say what was found.
+
+    Args:
+        request: what the user asked for, except the grid.
+        examples: the training data.
+        grid: loss, noise, method and seed, a list each.
+        output: the folder of the run folders.
+        jobs: the number of trials at a time.
+    """
+    from noisewise import train
+
+    data, model = request.settings["data"], request.settings["model"]
+    axes, (seed, *_) = {name: values for name, values in grid.items() if name != "seed"}, grid["seed"]
+    assert request.search is not None
+    studies = train.plan_studies(model, examples, data, seed=seed, search=request.search, folder=output, **axes, **request.others)
+    trials = [task for study in studies for task in study.tasks()]
+    with resumable(), progress_of_runs(_rows(trials), "trials") as watch:
+        outcomes = train.run_studies(studies, examples, jobs=jobs, watch=watch, on=request.on)
+    for tuned in outcomes:
+        given = _trained_with(vars(tuned.settings))
+        if tuned.accuracy is None:
+            inform(f"{given} has no hyper-parameters to search.")
+        else:
+            inform(
+                f"{given}, {in_short(tuned.settings.noise)}: the best of {tuned.trials} trials ({tuned.pruned} stopped early) is "
+                f"{in_short(tuned.loss)}, with a held-out accuracy of {percent(tuned.accuracy)}. They are in {tuned.folder}."
+            )
+    return outcomes
+
+
+def _rows(tasks: Iterable[Task]) -> list[tuple[str, str, int]]:
+    """Loss, noise and seed of every task, for the display of their progress."""
+    return [(_trained_with(vars(task.settings)), in_short(task.settings.noise), task.settings.seed) for task in tasks]
 
 
 def _print_results(runs: Runs, output: Path, source: Any, as_json: bool) -> None:
@@ -83,13 +136,14 @@ def _print_results(runs: Runs, output: Path, source: Any, as_json: bool) -> None
 
 
 @contextmanager
-def progress_of_runs(rows: Sequence[tuple[str, str, int]]) -> Iterator[Callable[[Progress], None]]:
+def progress_of_runs(rows: Sequence[tuple[str, str, int]], kind: str = "runs") -> Iterator[Callable[[Progress], None]]:
     """Show the progress of runs on stderr: a line when one starts or ends and, on a terminal, a bar for each run in training.
 
     Worker processes do not print warnings inside this context: they would repeat them for every run.
 
     Args:
         rows: loss, noise and seed of every run.
+        kind: what they are.
     """
     console, states, running = Console(stderr=True), ["waiting"] * len(rows), dict[int, bars.TaskID]()
     columns = (bars.TextColumn("{task.description}", markup=False), bars.BarColumn(), bars.MofNCompleteColumn())
@@ -97,7 +151,7 @@ def progress_of_runs(rows: Sequence[tuple[str, str, int]]) -> Iterator[Callable[
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore::UserWarning")))
     try:
         with bars.Progress(*columns, console=console, transient=True, disable=not console.is_terminal or not rows) as shown:
-            total = shown.add_task("finished runs", total=len(rows))
+            total = shown.add_task(f"finished {kind}", total=len(rows))
 
             def update(progress: Progress) -> None:
                 run, (loss, noise, seed) = progress.place, rows[progress.place]

@@ -55,13 +55,26 @@ _READING: dict[str, tuple[Any, str]] = {
 """The options for reading the user's data: the type and the help of each."""
 
 
-def with_settings(*several: str) -> Callable[[Command], Command]:
+_TRAINING: dict[str, tuple[Any, str]] = {
+    "on": (str, "Where to train: ray, ray://HOST:PORT, or slurm(gpus_per_node=1). By default on this machine."),
+    "search": (
+        str,
+        "First search the hyper-parameters of the losses, with optuna or optuna(trials=50). They are judged on the share that --validation "
+        "holds out.",
+    ),
+}
+"""The options for clusters and searches: the type and the help of each."""
+
+
+def with_settings(*several: str, training: tuple[str, ...] = ()) -> Callable[[Command], Command]:
     """Give a command, which takes ``**options``, an option for every setting of a run and for reading the user's data.
 
     Args:
         *several: the settings that may be given more than once.
+        training: the options for clusters and searches that the command has.
     """
-    return _with([*_setting_options(several), *_reading_options(_READING)])
+    places = [_option(name, kind, [flag(name)], meaning, "Options") for name in training for kind, meaning in [_TRAINING[name]]]
+    return _with([*places, *_setting_options(several), *_reading_options(_READING)])
 
 
 def with_reading() -> Callable[[Command], Command]:
@@ -111,12 +124,16 @@ class Request:
         reading: the options for reading the user's data.
         test: the test set, or None.
         test_features: the file of its embeddings, or None.
+        on: the spec of a cluster, or None.
+        search: the spec of a search, or None.
     """
 
     settings: dict[str, Any]
     reading: dict[str, Any]
     test: str | None
     test_features: str | None = None
+    on: str | None = None
+    search: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, Any], config: Path | None) -> Request:
@@ -127,7 +144,8 @@ class Request:
             from_file = {name: value for name, value in from_file.items() if name not in ("epochs", "steps")}
         settings = {**from_file, **from_command}
         reading = {name: settings.pop(name) for name in _READING if name in settings}
-        return cls(settings, reading, reading.pop("test", None), reading.pop("test_features", None))
+        training = {name: settings.pop(name) for name in _TRAINING if name in settings}
+        return cls(settings, reading, reading.pop("test", None), reading.pop("test_features", None), **training)
 
     @property
     def others(self) -> dict[str, Any]:
@@ -167,7 +185,7 @@ def _read(config: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         written = tomllib.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"The settings file {str(config)!r} cannot be read ({error}). Give a TOML file.") from None
-    types = {**get_type_hints(Settings), **{name: kind for name, (kind, _) in _READING.items()}}
+    types = {**get_type_hints(Settings), **{name: kind for name, (kind, _) in (_READING | _TRAINING).items()}}
     for name, value in written.items():
         if name not in known:
             raise unknown("setting", name, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,8 +10,9 @@ import typer
 
 from noisewise.cli._app import Console, app, inform, percent, print_lines, progress_bar
 from noisewise.cli._columns import print_columns
+from noisewise.cli._compare import search_losses
 from noisewise.cli._options import Config, Request, with_settings
-from noisewise.data import Dataset, is_official
+from noisewise.data import Dataset, is_official, read
 from noisewise.dynamics import Dynamics, balance_matters
 from noisewise.runs import read_encoding
 from noisewise.spec import in_short
@@ -18,7 +20,7 @@ from noisewise.train import Run
 
 
 @app.command()
-@with_settings()
+@with_settings(training=("search",))
 def train(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The run folder; by default a new folder in runs/.")] = None,
     config: Config = None,
@@ -36,6 +38,12 @@ def train(
         data, test = request.sources()
     if isinstance(data, Dataset):
         print_columns(data.encoding)
+    if request.search is not None:
+        grid = {name: [getattr(settings, name)] for name in ("loss", "noise", "method", "seed")}
+        rest = replace(request, settings={name: value for name, value in request.settings.items() if name not in grid})
+        (tuned,) = search_losses(rest, read(data), grid, Path("runs") if output is None else output.parent, None)
+        request.settings["loss"] = tuned.loss
+        settings = make_settings(request.settings)
     with progress_bar(in_short(settings.loss)) as bar:
         run = fit(settings.model, data, test=test, folder=output, loggers=logger or (), watch=bar, **request.others)
     if not isinstance(data, Dataset) and not is_official(data):

@@ -10,7 +10,7 @@ from noisewise.runs._encoding import read_encoding
 from noisewise.runs._examples import examples_as_given, examples_of, first_labels, held_out_of, names_of, numbers_of, rows_of
 from noisewise.runs._files import CannotOpenError, exists, inside, parse_json, read_json, read_tensors, regular_file
 from noisewise.runs._find import find_runs
-from noisewise.runs._folder import KEPT_CHECKPOINTS, RunFolder, Writer, check_storable, end_state, folder_name, mark_ended
+from noisewise.runs._folder import KEPT_CHECKPOINTS, FolderInUseError, RunFolder, Writer, check_storable, end_state, folder_name, mark_ended
 from noisewise.runs._format import CALIBRATION, Settings, load_settings, read_classes, read_settings, read_shares, read_temperature
 from noisewise.runs._lineage import CHANGES, FIRST, ORIGIN, Before, Origin, label_digest, read_origin
 from noisewise.runs._provenance import head_commit, make_provenance, read_recorded, reading_arguments, source_kind
@@ -28,6 +28,7 @@ __all__ = [
     "Before",
     "CannotOpenError",
     "Epoch",
+    "FolderInUseError",
     "Halves",
     "Origin",
     "Record",

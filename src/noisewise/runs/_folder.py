@@ -24,6 +24,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -94,6 +95,10 @@ def mark_ended(folder: RunFolder, state: str, reason: str) -> None:
                 folder.write_status(state, reason)
 
 
+class FolderInUseError(InputError):
+    """Another call trains in a run folder or reviews it."""
+
+
 class RunFolder:
     """Reads and writes the files of one run."""
 
@@ -112,7 +117,7 @@ class RunFolder:
                 file = stack.enter_context(inside(self.path, ".lock").open("ab"))
                 locked = stack.enter_context(_file_lock(file))
             except BlockingIOError:
-                raise InputError(
+                raise FolderInUseError(
                     f"The run folder {str(self.path)!r} is in use: another call trains in it or reviews it. "
                     "Wait until it ends, or give another folder."
                 ) from None
@@ -123,6 +128,22 @@ class RunFolder:
                     with suppress(OSError):
                         part.unlink()
             yield
+
+    def in_use(self) -> bool:
+        """Whether another call trains in the folder or reviews it."""
+        try:
+            if (self.path / ".lock").exists():
+                with self.lock():
+                    pass
+        except FolderInUseError:
+            return True
+        return False
+
+    def wait_until_free(self, seconds: float) -> None:
+        """Wait for the other call that uses the folder, but not longer than this."""
+        end = time.monotonic() + seconds
+        while self.in_use() and time.monotonic() < end:
+            time.sleep(0.2)
 
     def exists(self) -> bool:
         return (self.path / "settings.json").exists()

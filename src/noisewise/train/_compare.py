@@ -1,7 +1,7 @@
 """Many runs: every loss on every noise with every method and seed, several at a time, sharing one copy of the data in memory.
 
 A worker process trains each run exactly as `fit` does, so the number of runs at a time does not change the results. Finished runs are not
-trained again, and interrupted runs resume.
+trained again, and interrupted runs resume. Where the runs are trained is an executor: by default processes of this machine, or a cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.multiprocessing as multiprocessing
@@ -30,7 +30,7 @@ from noisewise.methods import Method
 from noisewise.noise import Noise
 from noisewise.output import make_folder
 from noisewise.runs import RunFolder, Settings, folder_name, mark_ended
-from noisewise.spec import as_int, in_short
+from noisewise.spec import Registry, as_int, in_short
 from noisewise.train._fit import Watch, check_settings, check_watch, train
 from noisewise.train._mps import gpu_for_many
 from noisewise.train._request import check_augment, check_model, data_name, device_of, make_settings, read_both
@@ -47,12 +47,20 @@ class Task:
     settings: Settings
     folder: Path
 
+    alone: ClassVar[bool] = True
+    """Whether it writes to no folder but its own; other tasks need storage that all workers share."""
+
     def check(self) -> None:
         """Refuse a folder that contains a run with other settings."""
         if RunFolder(self.folder).exists():
             check_settings(RunFolder(self.folder), self.settings)
 
-    def train(self, data: Any, test: Any, watch: Watch) -> Run:
+    def is_finished(self) -> bool:
+        """Whether it needs no more training."""
+        folder = RunFolder(self.folder)
+        return folder.exists() and folder.status()["state"] == "finished"
+
+    def train(self, data: Any, test: Any, watch: Watch) -> object:
         """Train it in this process."""
         return train(self.settings, self.settings.model, data, test, self.folder, watch=watch)
 
@@ -72,6 +80,27 @@ class Progress:
     state: str
     step: int = 0
     steps: int = 0
+
+
+class Executor(Protocol):
+    """Trains tasks somewhere: in processes of this machine, or on a cluster.
+
+    A custom executor can call `train_one` wherever the data and the run folders can be reached.
+    """
+
+    def __call__(self, tasks: Sequence[Task], shared: list[Any], jobs: int | None, watch: Callable[[Progress], None]) -> dict[int, str]:
+        """Train all tasks.
+
+        Args:
+            tasks: the runs.
+            shared: the training set, and the test set or None.
+            jobs: how many runs at a time; None for the default of the executor.
+            watch: called whenever a run makes progress.
+
+        Returns:
+            The reasons of failures, by the index of the task.
+        """
+        ...
 
 
 class Runs(list[Run]):
@@ -107,6 +136,7 @@ def compare(
     folder: str | os.PathLike[str] = "runs",
     jobs: int | None = None,
     watch: Callable[[Progress], None] | None = None,
+    on: str | Executor | None = None,
     **settings: Any,
 ) -> Runs:
     """Train every loss on every noise with every method and every seed.
@@ -122,6 +152,7 @@ def compare(
         folder: the folder of the run folders.
         jobs: the number of runs at a time; by default one per processor, or eight on a GPU.
         watch: called whenever a run makes progress.
+        on: where to train: on a cluster, such as "ray", "ray://head:10001" or "slurm(gpus_per_node=1)"; by default on this machine.
         **settings: all other settings, as for `fit`.
 
     Returns:
@@ -136,7 +167,7 @@ def compare(
     if RunFolder(folder).exists():
         raise InputError(f"The folder {str(folder)!r} is a run itself and cannot contain other runs. Give another folder.")
     tasks = plan(model, data_name(data), loss=loss, noise=noise, method=method, seed=seed, folder=folder, **settings)
-    failures = train_each(tasks, data, test=test, jobs=jobs, watch=watch)
+    failures = train_each(tasks, data, test=test, jobs=jobs, watch=watch, on=on)
     if failures:
         raise RunsFailedError(*summarise_failures(tasks, failures, data, test))
     return Runs(Run(task.folder, data=data, test=test) for task in tasks)
@@ -158,10 +189,16 @@ def summarise_failures(tasks: Sequence[Task], failures: Mapping[int, str], data:
 
 
 def train_each(
-    tasks: Sequence[Task], data: Any, *, test: Any = None, jobs: int | None = None, watch: Callable[[Progress], None] | None = None
+    tasks: Sequence[Task],
+    data: Any,
+    *,
+    test: Any = None,
+    jobs: int | None = None,
+    watch: Callable[[Progress], None] | None = None,
+    on: str | Executor | None = None,
 ) -> dict[int, str]:
     """Train tasks on the same data; return the reasons of failures by the index of the task."""
-    device = device_of(tasks[0].settings)
+    execute = _here if on is None else executor(on)
     for task in tasks:
         task.check()  # before any run is trained
     train_set, test_set = read_both(data, test)
@@ -169,9 +206,41 @@ def train_each(
         check_augment(train_set, task.settings)
     for parent in {task.folder.parent for task in tasks}:
         make_folder(parent)  # fail now, and not once for every run
+    with signals.delayed():
+        return execute(tasks, [train_set, test_set], jobs, watch or (lambda progress: None))
+
+
+def executor(on: str | Executor) -> Executor:
+    """The executor of a spec, such as "ray", "ray://head:10001" or "slurm(gpus_per_node=1)"; an executor is returned unchanged."""
+    if isinstance(on, str) and on.startswith("ray://"):
+        on = f"ray(address={on!r})"
+    if not isinstance(on, str) and not callable(on):
+        raise invalid_parameter("on", "compare", "the spec of a cluster, such as ray or slurm", on)
+    return executors.get(on)
+
+
+def _ray(address: str | None = None, per_gpu: int = RUNS_ON_A_GPU) -> Executor:
+    ray: Executor = extension("executor of ray")(address, as_int("per_gpu", "ray", per_gpu, 1))
+    return ray
+
+
+def _slurm(cluster: str = "slurm", **parameters: Any) -> Executor:
+    slurm: Executor = extension("executor of slurm")(cluster, parameters)
+    return slurm
+
+
+executors: Registry[Executor] = Registry("cluster")
+"""The executors that specs name: the values of `on`."""
+executors.add("ray", _ray)
+executors.add("slurm", _slurm)
+
+
+def _here(tasks: Sequence[Task], shared: list[Any], jobs: int | None, watch: Callable[[Progress], None]) -> dict[int, str]:
+    """The executor of this machine."""
+    device = device_of(tasks[0].settings)
     jobs = min(jobs or (RUNS_ON_A_GPU if device.type == "cuda" else os.cpu_count() or 1), len(tasks))
-    with signals.delayed(), gpu_for_many() if device.type == "cuda" and jobs > 1 else nullcontext():
-        return _work(tasks, [train_set, test_set], jobs, watch or (lambda progress: None))
+    with gpu_for_many() if device.type == "cuda" and jobs > 1 else nullcontext():
+        return _work(tasks, shared, jobs, watch)
 
 
 def plan(
@@ -223,9 +292,7 @@ def _work(tasks: Sequence[Task], shared: list[Any], jobs: int, watch: Callable[[
         for worker in workers.values():
             worker.terminate()
         _wait_for(workers.values())
-        why = f"stopped by {error}" if isinstance(error, signals.Stopped) else "stopped by the user"
-        for task in tasks:
-            mark_ended(RunFolder(task.folder), "interrupted", why)
+        mark_interrupted(tasks, error)
         raise
     _wait_for(workers.values())
     return failures
@@ -294,15 +361,17 @@ def _wait_for(workers: Iterable[Any]) -> None:
         worker.join()
 
 
+def mark_interrupted(tasks: Sequence[Task], error: BaseException) -> None:
+    """Mark runs as interrupted whose processes were ended because of an error, which may be an interrupt by the user."""
+    why = f"stopped by {error}" if isinstance(error, signals.Stopped) else "stopped by the user"
+    for task in tasks:
+        mark_ended(RunFolder(task.folder), "interrupted", why)
+
+
 def _worker(tasks: Sequence[Task], shared: list[Any], pipe: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C
-    torch.set_num_threads(1)
-    train_set, test_set = shared
-    last_sent = -math.inf
 
     def send(progress: Progress) -> None:
-        nonlocal last_sent
-        last_sent = time.monotonic()
         try:
             pipe.send(progress)
         except OSError:  # the main process was killed: interrupt the run
@@ -310,17 +379,39 @@ def _worker(tasks: Sequence[Task], shared: list[Any], pipe: Any) -> None:
 
     with suppress(EOFError):  # the main process was killed between two runs
         while (index := pipe.recv()) is not None:
+            train_one(tasks[index], index, shared, send)
 
-            def watch(step: int, steps: int, index: int = index) -> None:
-                if step % max(1, steps // 200) == 0 or time.monotonic() - last_sent > 1:
-                    send(Progress(index, "running", step, steps))
 
-            try:
-                send(Progress(index, "running"))
-                tasks[index].train(train_set, test_set, watch)
-                send(Progress(index, "finished"))
-            except Exception as error:  # a failed run must not end the others
-                send(Progress(index, failure_reason(error)))
+def train_one(task: Task, index: int, shared: Sequence[Any], send: Callable[[Progress], None]) -> str:
+    """Train a task in this process, and report its progress: about 200 steps of it, and one in every second.
+
+    Args:
+        task: the run.
+        index: its index among the tasks.
+        shared: the training set, and the test set or None.
+        send: called with the progress. What it raises, other than an `Exception`, interrupts the run.
+
+    Returns:
+        "finished", or the reason of the failure, because a failed run must not end the others.
+    """
+    torch.set_num_threads(1)
+    last_sent = -math.inf
+
+    def watch(step: int, steps: int) -> None:
+        nonlocal last_sent
+        if step % max(1, steps // 200) == 0 or time.monotonic() - last_sent > 1:
+            last_sent = time.monotonic()
+            send(Progress(index, "running", step, steps))
+
+    try:
+        send(Progress(index, "running"))
+        train_set, test_set = shared
+        task.train(train_set, test_set, watch)
+        ended = "finished"
+    except Exception as error:
+        ended = failure_reason(error)
+    send(Progress(index, ended))
+    return ended
 
 
 def failure_reason(error: Exception) -> str:
