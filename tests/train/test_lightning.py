@@ -73,7 +73,9 @@ def fit(folder: Path, *, epochs: int = 3, batch: int = 32, module: LightningModu
     """Train a module on examples in order, and record it."""
     inputs, given, true = clusters()
     callback = RecorderCallback(folder, given, loss=LOSS, true_labels=true, **options.pop("recorder", {}))
-    resumed, callbacks, sampler = (options.pop(name, default) for name, default in (("ckpt_path", None), ("callbacks", []), ("sampler", None)))
+    resumed, callbacks, sampler = (
+        options.pop(name, default) for name, default in (("ckpt_path", None), ("callbacks", []), ("sampler", None))
+    )
     loaders = DataLoader(indexed(TensorDataset(inputs, given)), batch, sampler=sampler), DataLoader(TensorDataset(inputs, true), 64)
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": bool(callbacks), "logger": False}
     trainer = Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[callback, *callbacks], **quiet | options)
