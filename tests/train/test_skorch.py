@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from skorch import NeuralNetClassifier
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import cross_val_score
+from skorch import NeuralNetClassifier
 from torch import nn
 
 import noisewise

@@ -40,6 +40,7 @@ COMMANDS = {
     "report": ("_report", "Write a page that shows what happened in your runs."),
     "reproduce": ("_reproduce", "Reproduce a table or figure of the papers and compare the numbers."),
     "review": ("_review", "Decide on doubtful labels in the browser."),
+    "tasks": ("_tasks", "Write doubtful labels as tasks for Label Studio or Argilla."),
     "train": ("_train", "Train one run."),
 }
 """The module of every command, and its line in ``noisewise --help``."""

@@ -30,7 +30,8 @@ def to_datalab(run: str | os.PathLike[str] | Dynamics, *, features: Any = None, 
 
     Args:
         run: a run, its folder or its dynamics.
-        features: numbers for each example, (N, columns), in the order of the record; with them Datalab also looks for outliers, near-duplicates and more.
+        features: numbers for each example, (N, columns), in the order of the record; with them Datalab also looks for outliers,
+            near-duplicates and more.
         options: more options of ``Datalab.find_issues``, such as ``issue_types={"label": {}}``.
 
     Example:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
