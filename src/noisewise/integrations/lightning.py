@@ -134,7 +134,7 @@ class RecorderCallback(Callback):
         dynamics = Dynamics(self.folder)
         curves = {"noisewise/mean_emphasis": dynamics.mean_emphasis, "noisewise/snr": dynamics.snr}
         last = max(dynamics.mean_emphasis)
-        self.log_dict({name: curve[last] for name, curve in curves.items() if last in curve}, rank_zero_only=True)
+        pl_module.log_dict({name: curve[last] for name, curve in curves.items() if last in curve}, rank_zero_only=True)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._recorder is not None:
