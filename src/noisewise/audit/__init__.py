@@ -12,6 +12,7 @@ from noisewise.audit._consensus import Consensus, consensus
 from noisewise.audit._duplicates import NearDuplicates, near_duplicates
 from noisewise.audit._evidence import score_function
 from noisewise.audit._features import evidence_from_features
+from noisewise.audit._held_out_like import run_probabilities
 from noisewise.audit._issues import LabelIssues, pair_counts
 from noisewise.audit._multilabel import MultilabelIssues, find_multilabel_issues
 from noisewise.audit._outliers import Outliers, outliers
@@ -43,6 +44,7 @@ __all__ = [
     "outliers",
     "pair_counts",
     "read_votes",
+    "run_probabilities",
     "score_function",
     "weak_groups",
 ]

@@ -277,9 +277,9 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") ->
         (287, True)
     """
     rank = score_function(score)
-    dynamics = _dynamics(run)
+    dynamics = dynamics_of(run)
     record = dynamics.record
-    evidence, tables = gather(dynamics), _stored(record)
+    evidence, tables = gather(dynamics), stored_evidence(record)
     if tables is not None and score != "combined":
         raise invalid_parameter("score", "audit", "combined for a run with evidence from features", score)
     seen, against = np.isfinite(evidence.belief), evidence.other_share > evidence.given_share
@@ -347,14 +347,14 @@ def add_evidence(run: str | os.PathLike[str] | Dynamics, features: Any) -> None:
         run: a run, its folder or its dynamics.
         features: one row of numbers for each example of the record.
     """
-    record = _dynamics(run).record
+    record = dynamics_of(run).record
     if len(features) != len(record.given):
         raise invalid_parameter("features", "add_evidence", f"one row for each of the {len(record.given)} labels", f"{len(features)} rows")
     tables = evidence_from_features(features, np.array(record.given), num_classes=len(record.classes))
     RunFolder(record.folder).write_array(EVIDENCE, np.stack(tables).astype(np.float32))
 
 
-def _stored(record: Record) -> Floats | None:
+def stored_evidence(record: Record) -> Floats | None:
     """The evidence from features of a run, or None."""
     path = Path(record.folder) / EVIDENCE
     if not path.exists():
@@ -365,7 +365,8 @@ def _stored(record: Record) -> Floats | None:
     return tables
 
 
-def _dynamics(run: str | os.PathLike[str] | Dynamics) -> Dynamics:
+def dynamics_of(run: str | os.PathLike[str] | Dynamics) -> Dynamics:
+    """The dynamics of a run that is given as itself, as its folder or as its dynamics."""
     if isinstance(run, Dynamics):
         return run
     if not isinstance(run, str | os.PathLike):

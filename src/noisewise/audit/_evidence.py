@@ -74,19 +74,23 @@ class Evidence(NamedTuple):
 
 def gather(dynamics: Dynamics) -> Evidence:
     """Read the record of a run twice: the number of outvoted labels decides the final weights of the epochs."""
+    return _votes(dynamics.record, final_weights(dynamics), partial(emphasis_of_margins, dynamics))
+
+
+def final_weights(dynamics: Dynamics) -> dict[int, Singles]:
+    """The weight of each epoch's votes on the labels of each class."""
     record = dynamics.record
     if not record.epochs():
         raise InputError(f"The run in {str(record.folder)!r} has no recorded margins. Train it for an epoch, or copy its record/ too.")
     agreed = agreement(record)
-    pulls = partial(emphasis_of_margins, dynamics)
     learned = (
         _learned(record)
-        if _ignores_low_margins(pulls(max(agreed)))
+        if _ignores_low_margins(emphasis_of_margins(dynamics, max(agreed)))
         else dict.fromkeys(agreed, np.ones(len(record.classes), dtype=np.float32))
     )
     first = _votes(record, _by_class(first_weights(agreed), learned), lambda epoch: None)
     outvoted, seen = (int(np.count_nonzero(flags)) for flags in (first.other_share > first.given_share, ~np.isnan(first.belief)))
-    return _votes(record, _by_class(epoch_weights(agreed, outvoted / max(1, seen)), learned), pulls)
+    return _by_class(epoch_weights(agreed, outvoted / max(1, seen)), learned)
 
 
 def agreement(record: Record) -> dict[int, float]:

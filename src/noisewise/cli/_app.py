@@ -28,6 +28,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # its name differs
 
 COMMANDS = {
     "audit": ("_audit", "Find labels that look wrong, in a run or in your data."),
+    "card": ("_card", "Write the model of a run with a model card, to push to a hub."),
     "compare": ("_compare", "Train several losses, methods and noises with several seeds, and compare them."),
     "consensus": ("_annotators", "Find one label per example from the labels of several annotators."),
     "correct": ("_audit", "Correct wrong labels; every change is listed and can be undone."),
@@ -40,6 +41,7 @@ COMMANDS = {
     "report": ("_report", "Write a page that shows what happened in your runs."),
     "reproduce": ("_reproduce", "Reproduce a table or figure of the papers and compare the numbers."),
     "review": ("_review", "Decide on doubtful labels in the browser."),
+    "tasks": ("_tasks", "Write doubtful labels as tasks for Label Studio or Argilla."),
     "train": ("_train", "Train one run."),
 }
 """The module of every command, and its line in ``noisewise --help``."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from noisewise.cli._app import AsJson, Console, Text, app, print_json
+from noisewise.cli._app import AsJson, Console, Text, app, print_json, print_lines
 from noisewise.cli._described import print_description
+from noisewise.errors import invalid_parameter
 
 _SPREAD = "the variance of ‖∂L/∂s‖₁, twice the emphasis, over uniform p"
 _CAPTION = (
@@ -22,11 +24,17 @@ _CAPTION = (
 @app.command()
 def losses(
     spec: Annotated[str | None, typer.Argument(help='A loss to show in detail, for example imae or "gce(q=0.5)".')] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="Write value and emphasis of the loss by margin, for other frameworks: .csv, .json or .parquet.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List all losses, or show one in detail."""
     from noisewise import describe
 
+    if table is not None:
+        _write_table(spec, table)
+        return
     if spec is None:
         rows = describe.table()
         if as_json:
@@ -39,6 +47,16 @@ def losses(
         print_json(describe.as_data(described, figures))
     else:
         _show_loss(described, figures)
+
+
+def _write_table(spec: str | None, file: Path) -> None:
+    from noisewise.integrations.numpy import emphasis_table
+    from noisewise.tables import write_blocks
+
+    if spec is None:
+        raise invalid_parameter("--table", "losses", "given with a loss", str(file))
+    columns = emphasis_table(spec)
+    print_lines(write_blocks(file, [[column.tolist() for column in columns.values()]], tuple(columns)))
 
 
 def _figure(number: float | None) -> str:

@@ -1,8 +1,8 @@
 """Correct: change the doubtful labels of an audit; every change is listed and can be undone.
 
-`correct` applies a policy (`relabel`, `prune`, `soften`), or the decisions that a person made on the page that `review` writes or that
-`review_server` serves. `retrain` trains the run again on a `Correction`, and notes in the new run where it came from. `check_correction`
-finds out on held-out examples whether that helped.
+`correct` applies a policy (`relabel`, `prune`, `soften`), or the decisions that a person made on the page that `review` writes, on the one
+that `review_server` serves, or in the labelling tool that `write_tasks` writes for. `retrain` trains the run again on a `Correction`, and
+notes in the new run where it came from. `check_correction` finds out on held-out examples whether that helped.
 """
 
 from noisewise.correct._check import HeldOut, check_correction
@@ -12,6 +12,7 @@ from noisewise.correct._policies import Policy, Prune, Relabel, Soften, policies
 from noisewise.correct._retrain import read_changes, retrain
 from noisewise.correct._review import review
 from noisewise.correct._server import ReviewServer, review_server
+from noisewise.correct._tasks import write_tasks
 
 __all__ = [
     "CHANGED",
@@ -32,4 +33,5 @@ __all__ = [
     "retrain",
     "review",
     "review_server",
+    "write_tasks",
 ]

@@ -1,4 +1,4 @@
-"""Read the decisions that a person made: a file that a review page exports, or the one that `noisewise review` keeps in the run."""
+"""Read the decisions that a person made: a file that a review page or another labelling tool exports, or what `noisewise review` keeps."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from noisewise.correct._exports import from_tool
 from noisewise.errors import InputError, invalid_parameter, reason, shown
 from noisewise.runs import parse_json
 from noisewise.tables import from_cell
@@ -43,7 +44,10 @@ class Decision:
 
 
 def read_decisions(path: str | os.PathLike[str]) -> dict[int, Decision]:
-    """Read decisions from a JSON or CSV file of a review page, or from the ``decisions.jsonl`` of a reviewed run.
+    """Read decisions from a JSON or CSV file of a review page, from the ``decisions.jsonl`` of a reviewed run, or from a JSON export.
+
+    An export is what Label Studio ("JSON") or Argilla (``to_json``) writes of the tasks of `write_tasks`. Examples without an answer are
+    left out.
 
     Args:
         path: the path of the file. Each entry has an "index", the index of the example in its source, and a "decision": "relabel",
@@ -65,6 +69,9 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[int, Decision]:
     kind = file.suffix.lower()
     for number, entry in enumerate(_entries(file, kind), 1):
         try:
+            entry = from_tool(entry)
+            if entry is None:
+                continue
             index, decision = _as_index(entry["index"]), _decision(entry, from_cell if kind == ".csv" else str)
         except (KeyError, ValueError, TypeError):
             raise InputError(
