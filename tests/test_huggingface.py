@@ -70,8 +70,10 @@ def test_cross_entropy_trains_like_the_loss_of_the_model(kind: str, tmp_path: Pa
     other = copy.deepcopy(model)
     # Under accumulation, the losses of models for texts and tokens are not divided by the number of labels: they get the batch in one part.
     parts = 3 if kind == "language" else 1
-    trainer(model, data, tmp_path, None, collator, gradient_accumulation_steps=parts, per_device_train_batch_size=6 // parts).train()
-    trainer(other, data, tmp_path, hf_loss("ce"), collator, gradient_accumulation_steps=3, per_device_train_batch_size=2).train()
+    own = {"gradient_accumulation_steps": parts, "per_device_train_batch_size": 6 // parts}
+    trainer(model, data, tmp_path, None, collator, optim="sgd", **own).train()
+    split = {"gradient_accumulation_steps": 3, "per_device_train_batch_size": 2}
+    trainer(other, data, tmp_path, hf_loss("ce"), collator, optim="sgd", **split).train()
     torch.testing.assert_close(weights(other), weights(model), rtol=0, atol=1e-5)
 
 
@@ -82,14 +84,14 @@ class Table(nn.Module):
         super().__init__()
         self.scores = nn.Embedding(examples, classes)
 
-    def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: None = None) -> dict[str, torch.Tensor]:
         return {"logits": self.scores(input_ids)}
 
 
 @pytest.mark.parametrize("loss", ["ce", "gce(q=0.7)", "imae(T=8)"])
 def test_four_accumulated_batches_equal_one_large_batch_to_the_last_bit(loss: str, tmp_path: Path) -> None:
-    data = Dataset.from_dict({"input_ids": list(range(48)), "labels": [place % 7 for place in range(48)]})
-    ends = []
+    columns = {"input_ids": list(range(48)), "attention_mask": [1] * 48, "labels": [place % 7 for place in range(48)]}
+    data, ends = Dataset.from_dict(columns), []
     for parts in (1, 4):
         torch.manual_seed(0)
         model = Table(48, 7)
@@ -133,8 +135,7 @@ def test_an_audit_of_a_trainer_finds_wrong_labels_of_texts(tmp_path: Path) -> No
     assert recorded.run.settings.loss == "gce(q=0.7)" and recorded.run.metrics[0]["step"] == 20
 
 
-@pytest.mark.parametrize("kind", ["texts", "tokens", "language"])
-@pytest.mark.parametrize("loss", ["gce(q=0.7)", "nce"])
+@pytest.mark.parametrize(("kind", "loss"), [("texts", "nce"), ("texts", "ce"), ("tokens", "gce(q=0.7)"), ("language", "gce(q=0.7)")])
 def test_a_record_has_the_margin_of_every_label_under_its_id(kind: str, loss: str, tmp_path: Path) -> None:
     model, data, collator = task(kind)
     training = trainer(model, data, tmp_path, hf_loss(loss), collator, learning_rate=0.0, gradient_accumulation_steps=2, num_train_epochs=1)

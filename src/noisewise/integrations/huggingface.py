@@ -188,7 +188,7 @@ class RecorderCallback:
         index = inputs.pop(INDEX, None)
         if index is None:  # an evaluation
             return self._compute_loss(model, inputs, *args, **options)
-        labels, self._watching = inputs["labels"], True  # the Trainer removes the labels if it has a custom loss
+        labels, self._watching = inputs.get("labels"), True  # the Trainer removes the labels if it has a custom loss
         try:
             result = self._compute_loss(model, inputs, *args, **options)
             self._parts.append(self._noted(index, labels))
