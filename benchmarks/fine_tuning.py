@@ -195,8 +195,8 @@ def main() -> None:
             "",
             f"A Llama of two layers, fine-tuned by `SFTTrainer` for {options.epochs} epochs on {SEQUENCES:,} sequences of {LENGTH} words "
             "of Python's",
-            f"documentation, {NOISE} on the targets; mean ± standard deviation of {options.seeds} seeds, in percent. The last three columns "
-            "are the average",
+            f"documentation, {NOISE} on the targets; mean ± standard deviation of {options.seeds} seeds, in percent. The last three "
+            "columns are the average",
             "precision of finding wrong targets, by the audit of the run and by plain loss. Memory and time on a GPU were not measured.",
             "",
         ]

@@ -52,7 +52,9 @@ def llama(words: int, width: int = 16) -> Any:
     """A causal language model of one layer."""
     torch.manual_seed(0)
     heads = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
-    config = LlamaConfig(vocab_size=words, hidden_size=width, intermediate_size=2 * width, pad_token_id=0, bos_token_id=1, eos_token_id=2, **heads)
+    config = LlamaConfig(
+        vocab_size=words, hidden_size=width, intermediate_size=2 * width, pad_token_id=0, bos_token_id=1, eos_token_id=2, **heads
+    )
     return LlamaForCausalLM(config)
 
 

@@ -30,7 +30,10 @@ def texts(number: int, seed: int) -> tuple[Dataset, np.ndarray]:
     """Texts of four topics with a fifth of the labels wrong, and their true labels."""
     draw = np.random.default_rng(seed)
     true = draw.integers(4, size=number)
-    rows = [" ".join(WORDS[12 * topic + draw.integers(12) if draw.random() < 0.6 else 48 + draw.integers(12)] for _ in range(8)) for topic in true]
+    rows = [
+        " ".join(WORDS[12 * topic + draw.integers(12) if draw.random() < 0.6 else 48 + draw.integers(12)] for _ in range(8))
+        for topic in true
+    ]
     noisy = noisewise.corrupt(torch.from_numpy(true), "symmetric(0.2)", num_classes=4, seed=seed).labels.tolist()
     columns = {"text": rows, "label": noisy, "name": [f"text {place}" for place in range(number)]}
     return Dataset.from_dict({**columns, **TOKENS(rows)}), true
@@ -126,7 +129,9 @@ def test_weights_of_classes_and_ignored_labels_count_as_in_torch() -> None:
 
 def test_an_audit_of_a_trainer_finds_wrong_labels_of_texts(tmp_path: Path) -> None:
     data, true = texts(500, seed=1)  # the task and its settings were chosen with other seeds
-    training = trainer(bert(4, 63), data, tmp_path, hf_loss("gce(q=0.7)"), per_device_train_batch_size=25, num_train_epochs=8, learning_rate=5e-3)
+    training = trainer(
+        bert(4, 63), data, tmp_path, hf_loss("gce(q=0.7)"), per_device_train_batch_size=25, num_train_epochs=8, learning_rate=5e-3
+    )
     recorded = record(training, tmp_path / "run", ids="name")
     training.train()
     issues, wrong = recorded.run.find_label_issues(), np.array(data["label"]) != true
@@ -172,14 +177,20 @@ def test_images_are_recorded_with_the_accuracy_on_held_out_ones(tmp_path: Path) 
     model = ViTForImageClassification(ViTConfig(image_size=8, patch_size=4, num_channels=1, num_labels=3, **sizes))
     args = TrainingArguments(**quiet(tmp_path, num_train_epochs=2, eval_strategy="epoch"))
     training = Trainer(
-        model, args, train_dataset=images, eval_dataset=images[:6], compute_metrics=lambda pair: {"accuracy": float((pair[0].argmax(1) == pair[1]).mean())}
+        model,
+        args,
+        train_dataset=images,
+        eval_dataset=images[:6],
+        compute_metrics=lambda pair: {"accuracy": float((pair[0].argmax(1) == pair[1]).mean())},
     )
     recorded = record(training, tmp_path / "run", true_labels=[0] * 12)
     training.train()
     run = recorded.run
     assert run.dynamics.record.given.tolist() == [place % 3 for place in range(12)] and run.settings.loss == "ce"
     assert run.dynamics.record.wrong.sum() == 8
-    assert [line["validation_accuracy"] for line in run.metrics] == [log["eval_accuracy"] for log in training.state.log_history if "eval_accuracy" in log]
+    assert [line["validation_accuracy"] for line in run.metrics] == [
+        log["eval_accuracy"] for log in training.state.log_history if "eval_accuracy" in log
+    ]
 
 
 def test_a_resumed_training_continues_its_record(tmp_path: Path) -> None:
@@ -201,7 +212,9 @@ def test_a_resumed_training_continues_its_record(tmp_path: Path) -> None:
 
 def _train_in_process(folder: str) -> None:
     model, data, collator = task("language")
-    training = trainer(model, data, Path(folder), hf_loss("gce(q=0.7)"), collator, per_device_train_batch_size=3, optim="sgd", ddp_backend="gloo")
+    training = trainer(
+        model, data, Path(folder), hf_loss("gce(q=0.7)"), collator, per_device_train_batch_size=3, optim="sgd", ddp_backend="gloo"
+    )
     record(training, Path(folder) / "run", ids="name")
     training.train()
     if training.is_world_process_zero():

@@ -33,7 +33,14 @@ def written(number: int = 16) -> Dataset:
 
 
 def trainer(folder: Path, data: Dataset, *, loss_func: Any = None, width: int = 16, **options: Any) -> SFTTrainer:
-    settings = {"per_device_train_batch_size": 4, "num_train_epochs": 2, "learning_rate": 0.5, "optim": "sgd", "max_grad_norm": 0.0, **options}
+    settings = {
+        "per_device_train_batch_size": 4,
+        "num_train_epochs": 2,
+        "learning_rate": 0.5,
+        "optim": "sgd",
+        "max_grad_norm": 0.0,
+        **options,
+    }
     args = SFTConfig(**quiet(folder, bf16=False, activation_checkpointing=False, **settings))
     return SFTTrainer(llama(30, width), args, train_dataset=data, processing_class=TOKENS, compute_loss_func=loss_func)
 
@@ -92,7 +99,9 @@ def test_an_audit_by_token_finds_wrong_targets_and_the_sequences_that_have_them(
     labels = np.where(wrong, 3 + (rows - 3 + draw.integers(5, 22, size=rows.shape)) % 27, rows)
     labels[:, :2] = -100
     data = Dataset.from_dict({"input_ids": rows.tolist(), "labels": labels.tolist(), "name": [f"line {place}" for place in range(120)]})
-    training = trainer(tmp_path, data, width=32, optim="adamw_torch", learning_rate=1e-2, per_device_train_batch_size=20, num_train_epochs=10)
+    training = trainer(
+        tmp_path, data, width=32, optim="adamw_torch", learning_rate=1e-2, per_device_train_batch_size=20, num_train_epochs=10
+    )
     use_loss(training, "gce(q=0.5)")
     recorded = record(training, tmp_path / "run", ids="name")
     training.train()

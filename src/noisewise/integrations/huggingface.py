@@ -204,10 +204,7 @@ class RecorderCallback:
             seen = self._from_log_probs(outputs, labels)
         else:
             scores, labels = _aligned(scores_of(outputs).detach(), labels, self._examples.shift, _IGNORED)
-            if self._loss.is_of_margin:
-                seen = _margins(scores, labels)
-            else:
-                seen = (scores[labels != _IGNORED],)
+            seen = _margins(scores, labels) if self._loss.is_of_margin else (scores[labels != _IGNORED],)
         if len(seen[0]) != len(positions):
             raise InputError(
                 f"record found {len(positions)} labels in {len(index)} training examples, and a batch of them has {len(seen[0])}. "
@@ -218,7 +215,9 @@ class RecorderCallback:
     def _from_log_probs(self, outputs: Any, labels: Tensor) -> tuple[Tensor, ...]:
         """Margins and predictions from the log-probabilities that TRL computes instead of scores."""
         if not self._loss.is_of_margin:
-            raise InputError(f"A record from log-probabilities needs a loss that is a function of the margin. Got {self._loss!r}; give 'ce'.")
+            raise InputError(
+                f"A record from log-probabilities needs a loss that is a function of the margin. Got {self._loss!r}; give 'ce'."
+            )
         mask = outputs.label_mask
         predictions = labels[:, 1:][mask]
         wrong = ~outputs.is_top1[mask].bool()

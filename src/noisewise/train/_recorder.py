@@ -167,7 +167,9 @@ class Recorder:
         """
         self._check_open()
         if not self._loss.is_of_margin:
-            raise InputError(f"Recorder.log_margins needs a loss that is a function of the margin. Got {self._loss!r}; call log with scores.")
+            raise InputError(
+                f"Recorder.log_margins needs a loss that is a function of the margin. Got {self._loss!r}; call log with scores."
+            )
         index, rate = self._in_range(_positions(index)), _rate(lr)
         if not (margins.shape == predictions.shape == index.shape):
             shapes = f"{tuple(margins.shape)} and {tuple(predictions.shape)}"
