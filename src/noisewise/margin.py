@@ -16,6 +16,7 @@ pull, which is their emphasis:
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 
 import torch
@@ -70,6 +71,24 @@ def margins(scores: Tensor) -> Tensor:
     # The others of any class but the winner include the winner, so nothing cancels in this difference.
     others = each.sum(dim, keepdim=True) - each.scatter(dim, winner, 0.0)
     return (above - others.log()).scatter(dim, winner, margin_of(scores, winner, dim)[0])
+
+
+def margin_of_log_prob(log_prob: Tensor) -> Tensor:
+    """Margins of labels from their log-probabilities: Δ = log p − log(1 − p), without computing 1 − p as a difference.
+
+    A p that rounds to one counts as the largest p below one by a quarter of the precision of the type.
+
+    Args:
+        log_prob: log p, of any shape.
+
+    Example:
+        >>> margin_of_log_prob(torch.tensor([0.25, 0.5]).log()).exp()
+        tensor([0.3333, 1.0000])
+    """
+    info = torch.finfo(log_prob.dtype)
+    log_prob = log_prob.clamp(info.min, -info.eps / 4)
+    rest = torch.where(log_prob > -math.log(2), (-log_prob.expm1()).log(), (-log_prob.exp()).log1p())
+    return log_prob - rest
 
 
 def emphasis(loss: Callable[..., Tensor], scores: Tensor, target: Tensor, *, norm: str = "margin") -> Tensor:

@@ -86,6 +86,31 @@ def test_margins_and_emphasis_equal_those_of_automatic_differentiation(tmp_path,
     assert record.predictions(1)[3] == -1
 
 
+@pytest.mark.parametrize("loss", ["ce", "gce(q=0.7)", "imae(T=8)", "0.3*ce + 0.7*mae", "shifted(mae, 2.0)"])
+def test_margins_are_recorded_like_the_scores_they_come_from(tmp_path, loss):
+    labels, scores = torch.arange(12) % 3, 3 * torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+    by_scores, by_margins = (Recorder(tmp_path / name, labels, loss=loss, true_labels=(labels + 1) % 3) for name in ("scores", "margins"))
+    for index in torch.arange(12).split(5):
+        by_scores.log(index, scores[index], lr=0.1)
+        by_margins.log_margins(index, noisewise.margin(scores, labels)[index], scores.argmax(1)[index], lr=0.1)
+    one, other = by_scores.finish(), by_margins.finish()
+    np.testing.assert_allclose(other.dynamics.record.margins(1), one.dynamics.record.margins(1), rtol=1e-3)
+    assert other.dynamics.record.predictions(1).tolist() == one.dynamics.record.predictions(1).tolist()
+    (line,), (expected,) = other.metrics, one.metrics
+    assert line["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-5)
+    assert line["emphasis"]["noisy"] == pytest.approx(expected["emphasis"]["noisy"], rel=1e-4)
+
+
+def test_margins_of_other_losses_or_of_other_lengths_are_refused(tmp_path):
+    with refused("nce", "log"):
+        Recorder(tmp_path / "nce", [0, 1], loss="nce").log_margins([0, 1], torch.zeros(2), torch.zeros(2, dtype=torch.int64))
+    recorder = Recorder(tmp_path / "ce", [0, 1], loss="ce")
+    with refused("(2,)", "(3,)"):
+        recorder.log_margins([0, 1], torch.zeros(3), torch.zeros(3, dtype=torch.int64))
+    with refused("index", 2):
+        recorder.log_margins([0, 2], torch.zeros(2), torch.zeros(2, dtype=torch.int64))
+
+
 def test_an_example_that_is_drawn_twice_counts_twice_in_the_mean_loss(tmp_path):
     labels, drawn = torch.tensor([0, 1, 2, 0]), torch.tensor([3, 0, 0, 3, 2, 0])
     scores = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))

@@ -1,9 +1,9 @@
 """Audit: find labels that look wrong, and what else is wrong with the data.
 
-`audit` ranks and flags the labels of a trained run, and suggests others. `find_label_issues` judges labels from class probabilities of any
-models, which `evidence_from_features` computes for tables and embeddings. `find_multilabel_issues` and `find_token_issues` judge those of
-several classes per example and of tokens. `outliers`, `near_duplicates`, `ambiguous` and `weak_groups` look at features and predictions,
-and `consensus` at the labels of several annotators.
+`audit` ranks and flags the labels of a trained run, and suggests others; `audit_tokens` does so by token and sequence. `find_label_issues`
+judges labels from class probabilities of any models, which `evidence_from_features` computes for tables and embeddings.
+`find_multilabel_issues` and `find_token_issues` judge those of several classes per example and of tokens. `outliers`, `near_duplicates`,
+`ambiguous` and `weak_groups` look at features and predictions, and `consensus` at the labels of several annotators.
 """
 
 from noisewise.audit._ambiguous import Ambiguous, ambiguous
@@ -17,7 +17,7 @@ from noisewise.audit._issues import LabelIssues, pair_counts
 from noisewise.audit._multilabel import MultilabelIssues, find_multilabel_issues
 from noisewise.audit._outliers import Outliers, outliers
 from noisewise.audit._probabilities import find_label_issues
-from noisewise.audit._tokens import TokenIssues, find_token_issues
+from noisewise.audit._tokens import TokenIssues, audit_tokens, find_token_issues
 from noisewise.audit._votes import read_votes
 from noisewise.audit._weak_groups import WeakGroups, weak_groups
 
@@ -35,6 +35,7 @@ __all__ = [
     "add_evidence",
     "ambiguous",
     "audit",
+    "audit_tokens",
     "consensus",
     "evidence_from_features",
     "find_label_issues",

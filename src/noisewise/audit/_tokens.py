@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from noisewise.arrays import Flags, Floats, Ints
+from noisewise.audit._audit import audit
 from noisewise.audit._listing import Listing, as_ids, parts
 from noisewise.audit._probabilities import find_label_issues
 from noisewise.errors import InputError, invalid_parameter
@@ -172,6 +174,41 @@ def find_token_issues(
         tokens=None if texts is None else tuple(texts[place] for place in kept),
         classes=judged.classes,
         ids=as_ids(ids, len(given), _OWNER),
+        interval=judged.interval,
+    )
+
+
+def audit_tokens(run: str | os.PathLike[str], tokens: Sequence[Sequence[str]] | None = None) -> TokenIssues:
+    """Audit a run whose examples are tokens, and group them by sequence: which tokens look wrong, and which sequences.
+
+    Args:
+        run: the run, or its folder. Its ids are those of sequences, ":" and a position, as `noisewise.integrations.huggingface.record`
+            writes them.
+        tokens: the texts of the tokens of each sequence that has labels, for the list and `by_token`.
+
+    Returns:
+        The labels by token. The predicted label of a doubtful one is the suggestion of the audit.
+    """
+    judged = audit(run)
+    parts = [name.rpartition(":") for name in judged.ids]
+    if not all(sequence and place.isdecimal() for sequence, _, place in parts):
+        raise InputError("audit_tokens needs a run whose examples are tokens, with ids such as 'letter-7:12'. Use audit for other runs.")
+    numbers: dict[str, int] = {}
+    sentence = np.array([numbers.setdefault(sequence, len(numbers)) for sequence, _, _ in parts])
+    position = np.array([int(place) for _, _, place in parts])
+    if tokens is not None and len(tokens) != len(numbers):
+        raise invalid_parameter("tokens", "audit_tokens", f"one entry for each of the {len(numbers)} sequences", f"{len(tokens)} entries")
+    texts = None if tokens is None else tuple(str(tokens[number][place]) for number, place in zip(sentence, position, strict=True))
+    return TokenIssues(
+        is_label_issue=judged.is_label_issue,
+        label_quality=np.nan_to_num(judged.label_quality, nan=1.0),
+        given_label=judged.given_label,
+        predicted_label=judged.suggested_label,
+        sentence=sentence,
+        position=position,
+        tokens=texts,
+        classes=judged.classes,
+        ids=tuple(numbers),
         interval=judged.interval,
     )
 

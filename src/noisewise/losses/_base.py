@@ -105,6 +105,11 @@ class Loss(Named, nn.Module, registry=registry):
         """Whether the loss of an example depends on the rest of its batch."""
         return False
 
+    @property
+    def is_of_margin(self) -> bool:
+        """Whether the loss of an example is a function of its margin alone; false with class weights and smoothed labels."""
+        return isinstance(self, MarginLoss) and self.weight is None and self.label_smoothing == 0 and not self.depends_on_batch
+
     def forward(self, scores: Tensor, target: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
         """Loss of a batch.
 

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from noisewise import losses
 from noisewise.data import from_arrays
+from noisewise.dynamics import emphasis_at
 from noisewise.errors import DivergedError, InputError, NoisewiseError, invalid_parameter
 from noisewise.kernels import Pass, loss_and_gradient
-from noisewise.losses import Loss, as_whole_batch
+from noisewise.losses import Loss, MarginLoss, as_whole_batch
 from noisewise.runs import RunFolder, end_state, make_provenance, read_settings
 from noisewise.spec import as_int
 from noisewise.train._run import Run, is_built_in
@@ -153,21 +154,58 @@ class Recorder:
         with torch.inference_mode(False):
             self._record(index, scores.clone() if scores.is_inference() else scores.detach(), rate)
 
-    def _record(self, index: Tensor, scores: Tensor, rate: Tensor) -> None:
-        device = scores.device
+    def log_margins(self, index: Any, margins: Tensor, predictions: Tensor, *, lr: float | Tensor = 1.0) -> None:
+        """Record the examples of one step by their margins, if their scores are too large to keep, as those of a language model.
+
+        The loss must be a function of the margin (`noisewise.margin`).
+
+        Args:
+            index: their positions in the labels.
+            margins: (N,) the margins of their labels.
+            predictions: (N,) the classes with the highest scores.
+            lr: as in `log`.
+        """
+        self._check_open()
+        if not self._loss.is_of_margin:
+            raise InputError(
+                f"Recorder.log_margins needs a loss that is a function of the margin. Got {self._loss!r}; call log with scores."
+            )
+        index, rate = self._in_range(_positions(index)), _rate(lr)
+        if not (margins.shape == predictions.shape == index.shape):
+            shapes = f"{tuple(margins.shape)} and {tuple(predictions.shape)}"
+            raise invalid_parameter("margins and predictions", "Recorder.log_margins", f"shaped ({len(index)},), like the index", shapes)
+        tally, index = self._tally_on(margins.device), index.to(margins.device)
+        classes, loss = len(self._data.classes), self._loss_on(margins.device)
+        assert isinstance(loss, MarginLoss)
+        margins = margins.detach().clone()
+        emphasis, value = emphasis_at(loss, margins, classes), loss.of_margin(margins, classes)
+        tally.note_margins(index, margins, predictions, torch.full((), self._step, device=margins.device))
+        self._add(tally, index, emphasis, value.double().sum(), rate)
+
+    def _tally_on(self, device: torch.device) -> Tally:
+        """The tally of the epoch, which is made on the device of the first step."""
         if self._tally is None:
             self._data = self._data.to(device)
             self._tally, self._groups = Tally.of(len(self._data), device), right_and_wrong(self._data)
+        return self._tally
+
+    def _add(self, tally: Tally, index: Tensor, emphasis: Tensor, total: Tensor, rate: Tensor) -> None:
+        """Add the emphases of the examples of a step and the sum of their losses."""
+        groups = self._groups[:, index]
+        tally.add(torch.cat([groups @ emphasis.double(), total.view(1)]), groups.sum(1), rate)
+        self._step += 1
+
+    def _record(self, index: Tensor, scores: Tensor, rate: Tensor) -> None:
+        device = scores.device
+        tally = self._tally_on(device)
         index = index.to(device, non_blocking=scores.is_cuda)  # copies from a GPU must block
         labels = self._data.labels[index]
         draws = any(isinstance(part, losses.Peer) for part in self._loss.modules())
         with torch.random.fork_rng([device] if scores.is_cuda else [], enabled=draws), as_whole_batch(self._loss):
             result = loss_and_gradient(self._loss_on(device), scores, labels)
-        groups = self._groups[:, index]
-        total = (result.value.double() * len(index) if self._loss.reduction == "mean" else result.value.double().sum()).view(1)
-        self._tally.note(index, scores, result.margin, torch.full((), self._step, device=device))
-        self._tally.add(torch.cat([groups @ self._emphasis(result).double(), total]), groups.sum(1), rate)
-        self._step += 1
+        total = result.value.double() * len(index) if self._loss.reduction == "mean" else result.value.double().sum()
+        tally.note(index, scores, result.margin, torch.full((), self._step, device=device))
+        self._add(tally, index, self._emphasis(result), total, rate)
 
     def _emphasis(self, result: Pass) -> Tensor:
         """Half the L1 norm of ∂L/∂scores of every example, where L is the sum over the batch, with class weights."""
@@ -187,7 +225,10 @@ class Recorder:
             raise invalid_parameter("classes", "Recorder", f"{columns}: the name of every column, in order", None)
         if scores.shape != (len(positions), len(self._data.classes)) or len(positions) == 0:
             raise invalid_parameter("scores", "Recorder.log", wanted, tuple(scores.shape))
-        if positions.device.type == "cpu":  # a GPU checks this itself, without waiting
+        return self._in_range(positions)
+
+    def _in_range(self, positions: Tensor) -> Tensor:
+        if positions.device.type == "cpu" and len(positions):  # a GPU checks this itself, without waiting
             for position in (int(positions.min()), int(positions.max())):
                 if not 0 <= position < len(self._data):
                     raise invalid_parameter("index", "Recorder.log", f"in [0, {len(self._data)})", position)

@@ -78,11 +78,16 @@ class Tally:
     @torch.no_grad()
     def note(self, index: Tensor, scores: Tensor, margins: Tensor, number: Tensor) -> None:
         """Store margins and predictions of some examples at the step with this number. A margin is not finite if the loss is not."""
+        self.note_margins(index, margins, scores.argmax(1), number)
+        self.worst.copy_(torch.fmax(self.worst, scores.abs().amax().double()))
+
+    @torch.no_grad()
+    def note_margins(self, index: Tensor, margins: Tensor, predictions: Tensor, number: Tensor) -> None:
+        """`note` without scores."""
         self.margins[index] = margins.to(self.margins.dtype)
-        self.predictions[index] = scores.argmax(1)
+        self.predictions[index] = predictions
         broken = ~torch.isfinite(margins.sum()) & (self.bad_step < 0)
         self.bad_step.copy_(torch.where(broken, number, self.bad_step))
-        self.worst.copy_(torch.fmax(self.worst, scores.abs().amax().double()))
 
     @torch.no_grad()
     def add(self, sums: Tensor, counts: Tensor, eta: Tensor) -> None:
