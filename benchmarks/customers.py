@@ -32,9 +32,21 @@ NOISES = ("one-sided", "symmetric")
 RARE = 0.05
 _COUNTRIES = ("Germany", "France", "Italy", "Austria", "Spain", "Poland", "Malta")
 _PLANS = ("basic", "team", "business")
-_GONE = ("cancel my subscription", "switching to another provider", "please close the account", "we want our money back", "too expensive for us")
+_GONE = (
+    "cancel my subscription",
+    "switching to another provider",
+    "please close the account",
+    "we want our money back",
+    "too expensive for us",
+)
 _ANNOYED = ("still waiting for an answer", "this is the third time", "nobody called back", "the export failed again")
-_ORDINARY = ("how do I add a colleague", "the invoice has the old address", "where is the export button", "please reset my password", "thank you")
+_ORDINARY = (
+    "how do I add a colleague",
+    "the invoice has the old address",
+    "where is the export button",
+    "please reset my password",
+    "thank you",
+)
 _OPENINGS = ("Hello,", "Hi team,", "Good morning,", "Dear support,", "")
 _CLOSINGS = ("Best regards", "Thanks in advance", "Please call me", "")
 _FIRST = ("Anna", "Ben", "Clara", "David", "Émilie", "Fatma", "Giulia", "Håkon", "Inés", "Jörg", "Kasia", "Liam")
@@ -128,7 +140,9 @@ def write(path: Path, table: Customers, *, commas: bool = False) -> None:
         writer = csv.writer(file, delimiter=";" if commas else ",")
         writer.writerow([*table.columns, "left"])
         for row, label in enumerate(table.given.tolist()):
-            cells = [cells[row].replace(".", ",") if commas and name == "monthly_fee" else cells[row] for name, cells in table.columns.items()]
+            cells = [
+                cells[row].replace(".", ",") if commas and name == "monthly_fee" else cells[row] for name, cells in table.columns.items()
+            ]
             writer.writerow([*cells, ("no", "yes")[label]])
 
 
@@ -145,17 +159,15 @@ def listed(table: Customers, folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measured(table: Customers, chance: np.ndarray, flagged: np.ndarray) -> dict[str, float]:
-    """Of the missed rare positives: those found, the share of these among what the list says of labels "no", and the order of all."""
+    """Of the missed rare positives: the share found, their share of the listed labels "no", and the average precision; then of all labels."""
     wrong, no = table.true != table.given, table.given == 0
     found = flagged & no
     return {
         "found": float(wrong[found].sum() / max(1, wrong[no].sum())),
         "precision": float(wrong[found].mean()) if found.any() else float("nan"),
-        "of all": float(wrong[flagged].mean()) if flagged.any() else float("nan"),
-        "all found": float(flagged[wrong].mean()),
         "order": float(average_precision_score(wrong[no], chance[no])),
-        "flagged": float(flagged.sum()),
-        "wrong": float(wrong.sum()),
+        "all found": float(flagged[wrong].mean()),
+        "precision of all": float(wrong[flagged].mean()) if flagged.any() else float("nan"),
     }
 
 
@@ -171,7 +183,10 @@ def main() -> None:
     if asked.make is not None:
         write(asked.make, customers(asked.rows, asked.seeds[0], asked.noise), commas=asked.commas)
         return
-    lines = [f"`python benchmarks/customers.py {shlex.join(arg for arg in sys.argv[1:] if arg != '--write')}`".replace(" `", "`"), ""]
+    lines = [
+        f"`{shlex.join(['python', 'benchmarks/customers.py', *sys.argv[1:]])}`, {asked.rows:,} rows, means of {len(asked.seeds)} seeds.",
+        "",
+    ]
     for noise in NOISES:
         rows = []
         for seed in asked.seeds:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.arrays import Ints
-from noisewise.audit import audit
+from noisewise.audit import add_evidence, audit
 from noisewise.correct._correction import Correction, correct
 from noisewise.correct._policies import policies
 from noisewise.correct._retrain import CHANGED_SETTINGS, check_model, retrain, same_length, settings_of
@@ -104,6 +104,8 @@ def _repeated(record: Record, correction: Correction, rest: Dataset, held: Datas
     model, _ = settings.pop("model"), settings.pop("data")
     held = replace(held, true_labels=None)  # a test set is judged by its true labels if they are known
     first = extension("fit")(model, rest, test=held, folder=folder / "before", watch=watch, **settings)
+    if audit(record.folder).model is not None:
+        add_evidence(first, rest.inputs.flatten(1).cpu().numpy())  # so that its labels are judged as those of the run were
     corrected = _same_correction(first, correction)
     if not corrected.changed.any():
         return first.dynamics.final, first.dynamics.final
