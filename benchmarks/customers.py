@@ -149,7 +149,7 @@ def write(path: Path, table: Customers, *, commas: bool = False) -> None:
 def listed(table: Customers, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """The quality of every label and whether it is in the list, by the command of the README."""
     write(folder / "customers.csv", table)
-    command = "-m noisewise audit customers.csv --label left --id customer --run run -o issues.csv"
+    command = "-m noisewise audit customers.csv --label left --id customer --run run -o issues.csv --epochs 1"  # no network judges tables
     subprocess.run([sys.executable, *command.split()], cwd=folder, check=True, capture_output=True)
     quality, flagged = np.ones(len(table.given)), np.zeros(len(table.given), dtype=bool)
     with (folder / "issues.csv").open(encoding="utf-8", newline="") as file:
@@ -159,7 +159,7 @@ def listed(table: Customers, folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measured(table: Customers, chance: np.ndarray, flagged: np.ndarray) -> dict[str, float]:
-    """Of the missed rare positives: the share found, their share of the listed labels "no", and the average precision; then of all labels."""
+    """Of the missed rare positives, the share found, their share of the doubtful labels "no", and the average precision; then of all."""
     wrong, no = table.true != table.given, table.given == 0
     found = flagged & no
     return {
