@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from noisewise.cli._app import AsJson, Console, Text, app, flag, inform, percent, print_json, print_lines, progress_bar
+from noisewise.cli._beside import find_beside
 from noisewise.cli._columns import print_columns
 from noisewise.cli._options import read_for, read_test, with_reading, without_none
 from noisewise.errors import InputError, invalid_parameter, listed
@@ -101,10 +102,13 @@ def audit(
     written = [] if target is None else [issues.write(target, limit=review)]
     if run is not None and page is not None:
         written += [report(run.path, page, data=run.data, title="Which labels look wrong"), run.path]
+    beside = None if run is None else find_beside(run.data)
     if as_json:
-        print_json(_summary(issues) | {"written": list(map(str, written))})
+        print_json(_summary(issues) | ({} if beside is None else beside.as_json()) | {"written": list(map(str, written))})
         return
     _print_issues(issues)
+    if beside is not None:
+        print_lines(*beside.sentences())
     for path in written:
         print_lines(path)
 
