@@ -344,4 +344,5 @@ def _retrain(folder: Path, correction: Any, output: Path | None, data: Any, test
         held_out = check_correction(run, correction, again, data=data, watch=bar)
     better, other = (again.path, folder) if held_out.helped else (folder, again.path)
     verdict = "the correction helped" if held_out.helped else "the correction did not help"
+    verdict += "" if held_out.is_clear else ", but the difference may be chance"
     return [*lines, str(held_out), f"{verdict}: keep {better}, and not {other}", str(better)]

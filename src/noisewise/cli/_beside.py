@@ -29,14 +29,12 @@ class Beside(NamedTuple):
     def sentences(self) -> list[str]:
         """What to print; nothing where nothing was found."""
         said = []
-        if self.copies:
+        if number := len(self.copies):
             differ = f", {self.differing:,} with different labels" if self.differing else ""
             groups = _first([" = ".join(group[:_SHOWN]) for group in self.copies])
-            said.append(f"{len(self.copies):,} {'row occurs' if len(self.copies) == 1 else 'rows occur'} more than once{differ}: {groups}.")
-        if self.outliers:
-            said.append(
-                f"{len(self.outliers):,} {'row is' if len(self.outliers) == 1 else 'rows are'} far from all others: {_first(self.outliers)}."
-            )
+            said.append(f"{number:,} {'row occurs' if number == 1 else 'rows occur'} more than once{differ}: {groups}.")
+        if number := len(self.outliers):
+            said.append(f"{number:,} {'row is' if number == 1 else 'rows are'} far from all others: {_first(self.outliers)}.")
         return said
 
     def as_json(self) -> dict[str, Any]:
