@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 from typer.testing import CliRunner
 
 from noisewise import Run, fit
-from noisewise.audit import audit
+from noisewise.audit import add_evidence, audit
 from noisewise.cli import app
-from noisewise.correct import check_correction, correct, retrain
+from noisewise.correct import HeldOut, check_correction, correct, retrain
 from noisewise.data import Dataset
 
 QUICK = {"epochs": 25, "batch_size": 32, "device": "cpu", "evaluate_every": 1000, "checkpoint_every": 1000, "clean_pass": False}
@@ -75,6 +76,23 @@ def test_labels_that_nobody_would_change_leave_the_run_as_it_is(tmp_path):
     corrected = by_hand(run, run.dynamics.record.given)
     held_out = check_correction(run, replace(corrected, policy="relabel(below=0.001)"), run, data=DATA)
     assert held_out.before == held_out.after and not held_out.helped
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(4, 1), (10, 2), (30, 20), (60, 30), (2, 30), (0, 0), (5, 5)])
+def test_a_difference_is_clear_if_it_is_rare_among_equally_good_models(gained, lost):
+    held_out = HeldOut((100 + lost) / 300, (100 + gained) / 300, 300, gained + lost)
+    chance = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+    assert held_out.is_clear == (chance < 0.05) and held_out.helped is (gained > lost)
+
+
+def test_labels_judged_by_features_are_corrected_in_the_same_way_for_the_check(tmp_path):
+    run = trained(tmp_path / "run", epochs=2)
+    assert not correct(audit(run), "prune").changed.any(), "its record says nothing yet"
+    add_evidence(run, DATA.inputs)
+    corrected = correct(audit(run), "prune")
+    assert corrected.changed.sum() > 100
+    again = retrain(run, corrected, data=DATA, folder=tmp_path / "again")
+    assert check_correction(run, corrected, again, data=DATA).differing > 0
 
 
 def test_the_command_names_the_better_run(tmp_path, monkeypatch):

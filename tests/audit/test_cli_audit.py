@@ -156,6 +156,25 @@ def test_unlearned_classes_are_retrained_with_cross_entropy_and_a_test_set_lower
     check_refused("audit", "tested", "--test", "others.csv", mentions=["--test"])
 
 
+def test_rows_that_occur_twice_or_are_far_from_all_others_are_mentioned(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inputs = np.random.default_rng(0).normal(size=(150, 5))
+    labels = (inputs[:, 0] > 0).astype(int)
+    inputs[20], inputs[31], inputs[140] = inputs[10], inputs[30], 60
+    labels[20] = 1 - labels[10]
+    rows = np.column_stack([np.arange(1000, 1150), inputs, labels])
+    np.savetxt(tmp_path / "rows.csv", rows, ["%d", *["%.9f"] * 5, "%d"], ",", header="name,a,b,c,d,e,label", comments="")
+    done = noisewise("audit", "rows.csv", "--id", "name", "--epochs", 1, "--run", "run")
+    assert "2 rows occur more than once, 1 with different labels: 1010 = 1020, 1030 = 1031." in done.stdout
+    assert "1 row is far from all others: 1140." in done.stdout
+    found = json.loads(noisewise("audit", "rows.csv", "--id", "name", "--epochs", 1, "--run", "run", "--json").stdout)
+    assert found["copies"] == [["1010", "1020"], ["1030", "1031"]] and found["outliers"] == ["1140"]
+    kept = np.r_[:20, 21:31, 32:140, 141:150]
+    np.savetxt(tmp_path / "plain.csv", rows[kept], ["%d", *["%.9f"] * 5, "%d"], ",", header="name,a,b,c,d,e,label", comments="")
+    done = noisewise("audit", "plain.csv", "--id", "name", "--epochs", 1, "--run", "plain")
+    assert "occur" not in done.stdout and "far from" not in done.stdout
+
+
 def test_invalid_audits_are_refused_before_anything_is_trained_or_written(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     deeper = write_run(tmp_path / "demo/runs/ce", [0, 1, 2])

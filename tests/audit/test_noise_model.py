@@ -83,6 +83,29 @@ def test_noise_of_single_classes_is_found():
     assert issues.matrix[0, 1] > 10 * max(issues.matrix[2, 3], 1)
 
 
+def rare(seed, missed):
+    """The posterior of a rare class, 5 % of 3,000 examples, and labels that miss a share of it."""
+    rng = np.random.default_rng(seed)
+    true = rng.random(3000) < 0.05
+    odds = np.log(0.05 / 0.95) + rng.normal(np.where(true, 8, -8), 4)  # normal, so the logarithm of the odds is exactly this
+    posterior = 1 / (1 + np.exp(-odds))
+    wrong = true & (rng.random(3000) < missed)
+    return np.stack([1 - posterior, posterior], 1), (true & ~wrong).astype(int), wrong
+
+
+def test_missed_members_of_a_rare_class_are_found_and_none_is_invented():
+    found, precise, held = [], [], []
+    for seed in range(3):
+        probabilities, given, wrong = rare(seed, 0.2)
+        issues = find_label_issues(given, probabilities)
+        found.append(issues.is_label_issue[wrong].mean())
+        precise.append(wrong[issues.is_label_issue].mean())
+        held.append(issues.interval[0] <= wrong.sum() <= issues.interval[1])
+        probabilities, given, _ = rare(seed, 0.0)
+        assert find_label_issues(given, probabilities).is_label_issue.mean() < 0.002
+    assert min(found) > 0.6 and min(precise) > 0.6 and sum(held) >= 2
+
+
 @pytest.fixture(scope="module")
 def digits():
     features, labels = load_digits(return_X_y=True)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from noisewise import fit
-from noisewise.audit import audit
+from noisewise.audit import add_evidence, audit
 from noisewise.correct import Decision, correct, read_decisions, review
 from noisewise.data import picture, read
 from refused import refused
@@ -308,6 +308,12 @@ def test_values_of_a_table_are_shown_with_their_column_names_beside_similar_rows
     long = "a long text, " * 100
     page.evaluate("text => { details.get(0).values = [['text', text]]; show(); }", long)
     assert page.text_content("#text p") == long and page.text_content("#text h2") == "text" and page.is_hidden("#table")
+    assert "of the votes" in page.text_content("#chances") and page.is_visible("#history")
+    press(page, "g")
+    assert page.locator("#tiles li").nth(1).locator(".cell").nth(1).text_content() == "day 7"
+    add_evidence(tmp_path / "run", read(tmp_path / "pets.csv").inputs)
+    page.goto(review(tmp_path / "run", tmp_path / "features.html").as_uri())
+    assert "models that did not see it" in page.text_content("#chances") and page.is_hidden("#history"), "no vote judged it"
     page.context.close()
 
 

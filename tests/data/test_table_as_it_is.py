@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import threading
+import urllib.request
+import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +297,16 @@ def test_frames_and_files_of_every_kind_give_the_same_inputs(tables: Path, train
         assert torch.equal(read(source, label="kind", encoding=train.encoding).inputs, train.inputs)
 
 
+def _decide(url: str) -> None:
+    """What the review page does when a person leaves the first example out and finishes."""
+    page = urllib.request.urlopen(url).read().decode()
+    content = json.loads(page.partition('id="content">')[2].partition("</script>")[0])
+    step = {"entries": [[content["cards"][0][0], "drop", None]], "undo": False, "since": 0}
+    for path, body in (("steps", json.dumps(step).encode()), ("finish", b"")):
+        origin = {"Origin": url.rpartition("/")[0].rpartition("/")[0]}
+        urllib.request.urlopen(urllib.request.Request(url + path, body, origin)).read()
+
+
 def test_a_customer_table_goes_from_csv_to_predictions(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     wrong = _customers(tmp_path / "customers.csv", 1500, 0)
@@ -305,19 +318,25 @@ def test_a_customer_table_goes_from_csv_to_predictions(tables: Path, tmp_path: P
 
     shown = noisewise("data", "preview", "customers.csv", "--label", "kind", "--json")
     assert {row["name"]: row["kind"] for row in json.loads(shown.stdout)}["note"] == "text"
-    audited = noisewise("audit", "customers.csv", "--label", "kind", "--id", "customer", "--loss", "ce", "--epochs", "10", "--run", "run")
+    audited = noisewise("audit", "customers.csv", "--label", "kind", "--id", "customer", "--epochs", "10", "--run", "run")
     assert "TF-IDF" in audited.stderr and "median" in audited.stderr
     page = (tmp_path / "issues.html").read_text()
     assert 'id="columns"' in page and "TF-IDF" in page and "case " in page
     worst = [int(row["id"][1:]) - 100_000 for row in _rows(tmp_path / "issues.csv")][:40]
     assert wrong[worst].mean() > 0.4, "of all labels, 5 % are wrong"
-    noisewise("correct", "run", "--policy", "prune(below=0.5)", "--retrain")
+    reviewed = []
+    monkeypatch.setattr(
+        webbrowser, "open", lambda url: reviewed.append(threading.Thread(target=_decide, args=(url,))) or reviewed[0].start()
+    )
+    assert "1 left out" in noisewise("review", "run").stdout and "leaves" in (tmp_path / "run/corrected.csv").read_text()
+    assert "of 1,500 labels" in audited.stdout and "held-out labels" in noisewise("correct", "run", "--retrain").stdout
     assert (tmp_path / "run-corrected" / "encoding.json").exists()
     lines = [line.rpartition(",")[0] for line in (tables / "new.csv").read_text().splitlines()]
     (tmp_path / "new.csv").write_text("\n".join(lines))
     noisewise("predict", "run-corrected", "new.csv", "-o", "out.csv")
     rows = _rows(tmp_path / "out.csv")
     assert len(rows) == 400 and rows[0]["id"] == "C100000"
+    assert 5 < sum(row["predicted_class"] == "leaves" for row in rows) < 60, "the rare class was learned"
     for row in rows:
         shares = {name: float(row[f"p({name})"]) for name in ("stays", "leaves")}
         assert row["predicted_class"] == max(shares, key=lambda name: shares[name]) and abs(sum(shares.values()) - 1) < 1e-5

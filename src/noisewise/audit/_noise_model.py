@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,9 @@ _OFFSET = 0.05  # the least deviation of the α, before any label is seen
 _MOST_OFFSETS = 100  # with more classes, the α are 0
 _SHARPNESS = 2.0  # the sum of the β, before any label is seen; its logarithm has deviation 1
 _BORROWED = 6.0  # each class borrows the strength of this many wrong labels, at most its size, from noise that is alike for all classes
+_SURPRISE = 3.0  # how much more likely noise of a single class must make the labels than noise of all classes
+_MOST_SINGLE = 10  # with more classes, noise of a single class is not tried
+_ELSEWHERE = 0.001  # the rate of the other classes then
 _RATES = (0.002, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
 _ROUNDS, _STEPS = 12, 3
 _DROP, _DROP_OF_ONE = 0.8, 1.92  # of the logarithm of the likelihood, for several models and for one (a 95 % interval)
@@ -114,6 +118,8 @@ def _fitted(part: _Fit, classes: int) -> tuple[_Fitted, list[_Point]]:
     # Noise of single classes looks like overlap to noise that is alike for all. So start also from all contradictions.
     starts = ((best.weights, _alike(best.rate, classes)), (part.sharper, part.confusions(best.weights, classes)))
     fitted = max((part.by_class(*start) for start in starts), key=lambda one: one.likelihood)
+    if (single := part.single(classes)) is not None and single[0].likelihood > fitted.likelihood + _SURPRISE:
+        return single
     shape = fitted.matrix + _alike(0.01, classes) - np.eye(classes)
     size = _off_diagonal(shape, fitted.shares)
     return fitted, part.profile(lambda rate: _scaled(shape, rate / size), fitted.weights, classes)
@@ -174,6 +180,13 @@ def _alike(rate: float, classes: int) -> Floats:
     """Noise that is alike for all classes."""
     matrix = np.full((classes, classes), rate / max(1, classes - 1))
     np.fill_diagonal(matrix, 1 - rate)
+    return matrix
+
+
+def _of_one(label: int, rate: float, classes: int) -> Floats:
+    """Noise of a single class."""
+    matrix = _alike(_ELSEWHERE, classes)
+    matrix[label] = _alike(rate, classes)[label]
     return matrix
 
 
@@ -250,6 +263,21 @@ class _Fit:
                 weights, likelihood = self.weighted(weights, noise(rate))
                 points.append(_Point(rate, likelihood, weights))
         return points
+
+    def single(self, classes: int) -> tuple[_Fitted, list[_Point]] | None:
+        """The best noise of a single class, and the likelihood of more or less of it; None if there are too many classes.
+
+        A rare class borrows so much from the others that noise of it alone would be found improbable.
+        """
+        found = list[tuple[_Fitted, list[_Point]]]()
+        for label in range(classes if classes <= _MOST_SINGLE else 0):
+            points = self.profile(partial(_of_one, label, classes=classes), self.start, classes)
+            best = max(points, key=lambda point: point.likelihood)
+            matrix = _of_one(label, best.rate, classes)
+            shares = np.linalg.solve(matrix.T, np.bincount(self.given, minlength=classes) / len(self.given))
+            overall = [point._replace(rate=point.rate * shares[label]) for point in points]
+            found.append((_Fitted(best.weights, matrix, shares, best.rate * shares[label], best.likelihood), overall))
+        return max(found, key=lambda one: one[0].likelihood, default=None)
 
     def weighted(self, weights: Floats, matrix: Floats, steps: int = _STEPS) -> tuple[Floats, float]:
         """The best weights for a noise, by Newton steps that are halved until they help."""

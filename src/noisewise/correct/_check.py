@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.arrays import Ints
-from noisewise.audit import audit
+from noisewise.audit import add_evidence, audit
 from noisewise.correct._correction import Correction, correct
 from noisewise.correct._policies import policies
 from noisewise.correct._retrain import CHANGED_SETTINGS, check_model, retrain, same_length, settings_of
@@ -31,16 +32,24 @@ class HeldOut:
         before: the share of these labels that the model before the correction predicts.
         after: the same for the model after it.
         examples: the number of examples.
+        differing: on how many of them exactly one of the two models predicts the given label.
     """
 
     before: float
     after: float
     examples: int
+    differing: int
 
     @property
     def helped(self) -> bool:
-        """Whether the model after the correction is better. If both are equal, it is not."""
+        """Whether the model after the correction is better, clearly or not. If both are equal, it is not."""
         return self.after > self.before
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the difference is larger than it would be in 19 of 20 cases if both models were equally good (McNemar's test)."""
+        difference = abs(self.after - self.before) * self.examples
+        return difference - 1 > 1.96 * math.sqrt(self.differing)
 
     def __str__(self) -> str:
         shares = f"{100 * self.before:.1f} % before, {100 * self.after:.1f} % after correction"
@@ -85,30 +94,34 @@ def check_correction(
     if record.settings.get("validation") and read_origin(Path(record.folder)) is None:
         held = held_out_of(record, data)
         if not held.inputs.is_meta:
-            before, after = (_agreement(extension("run")(os.fspath(each)), held) for each in (run, again))
-            return HeldOut(before, after, len(held))
+            return _compared(*(extension("run")(os.fspath(each)) for each in (run, again)), held)
     check_model(record, {})
     held, rest = split(examples_of(record, data), _SHARE, seed=int(record.settings.get("seed", 0)))
     with tempfile.TemporaryDirectory(prefix="noisewise-check-") as folder:
-        before, after = _repeated(record, correction, rest, held, Path(folder), watch)
-    return HeldOut(before, after, len(held))
+        return _compared(*_repeated(record, correction, rest, held, Path(folder), watch), held)
 
 
-def _agreement(run: Any, held: Dataset) -> float:
-    return float((run.predict(held.inputs).argmax(1).cpu() == held.labels.cpu()).float().mean())
+def _compared(run: Any, again: Any, held: Dataset) -> HeldOut:
+    if held.inputs.is_meta:  # images that are read as they are needed: both runs were tested on them
+        accuracies = run.dynamics.final, again.dynamics.final
+        odds = accuracies[0] + accuracies[1] - 2 * accuracies[0] * accuracies[1]  # as if the mistakes of the models were independent
+        return HeldOut(*accuracies, len(held), round(odds * len(held)))
+    before, after = ((each.predict(held.inputs).argmax(1).cpu() == held.labels.cpu()).numpy() for each in (run, again))
+    return HeldOut(float(before.mean()), float(after.mean()), len(held), int((before != after).sum()))
 
 
-def _repeated(record: Record, correction: Correction, rest: Dataset, held: Dataset, folder: Path, watch: Any) -> tuple[float, float]:
-    """The agreement before and after, of models trained without the held-out examples."""
+def _repeated(record: Record, correction: Correction, rest: Dataset, held: Dataset, folder: Path, watch: Any) -> tuple[Any, Any]:
+    """Runs before and after, trained without the held-out examples."""
     settings = {**settings_of(record), **CHANGED_SETTINGS, **same_length(record), "evaluate_every": 10**6, "checkpoint_every": 10**6}
     model, _ = settings.pop("model"), settings.pop("data")
     held = replace(held, true_labels=None)  # a test set is judged by its true labels if they are known
     first = extension("fit")(model, rest, test=held, folder=folder / "before", watch=watch, **settings)
+    if audit(record.folder).model is not None:
+        add_evidence(first, rest.inputs.flatten(1).cpu().numpy())  # so that its labels are judged as those of the run were
     corrected = _same_correction(first, correction)
     if not corrected.changed.any():
-        return first.dynamics.final, first.dynamics.final
-    second = retrain(first, corrected, data=rest, test=held, folder=folder / "after", watch=watch)
-    return first.dynamics.final, second.dynamics.final
+        return first, first
+    return first, retrain(first, corrected, data=rest, test=held, folder=folder / "after", watch=watch)
 
 
 def _same_correction(run: Any, correction: Correction) -> Correction:

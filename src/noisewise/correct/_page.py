@@ -28,7 +28,14 @@ def page(cards: Cards, details: list[dict[str, Any]] | None) -> tuple[str, str]:
     script = _resource("noisewise.correct", "review.js")
     style = _resource("noisewise.report", "page.css") + _resource("noisewise.correct", "review.css")
     folder, served = str(cards.result.dynamics.folder), details is None
-    content = {"served": served, "key": cards.key, "classes": cards.classes, "cards": cards.summaries(), "details": details}
+    content = {
+        "served": served,
+        "by_features": cards.result.model is not None,
+        "key": cards.key,
+        "classes": cards.classes,
+        "cards": cards.summaries(),
+        "details": details,
+    }
     connect = "connect-src 'self'; img-src 'self' data:" if served else "img-src data:"
     policy = (
         f"default-src 'none'; {connect}; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"

@@ -322,7 +322,8 @@ function show() {
   showPairs();
   element("single").hidden = view !== "single";
   element("grid").hidden = view !== "grid";
-  for (const id of ["facts", "history"]) element(id).hidden = view !== "single";
+  element("facts").hidden = view !== "single";
+  element("history").hidden = view !== "single" || content.by_features; // margins are of another model than the one that judges
   element("ticked").hidden = view !== "grid";
   if (view === "single") showCard();
   else showGrid();
@@ -366,7 +367,8 @@ function showCard() {
   element("name").textContent = known ? known.id : "";
   element("given").textContent = nameOf(card.given);
   element("suggested").textContent = nameOf(card.suggested);
-  element("chances").textContent = `Wrong with a chance of ${percent(card.chance)}. ${percent(card.votes)} of the votes are for the suggestion.`;
+  const basis = content.by_features ? "It is judged by models that did not see it." : `${percent(card.votes)} of the votes are for the suggestion.`;
+  element("chances").textContent = `Wrong with a chance of ${percent(card.chance)}. ${basis}`;
   element("decision").textContent = worded(decisionOn(card));
   element("decision").dataset.decision = decisionOn(card)?.[0] || "";
   element("accept-text").textContent = `Relabel: ${nameOf(card.suggested)}`;
@@ -430,6 +432,7 @@ function showGrid() {
   load(shown.map((card) => card.number));
   const from = page * TILES;
   const again = document.activeElement?.closest?.("#tiles") ? document.activeElement.dataset.index : undefined;
+  element("tiles").classList.toggle("rows", shown.some((card) => details.get(card.number)?.values.length));
   element("tiles").replaceChildren(...shown.map(tile));
   if (again !== undefined) (element("tiles").querySelector(`input[data-index="${again}"]`) || element("tiles").querySelector("input"))?.focus();
   element("grid-count").textContent = shown.length ? `${count(from + 1)} to ${count(from + shown.length)} of ${count(all.length)}` : "Nothing is left here. Choose other labels above.";
@@ -461,7 +464,7 @@ function tile(card) {
   });
   label.append(box);
   if (known?.image) label.append(make("img", { src: known.image, alt: "", loading: "lazy" }));
-  else label.append(make("span", { class: "brief" }, known ? brief(known.values) : "…"));
+  else label.append(brief(known ? known.values : [["", "…"]]));
   if (!element("pair").value) label.append(make("span", { class: "pair" }, `${nameOf(card.given)} → ${nameOf(card.suggested)}`));
   label.append(make("span", { class: "about" }, worded(decisionOn(card)) || `${known ? known.id : ""} · ${percent(card.chance)}`));
   const open = make("button", { type: "button", class: "open", "aria-label": `Open example ${known ? known.id : card.index}` }, "Open");
@@ -473,7 +476,16 @@ function tile(card) {
   return item;
 }
 
-const brief = (values) => values.map(([column, value]) => (values.length > 1 ? `${column}: ${value}` : value)).join("\n");
+function brief(values) {
+  const all = make("span", { class: "brief" });
+  for (const [column, value] of values.filter(([, value]) => value)) {
+    const line = make("span", { class: "cell" });
+    if (values.length > 1) line.append(make("span", { class: "column" }, column), " ");
+    line.append(value.length > LONG * 2 ? `${value.slice(0, LONG * 2)}…` : value);
+    all.append(line);
+  }
+  return all;
+}
 
 function draw(margins) {
   const known = margins.filter((value) => value !== null);

@@ -79,6 +79,10 @@ def _csv_rows(path: Path) -> Iterator[tuple[Any, str]]:
             reader = None
             try:
                 first = list(islice(text, 2))
+                if any("\0" in line for line in first):
+                    raise InputError(
+                        f"The file {path.name!r} is not text but something else, such as a spreadsheet; export it as a CSV in UTF-8."
+                    )
                 separator = _separator(first)
                 reader = csv.reader(chain(first, text), delimiter=separator, strict=True)
                 yield reader, separator
@@ -121,8 +125,10 @@ def _read_blocks(reader: Any, called: str, texts: Sequence[str], others: Sequenc
 
 
 def _rows(reader: Any, width: int, called: str, lines: array[int]) -> Iterator[list[str]]:
-    """The rows of a CSV that are not empty; the line that each ends at is appended to ``lines``."""
-    for row in filter(None, reader):
+    """The rows of a CSV that have a cell with content; the line that each ends at is appended to ``lines``."""
+    for row in reader:
+        if not any(map(str.strip, row)):  # spreadsheets write such rows below a table
+            continue
         if len(row) != width:
             raise InputError(
                 f"Row {len(lines)} (line {reader.line_num}) of {called} has {len(row)} columns and the first line {width}; "
