@@ -79,14 +79,14 @@ def test_workers_import_what_they_train_and_a_changed_file_stops_resuming(comman
     (command.folder / "settings.toml").write_text('import = ["mine.py"]\ndata = "digits"\nmodel = "linear"\nepochs = 1\n')
     compare = ("compare", "--config", "settings.toml", "--loss", "gentle", "--jobs", 1, "-o", "runs")
     command.run(*compare)
-    run = command.folder / "runs/gentle-none-seed0"
+    run = command.folder / "runs/none-gentle-seed0"
     assert json.loads((run / "status.json").read_text())["state"] == "finished"
     command.run(*compare)
     (command.folder / "mine.py").write_text(LOSS.replace("0.5", "0.25"), encoding="utf-8")
     printed = command.run(*compare, code=2)
     assert "'gentle'" in printed and "'mine.py'" in printed and "changed" in printed
     command.run("train", *TRAIN, "--model", "linear", "--import", "mine.py")
-    assert command.run("train", *TRAIN, "--model", "linear", "--import", "mine.py", "-o", run, code=2) == printed
+    assert "changed" in command.run("train", *TRAIN, "--model", "linear", "--import", "mine.py", "-o", run, code=2)
 
 
 def test_a_run_never_imports_what_it_names(command) -> None:

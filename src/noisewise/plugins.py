@@ -55,8 +55,9 @@ def load(*names: str | os.PathLike[str]) -> None:
         >>> losses.get("0.3*gentle")
         0.3*gentle
     """
-    for name in map(os.fspath, names):
-        _load_file(Path(name)) if name.endswith(".py") or os.sep in name else _load_module(name)
+    for name in names:
+        path = Path(name)
+        _load_file(path) if path.suffix == ".py" or len(path.parts) > 1 else _load_module(str(name))
 
 
 def _load_file(path: Path) -> None:
