@@ -93,6 +93,29 @@ print("true" if callable(noisewise.margin) else "false")
 """)
 
 
+@pytest.mark.parametrize("start", ["import noisewise", "from noisewise.audit import audit", "import noisewise.report, noisewise.correct"])
+def test_some_packages_are_called_like_functions(result: Callable[[str], Any], start: str) -> None:
+    assert (
+        result(f"""
+import json, inspect, pickle
+{start}
+import noisewise
+assert noisewise.audit.find_label_issues, "still a package"
+for package in (noisewise.audit, noisewise.correct, noisewise.report):
+    name = package.__name__.rpartition(".")[2]
+    assert inspect.ismodule(package) and pickle.loads(pickle.dumps(package)) is package
+    assert inspect.signature(package) == inspect.signature(getattr(package, name))
+    try:
+        package(3)
+    except noisewise.InputError:
+        continue
+    raise AssertionError(name)
+print(json.dumps(callable(noisewise.papers)))
+""")
+        is False
+    )
+
+
 @pytest.mark.parametrize(
     "start", ["import noisewise.curriculum", "from noisewise.losses import get", "from noisewise import get", "import noisewise.kernels"]
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 import noisewise
 
 LAYERS = [
-    "_startup errors signals extensions spec arrays output",
+    "_startup errors signals extensions spec plugins arrays output",
     "exact checks margin potential curve",
     "transition noise losses curriculum",
     "models data tables kernels",

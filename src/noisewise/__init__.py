@@ -9,16 +9,40 @@ torch.Size([])
 from noisewise import _startup  # noqa: F401  # isort: skip  (first: Ctrl-C while torch loads)
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from noisewise.extensions import provide
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class _Called(ModuleType, Generic[_P, _T]):
+    """A package that can be called like its function of the same name: `noisewise.audit(run)`."""
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        result: _T = self._function(*args, **kwargs)
+        return result
+
+    @property
+    def _function(self) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])
+
+    @property
+    def __signature__(self) -> Any:
+        from inspect import signature
+
+        return signature(self._function)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return import_module, (self.__name__,)
+
+
 if TYPE_CHECKING:
     from noisewise import (
-        audit,
-        correct,
         curriculum,
         data,
         draw,
@@ -29,19 +53,26 @@ if TYPE_CHECKING:
         models,
         noise,
         papers,
-        report,
+        plugins,
         reproduce,
         retrieval,
         runs,
         train,
         transition,
     )
+    from noisewise.audit import audit as _audit
+    from noisewise.correct import correct as _correct
     from noisewise.errors import DivergedError, InputError, NoisewiseError, StorageError, WorkerLostError
     from noisewise.kernels import linear_loss
     from noisewise.losses import get
     from noisewise.margin import emphasis, margin, margins
     from noisewise.noise import corrupt
+    from noisewise.report import report as _report
     from noisewise.train import Recorder, Run, compare, fit
+
+    def _called(function: Callable[_P, _T]) -> _Called[_P, _T]: ...
+
+    audit, correct, report = _called(_audit), _called(_correct), _called(_report)
 
 __version__ = "0.1.0"
 
@@ -92,6 +123,7 @@ __all__ = [
     "models",
     "noise",
     "papers",
+    "plugins",
     "report",
     "reproduce",
     "retrieval",
@@ -111,6 +143,8 @@ provide(
         "fit": "noisewise.train:fit",
         "fused loss": "noisewise.kernels:fused",
         "fused residual network": "noisewise.kernels:residual",
+        "installed plugins": "noisewise.plugins:load_installed",
+        "missing plugin": "noisewise.plugins:missing",
         "optimisers": "noisewise.train:optimisers",
         "report": "noisewise.report:report",
         "run": "noisewise.train:Run",
@@ -133,9 +167,11 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `noisewise.margin` the function: importing the module of that name would replace it."""
+    """Keeps `noisewise.margin` the function: importing the module of that name would replace it. Makes some packages callable."""
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("audit", "correct", "report") and isinstance(value, ModuleType):
+            value.__class__ = _Called
         super().__setattr__(name, value.margin if name == "margin" and isinstance(value, ModuleType) else value)
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 from noisewise.errors import InputError, invalid_parameter, shown, unknown
+from noisewise.extensions import extension
 
 T = TypeVar("T")
 _NUMBERS = re.compile(r"[-+\d.,e()\s]{40,}")
@@ -211,9 +212,12 @@ def setting(
 class Registry(Generic[T]):
     """Named factories of one kind: ``losses.get("imae(T=8)")``."""
 
+    every: ClassVar[list[Registry[Any]]] = []
+
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._factories: dict[str, Callable[..., T]] = {}
+        self.every.append(self)
 
     def add(self, name: str, factory: Callable[..., T]) -> None:
         if not name.isidentifier():
@@ -224,19 +228,28 @@ class Registry(Generic[T]):
         self._factories[name] = factory
 
     def __getitem__(self, name: str) -> Callable[..., T]:
-        try:
+        if name in self:
             return self._factories[name]
-        except KeyError:
-            raise unknown(self.kind, name, self._factories) from None
+        needed = extension("missing plugin")(self.kind, name)
+        raise (
+            unknown(self.kind, name, self._factories) if needed is None else InputError(f"There is no {self.kind} named {name!r}. {needed}")
+        )
 
     def __contains__(self, name: str) -> bool:
+        if name not in self._factories:
+            extension("installed plugins")()
         return name in self._factories
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.available())
 
+    def is_foreign(self, name: str) -> bool:
+        """Whether a registered name is the user's, and not one of noisewise."""
+        return name in self._factories and self._factories[name].__module__.partition(".")[0] != __package__
+
     def available(self, pattern: str = "*") -> list[str]:
         """The registered names that match a wildcard pattern, sorted."""
+        extension("installed plugins")()
         return sorted(name for name in self._factories if fnmatch.fnmatch(name, pattern))
 
     def make(self, name: str, /, *args: Any, **kwargs: Any) -> T:

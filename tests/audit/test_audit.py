@@ -576,6 +576,6 @@ def test_probabilities_are_ranked_like_cleanlab_ranks_them():
     assert list(borrowed.columns()) == ["is_label_issue", "label_quality", "given_label", "predicted_label"]
 
 
-def test_anything_but_a_run_is_refused():
-    with refused("run", "int"):
+def test_anything_but_a_run_or_data_is_refused():
+    with refused("source", "int"):
         audit(3)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import functools
+import inspect
 import io
 import json
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Annotated, Any
@@ -137,7 +139,41 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-app = typer.Typer(
+class Typer(typer.Typer):
+    """Typer, in which every command can first import the user's own code."""
+
+    def command(self, *args: Any, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:  # type: ignore[override]
+        register = super().command(*args, **options)
+
+        def add(command: Callable[..., None]) -> Callable[..., None]:
+            register(_with_import(command))
+            return command
+
+        return add
+
+
+_Imports = Annotated[
+    list[str] | None,
+    typer.Option("--import", help="First import a Python file or module with your own losses, models and so on; may be repeated."),
+]
+
+
+def _with_import(command: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def run(*, imports: Any, **options: Any) -> None:
+        from noisewise import plugins
+
+        plugins.load(*imports or ())
+        command(**options)
+
+    parameters = list(inspect.signature(command, eval_str=True).parameters.values())
+    parameters.append(inspect.Parameter("imports", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Imports))
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+app = Typer(
     cls=LazyGroup,
     add_completion=False,
     rich_markup_mode="rich",

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from noisewise.audit import AUDIT_COLUMNS, EPOCHS, LOSS, Audit, audit_data, check_data, check_judges, is_run
+from noisewise.audit import audit as find
 from noisewise.cli._app import AsJson, Console, Text, app, flag, inform, percent, print_json, print_lines, progress_bar
 from noisewise.cli._beside import find_beside
 from noisewise.cli._columns import print_columns
 from noisewise.cli._options import read_for, read_test, with_reading, without_none
-from noisewise.errors import InputError, invalid_parameter, listed
+from noisewise.data import read
+from noisewise.errors import InputError, invalid_parameter
 from noisewise.output import check_output, check_replacing, is_page
-from noisewise.spec import name_of
 from noisewise.tables import check_writable, has_columns
 
-if TYPE_CHECKING:
-    from noisewise.audit import Audit
-    from noisewise.data import Dataset
-    from noisewise.train import Run
-
 _SHOWN = 10
-_JUDGES = ("auto", "features", "record")
 _LIST = Path("issues.csv")
-_EPOCHS = 30
-_SMALLEST_CROPPED = 24  # pixels a side; smaller images are not shifted at random
-_LOSS = "gce(q=0.7)"  # memorises little, so that nearly all epochs are informative
-_RARE = 0.3  # of the mean class size: on the tables of benchmarks/customers.py the robust loss learned no rarer class
 
 
 @app.command()
@@ -44,8 +34,8 @@ def audit(
     score: Annotated[str, typer.Option(help="The score to rank labels by.")] = "combined",
     model: Annotated[str | None, typer.Option(help="The model to train; by default mlp for numbers, resnet20 for images.")] = None,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="The numbers are embeddings: train a linear model.")] = False,
-    loss: Annotated[str | None, typer.Option(help=f"The loss to train with; by default {_LOSS}, or ce with very many classes.")] = None,
-    epochs: Annotated[int | None, typer.Option(help=f"The number of epochs; by default {_EPOCHS}.", min=1)] = None,
+    loss: Annotated[str | None, typer.Option(help=f"The loss to train with; by default {LOSS}, or ce with very many classes.")] = None,
+    epochs: Annotated[int | None, typer.Option(help=f"The number of epochs; by default {EPOCHS}.", min=1)] = None,
     test: Annotated[
         str | None, typer.Option(help="Data with labels you trust, to estimate how often the model is wrong: a path or a name.")
     ] = None,
@@ -59,50 +49,37 @@ def audit(
     **reading: Any,
 ) -> None:
     """Find labels that look wrong, in a run or in your data."""
-    from noisewise.audit import AUDIT_COLUMNS, score_function
-    from noisewise.audit import audit as find
     from noisewise.report import report
 
-    score_function(score)
-    if judge not in _JUDGES:
-        raise invalid_parameter("--judge", "audit", "one of " + ", ".join(map(repr, _JUDGES)), judge)
-    is_run = (Path(source) / "settings.json").is_file()
-    training: dict[str, Any] = {
-        "model": model,
-        "embeddings": embeddings or None,
-        "loss": loss,
-        "epochs": epochs,
-        "test": test,
-        "test_features": test_features,
-        "run": run_folder,
-        "judge": None if judge == "auto" else judge,
-    }
-    unused = list(map(flag, without_none(training | reading)))
-    if unused and is_run:
+    check_judges(score, judge)
+    trained = is_run(source)
+    training: dict[str, Any] = {"model": model, "embeddings": embeddings or None, "loss": loss, "epochs": epochs}
+    others = {"test": test, "test_features": test_features, "run": run_folder, "judge": None if judge == "auto" else judge}
+    unused = list(map(flag, without_none(training | others | reading)))
+    if unused and trained:
         raise InputError(f"{source!r} is a run, which is not trained again. Got {', '.join(unused)}; leave that out.")
-    target = output if is_run else output or _LIST
-    page = None if target is None or is_run else target.with_suffix(".html")
+    target = output if trained else output or _LIST
+    page = None if target is None or trained else target.with_suffix(".html")
     if target is not None:
         check_writable(target)
         check_replacing(target, source, lambda file: has_columns(file, AUDIT_COLUMNS), "list")
     if page is not None:
         check_replacing(check_output(page, "audit", [".html"]), source, is_page, "page")
-    training.pop("judge")
-    judges = _Judges(judge, score)
-    run = None if is_run else _train(source, reading, judges, **training)
-    if run is not None:
-        print_columns(run.data.encoding)
-    issues = find(source, score=score) if run is None else _judged(run, judges)
-    missing = () if run is None else issues.unlearned if issues.model is None else run.dynamics.unlearned
-    if run is not None and loss is None and run.settings.loss != "ce" and missing:
-        inform(f"{run.settings.loss} did not learn {listed(map(repr, missing))}; training again with ce.")
-        second = None if run_folder is None else run_folder.with_name(f"{run_folder.name}-ce")
-        run = _train(source, reading, judges, **training | {"loss": "ce", "run": second})
-        issues = _judged(run, judges)
+    if embeddings and model is not None:
+        raise invalid_parameter("--model", "audit", "left out with --embeddings", model)
+    if trained:
+        run, issues, beside = None, find(source, score=score), None
+    else:
+        check_data(source)
+        with Console(stderr=True).status("reading the data"):
+            data = read(source, **without_none(reading))
+            test_set = read_test(source, test, without_none(reading), test_features)
+        print_columns(data.encoding)
+        run, issues = audit_data(data, test_set, score=score, judge=judge, folder=run_folder, stage=progress_bar, **training)
+        beside = find_beside(data)
     written = [] if target is None else [issues.write(target, limit=review)]
     if run is not None and page is not None:
         written += [report(run.path, page, data=run.data, title="Which labels look wrong"), run.path]
-    beside = None if run is None else find_beside(run.data)
     if as_json:
         print_json(_summary(issues) | ({} if beside is None else beside.as_json()) | {"written": list(map(str, written))})
         return
@@ -111,91 +88,6 @@ def audit(
         print_lines(*beside.sentences())
     for path in written:
         print_lines(path)
-
-
-class _Judges(NamedTuple):
-    """What judges the labels, as the options say.
-
-    Args:
-        judge: features, record or auto.
-        score: the score.
-    """
-
-    judge: str
-    score: str
-
-    def by_features(self, data: Dataset) -> bool:
-        """Whether models of the features judge, and not the record of the run."""
-        return self.judge == "features" or (self.judge == "auto" and self.score == "combined" and data.inputs.ndim == 2)
-
-
-def _judged(run: Run, judges: _Judges) -> Audit:
-    """The audit of a new run."""
-    from noisewise.audit import add_evidence
-    from noisewise.audit import audit as find
-
-    if judges.by_features(run.data):
-        with Console(stderr=True).status("judging the labels by their features"):
-            add_evidence(run, run.data.inputs.flatten(1).numpy())
-    return find(run, score=judges.score)
-
-
-def _train(
-    source: str,
-    reading: dict[str, Any],
-    judges: _Judges,
-    *,
-    model: str | None,
-    embeddings: bool | None,
-    loss: str | None,
-    epochs: int | None,
-    test: str | None,
-    test_features: str | None,
-    run: Path | None,
-) -> Run:
-    """Train a run on the user's data, by default with a model that suits them."""
-    from noisewise.data import read
-    from noisewise.runs import RunFolder
-    from noisewise.train import Unlearned, fit
-
-    if RunFolder(source).damaged():
-        raise InputError(f"The folder {source!r} looks like a damaged run: it has no settings.json. Copy it again, or train it again.")
-    for pattern in ("*/settings.json", "*/*/settings.json"):  # the folders of compare and of demo
-        for settings in Path(source).glob(pattern):
-            raise InputError(f"The folder {source!r} contains runs. Audit one of them, such as {str(settings.parent)!r}.")
-    if embeddings and model is not None:
-        raise invalid_parameter("--model", "audit", "left out with --embeddings", model)
-    with Console(stderr=True).status("reading the data"):
-        data = read(source, **without_none(reading))
-        test_set = read_test(source, test, without_none(reading), test_features)
-    model = model or ("linear" if embeddings or data.embedder is not None else "resnet20" if data.inputs.ndim == 4 else "mlp")
-    loss = loss or _default_loss(data, judges)
-    augment = _augmentation(data.inputs.shape, model)
-    epochs = epochs or _EPOCHS
-    with progress_bar(f"training {model} on {len(data):,} examples") as bar, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Unlearned)  # the audit reports it
-        return fit(model, data, test=test_set, loss=loss, epochs=epochs, folder=run, augment=augment, evaluate_every=epochs, watch=bar)
-
-
-def _default_loss(data: Dataset, judges: _Judges) -> str:
-    """The robust loss, or cross-entropy where that would not learn: with very many classes, or a rare one.
-
-    If the record judges the labels, the robust loss is tried first all the same, because the record of cross-entropy is worse.
-    """
-    from noisewise.dynamics import underfitting
-
-    rarest = int(data.labels.bincount(minlength=len(data.classes)).min())
-    is_rare = rarest < _RARE * len(data) / len(data.classes)
-    return "ce" if underfitting(_LOSS, len(data.classes)) is not None or (is_rare and judges.by_features(data)) else _LOSS
-
-
-def _augmentation(shape: Sequence[int], model: str) -> str:
-    """Small random shifts for convolutional networks, except on tiny images, which lose too much."""
-    from noisewise.models import ImageClassifier, registry
-
-    kind = registry[name_of(model)]
-    convolves = isinstance(kind, type) and issubclass(kind, ImageClassifier)
-    return "crop(2)" if convolves and len(shape) == 4 and min(shape[2:]) >= _SMALLEST_CROPPED else "none"
 
 
 def _summary(issues: Audit) -> dict[str, Any]:
@@ -259,7 +151,6 @@ def correct(
     **reading: Any,
 ) -> None:
     """Correct doubtful labels. The file lists every change, and changes can be undone."""
-    from noisewise.audit import audit as find
     from noisewise.correct import CORRECTION_COLUMNS, Soften, policies, read_decisions
     from noisewise.correct import correct as apply
     from noisewise.correct import review as write_review

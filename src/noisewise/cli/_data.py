@@ -13,13 +13,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from noisewise import data
-from noisewise.cli._app import AsJson, Console, Group, app, print_json, print_lines
+from noisewise.cli._app import AsJson, Console, Group, Typer, app, print_json, print_lines
 from noisewise.cli._columns import print_columns
 from noisewise.cli._options import with_reading, without_none
 from noisewise.errors import InputError
 
 _Root = Annotated[Path | None, typer.Option(help="The data folder; by default $NOISEWISE_DATA or your cache folder.")]
-_group = typer.Typer(cls=Group, no_args_is_help=True, help="List and download official data sets, or show how a table is read.")
+_group = Typer(cls=Group, no_args_is_help=True, help="List and download official data sets, or show how a table is read.")
 app.add_typer(_group, name="data")
 
 

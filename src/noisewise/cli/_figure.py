@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from noisewise.cli._app import Group, app, print_lines
+from noisewise.cli._app import Group, Typer, app, print_lines
 from noisewise.cli._options import integers
 
-_group = typer.Typer(cls=Group, no_args_is_help=True, help="Draw losses and runs, for papers and slides.")
+_group = Typer(cls=Group, no_args_is_help=True, help="Draw losses and runs, for papers and slides.")
 app.add_typer(_group, name="figure")
 
 _Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders that contain run folders.", metavar="RUN...")]

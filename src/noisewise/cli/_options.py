@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from rich.markup import escape
 
+from noisewise import plugins
 from noisewise.cli._app import flag
 from noisewise.data import is_official, is_vectors, read
 from noisewise.errors import InputError, invalid_parameter, unknown
@@ -185,6 +186,10 @@ def _read(config: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         written = tomllib.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"The settings file {str(config)!r} cannot be read ({error}). Give a TOML file.") from None
+    imports = as_list(written.pop("import", []))
+    if not all(isinstance(name, str) for name in imports):
+        raise invalid_parameter("import", str(config), "text, or a list of texts", imports)
+    plugins.load(*imports)
     types = {**get_type_hints(Settings), **{name: kind for name, (kind, _) in (_READING | _TRAINING).items()}}
     for name, value in written.items():
         if name not in known:

@@ -6,10 +6,12 @@ Values that this version does not know are ignored.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from noisewise import plugins
 from noisewise.errors import InputError, shown
 from noisewise.runs._files import LARGE, Folder, exists, parse_json, read_json, read_text
 
@@ -180,6 +182,7 @@ _PROVENANCE = {
     "shape": COUNT.list_of().or_none(),
     "type": TEXT,
     "features": TEXT.list_of().or_none(),
+    "imports": OBJECT.list_of(),
 }
 _DATA = {"examples": COUNT, "inputs": TEXT, "sizes": TEXT, "cells": TEXT, "labels": TEXT}
 _METRICS = {
@@ -207,6 +210,8 @@ def read_settings(folder: Folder) -> dict[str, Any]:
     settings: dict[str, Any] = read_json(folder, "settings.json")
     if settings.get("format", FORMAT) == FORMAT:  # another format may have other values
         check_values(repr(str(Path(folder) / "settings.json")), settings, _SETTINGS)
+    with suppress(InputError):  # a run without provenance, or with a damaged one, has settings all the same
+        plugins.remember(folder, read_provenance(folder).get("imports", ()))
     return settings
 
 

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 import torch.multiprocessing as multiprocessing
 
-from noisewise import signals
+from noisewise import plugins, signals
 from noisewise.errors import InputError, NoisewiseError, invalid_parameter
 from noisewise.extensions import extension
 from noisewise.losses import Loss
@@ -42,10 +42,14 @@ RUNS_ON_A_GPU = 8
 
 @dataclass(frozen=True)
 class Task:
-    """One run of a comparison."""
+    """One run of a comparison. It carries the names of the user's files that a process must import before it trains."""
 
     settings: Settings
     folder: Path
+    imports: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "imports", plugins.imports_of(self.settings.as_json()))
 
     alone: ClassVar[bool] = True
     """Whether it writes to no folder but its own; other tasks need storage that all workers share."""
@@ -62,6 +66,7 @@ class Task:
 
     def train(self, data: Any, test: Any, watch: Watch) -> object:
         """Train it in this process."""
+        plugins.load(*self.imports)
         return train(self.settings, self.settings.model, data, test, self.folder, watch=watch)
 
 

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from noisewise import curriculum, losses, methods, models, signals
+from noisewise import curriculum, losses, methods, models, plugins, signals
 from noisewise.data import Dataset, Normalise, Stream, augmentations, batches, cut, number_of_batches, order, smallest_part
 from noisewise.dynamics import class_accuracies, underfitting, unlearned_sentence
 from noisewise.errors import DivergedError, InputError, NoisewiseError, NoisewiseWarning, invalid_parameter
@@ -130,6 +130,8 @@ def train(
     sources = gather(data, test, settings)
     device = device_of(settings)
     provenance = {**sources.provenance(device), **({"model": None} if isinstance(model, str) else model_digests(model))}
+    if imports := plugins.used_by(settings.as_json()):
+        provenance["imports"] = imports
     target = target or RunFolder(Path("runs") / _name(settings, provenance))
     if target.exists():
         _check_same_run(target, settings, provenance)
@@ -167,7 +169,9 @@ def _checked(run: Run) -> Run:
 
 def _name(settings: Settings, provenance: dict[str, Any]) -> str:
     """A folder name that follows from the settings and the data."""
-    content = json.dumps([settings.as_json(), provenance["data"], *filter(None, [provenance["model"]])], sort_keys=True)
+    content = json.dumps(
+        [settings.as_json(), provenance["data"], *filter(None, [provenance["model"], provenance.get("imports")])], sort_keys=True
+    )
     method = [] if settings.method == "plain" else [settings.method]
     data, model, *specs = map(name_of, (Path(settings.data).stem, settings.model, *method, settings.loss, settings.noise))
     words = "-".join([data, model, *map(folder_name, specs)])
@@ -183,6 +187,8 @@ def check_settings(folder: RunFolder, settings: Settings) -> None:
                 f"The folder {str(folder.path)!r} contains a run with {name}={written[name]!r}. Got {name}={value!r}; "
                 "give another folder, or the same settings to resume."
             )
+    if imports := plugins.used_by(settings.as_json()):
+        plugins.check_same(folder.path, folder.provenance().get("imports", ()), imports)
 
 
 def _check_same_run(folder: RunFolder, settings: Settings, provenance: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from noisewise import losses
+from noisewise import losses, plugins
 from noisewise.data import from_arrays
 from noisewise.dynamics import emphasis_at
 from noisewise.errors import DivergedError, InputError, NoisewiseError, invalid_parameter
@@ -111,6 +111,8 @@ class Recorder:
         provenance = make_provenance({"train": self._data}, {"train": None, "test": None}, None, torch.device("cpu"))
         del provenance["data"]["train"]["inputs"]  # a Recorder never sees the inputs
         if not self._folder.exists():
+            if imports := plugins.used_by(self._settings):
+                provenance["imports"] = imports
             self._folder.begin(self._settings, {**provenance, "normalise": None, "recorded": True}, self._data)
         elif after is None:
             raise InputError(

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from noisewise import methods
+from noisewise import methods, plugins
 from noisewise.data import Normalise, augmentations
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError, invalid_parameter, listed, shown
 from noisewise.extensions import extension
 from noisewise.models import Classifier, with_weights
 from noisewise.runs import RunFolder, load_settings, read_classes, read_encoding, read_temperature
-from noisewise.spec import in_short
+from noisewise.spec import in_short, name_of
 from noisewise.train._predictor import Predictor
 from noisewise.train._request import device_of
 
@@ -116,9 +116,12 @@ class Run:
         """
         tensors, notes = self._folder.read_tensors("model.safetensors")
         if into is None:
+            spec = str(notes.get("model"))
             try:
-                return self._networks(str(notes.get("model")), tensors).eval()
+                return self._networks(spec, tensors).eval()
             except (InputError, RuntimeError):  # a custom module may have the name of a built-in model
+                if plugins.missing("model", name_of(spec)) is not None:
+                    raise
                 raise InputError(f"The run in {str(self.path)!r} has a custom model. Give into=…, a module with the same layers.") from None
         if not isinstance(into, torch.nn.Module):
             raise invalid_parameter("into", "a run", "a module with the layers of its model", into)
