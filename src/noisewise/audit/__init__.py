@@ -3,13 +3,14 @@
 `audit` ranks and flags the labels of a trained run, and suggests others. `find_label_issues` judges labels from class probabilities of any
 models, which `evidence_from_features` computes for tables and embeddings. `find_multilabel_issues` and `find_token_issues` judge those of
 several classes per example and of tokens. `outliers`, `near_duplicates`, `ambiguous` and `weak_groups` look at features and predictions,
-and `consensus` at the labels of several annotators.
+and `consensus` at the labels of several annotators. `RobustEnsemble` classifies with the models that judge labels from features.
 """
 
 from noisewise.audit._ambiguous import Ambiguous, ambiguous
-from noisewise.audit._audit import AUDIT_COLUMNS, Audit, add_evidence, audit
+from noisewise.audit._audit import AUDIT_COLUMNS, Audit, add_evidence, audit, keep_evidence
 from noisewise.audit._consensus import Consensus, consensus
 from noisewise.audit._duplicates import NearDuplicates, near_duplicates
+from noisewise.audit._ensemble import RobustEnsemble
 from noisewise.audit._evidence import score_function
 from noisewise.audit._features import evidence_from_features
 from noisewise.audit._issues import LabelIssues, pair_counts
@@ -29,6 +30,7 @@ __all__ = [
     "MultilabelIssues",
     "NearDuplicates",
     "Outliers",
+    "RobustEnsemble",
     "TokenIssues",
     "WeakGroups",
     "add_evidence",
@@ -41,6 +43,7 @@ __all__ = [
     "find_token_issues",
     "near_duplicates",
     "outliers",
+    "keep_evidence",
     "pair_counts",
     "read_votes",
     "score_function",
