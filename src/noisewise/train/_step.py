@@ -269,7 +269,7 @@ class Step:
         leaves = tuple(each.detach() for each in scores)
         pulls = self.method.pulls(self.pull, self.state, batch, leaves)
         if self.data.sample_weight is not None:
-            pulls = tuple(pull.weighted(self.data.sample_weight[batch.index]) for pull in pulls)
+            pulls = tuple(pull.weighted(self.data.sample_weight[batch.index].float()) for pull in pulls)
         size = 1.0 if mean_weight is None else 1 / mean_weight
         # The loss is a mean over the whole batch; data parallelism divides by the number of processes.
         torch.autograd.backward(scores, [pull.gradient * (size * self.world / batch.whole) for pull in pulls])
