@@ -490,7 +490,8 @@ class _Training:
     def _prepare_epoch(self, epoch: int) -> None:
         self.step.tally.clear()
         self.model.train()
-        torch.manual_seed(_seed(self.settings.seed, epoch, "step", self.rank))
+        seed_all = torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed
+        seed_all(_seed(self.settings.seed, epoch, "step", self.rank))  # torch.manual_seed takes milliseconds for devices that are not used
         self.generator.manual_seed(_seed(self.settings.seed, epoch, "augment", self.rank))
         self.method_generator.manual_seed(_seed(self.settings.seed, epoch, "method"))
         if type(self.method).begin_epoch is not methods.Method.begin_epoch:
