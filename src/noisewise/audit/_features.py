@@ -91,7 +91,7 @@ class FeatureModels:
 
 
 def _resolved(probabilities: Floats) -> Floats:
-    return (probabilities + _RESOLUTION) / (1 + probabilities.shape[1] * _RESOLUTION)
+    return np.asarray((probabilities + _RESOLUTION) / (1 + probabilities.shape[1] * _RESOLUTION))
 
 
 def _checked(features: Any, labels: Any) -> tuple[Floats, Ints]:

@@ -48,7 +48,13 @@ class LateTally(Tally):
             sums, counts, eta = (torch.stack(column) for column in zip(*self.sums, strict=True))
             pull, loss = sums[:, :2], sums[:, 2]
             eta = eta.unsqueeze(1)
-            for total, parts in ((self.emphasis, pull), (self.pull, eta * pull), (self.eta, eta * counts), (self.number, counts), (self.loss, loss)):
+            for total, parts in (
+                (self.emphasis, pull),
+                (self.pull, eta * pull),
+                (self.eta, eta * counts),
+                (self.number, counts),
+                (self.loss, loss),
+            ):
                 total.copy_(torch.cat([total.unsqueeze(0), parts]).cumsum(0)[-1])  # torch.sum would add in another order
         self.seen.clear()
         self.sums.clear()
