@@ -4,12 +4,14 @@
 and sequence. `find_label_issues` judges labels from class probabilities of any models, which `evidence_from_features` computes for tables
 and embeddings. `find_multilabel_issues` and `find_token_issues` judge those of several classes per example and of tokens. `outliers`,
 `near_duplicates`, `ambiguous` and `weak_groups` look at features and predictions, and `consensus` at the labels of several annotators.
+`RobustEnsemble` classifies with the models that judge labels from features.
 """
 
 from noisewise.audit._ambiguous import Ambiguous, ambiguous
-from noisewise.audit._audit import AUDIT_COLUMNS, Audit, add_evidence
+from noisewise.audit._audit import AUDIT_COLUMNS, Audit, add_evidence, keep_evidence
 from noisewise.audit._consensus import Consensus, consensus
 from noisewise.audit._duplicates import NearDuplicates, near_duplicates
+from noisewise.audit._ensemble import RobustEnsemble
 from noisewise.audit._evidence import score_function
 from noisewise.audit._features import evidence_from_features
 from noisewise.audit._held_out_like import run_probabilities
@@ -33,6 +35,7 @@ __all__ = [
     "MultilabelIssues",
     "NearDuplicates",
     "Outliers",
+    "RobustEnsemble",
     "TokenIssues",
     "WeakGroups",
     "add_evidence",
@@ -48,6 +51,7 @@ __all__ = [
     "find_multilabel_issues",
     "find_token_issues",
     "is_run",
+    "keep_evidence",
     "near_duplicates",
     "outliers",
     "pair_counts",

@@ -350,8 +350,12 @@ def add_evidence(run: str | os.PathLike[str] | Dynamics, features: Any) -> None:
     record = dynamics_of(run).record
     if len(features) != len(record.given):
         raise invalid_parameter("features", "add_evidence", f"one row for each of the {len(record.given)} labels", f"{len(features)} rows")
-    tables = evidence_from_features(features, np.array(record.given), num_classes=len(record.classes))
-    RunFolder(record.folder).write_array(EVIDENCE, np.stack(tables).astype(np.float32))
+    keep_evidence(run, evidence_from_features(features, np.array(record.given), num_classes=len(record.classes)))
+
+
+def keep_evidence(run: str | os.PathLike[str] | Dynamics, tables: Sequence[Floats]) -> None:
+    """Put evidence beside the record of a run: class probabilities (N, K) by models that did not see the labels."""
+    RunFolder(_dynamics(run).record.folder).write_array(EVIDENCE, np.stack(tables).astype(np.float32))
 
 
 def stored_evidence(record: Record) -> Floats | None:

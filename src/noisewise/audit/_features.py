@@ -7,6 +7,7 @@ closed form, so it is fitted once. Both are fast, and err in different ways: the
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,54 @@ def evidence_from_features(features: Any, labels: Any, *, num_classes: int | Non
         >>> sorted(issues.review_first(5).tolist())
         [0, 1, 2, 3, 4]
     """
-    table, given = _checked(features, labels)
-    classes = int(given.max()) + 1 if num_classes is None else num_classes
-    ranks = _ranks(table)
-    found = _forest(table, given, classes, seed), _kernel(ranks, given, classes, seed)
-    return tuple((probabilities + _RESOLUTION) / (1 + classes * _RESOLUTION) for probabilities in found)
+    return FeatureModels.fit(features, labels, num_classes=num_classes, seed=seed).evidence
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureModels:
+    """A random forest and a kernel ridge regression of labels on features.
+
+    Args:
+        evidence: what each says of the rows it was fitted on, without having seen their labels, as `evidence_from_features` returns it.
+
+    Example:
+        >>> rows = np.random.default_rng(0).normal(size=(200, 3))
+        >>> models = FeatureModels.fit(rows, (rows[:, 0] > 0).astype(int))
+        >>> [table.shape for table in models.predict(rows[:5])]
+        [(5, 2), (5, 2)]
+    """
+
+    evidence: tuple[Floats, ...]
+    _forest: Any
+    _kernel: _Kernel
+
+    @classmethod
+    def fit(
+        cls, features: Any, labels: Any, *, num_classes: int | None = None, seed: int = 0, weights: Floats | None = None
+    ) -> FeatureModels:
+        """Fit both models.
+
+        Args:
+            features: numbers (N, columns); other shapes are flattened.
+            labels: the given labels (N,), class numbers from 0.
+            num_classes: the number of classes; by default the largest label plus one.
+            seed: of the forest and of the rows that the kernel is built on.
+            weights: how often each row counts (N,), above 0; by default once.
+        """
+        table, given = _checked(features, labels)
+        classes = int(given.max()) + 1 if num_classes is None else num_classes
+        forest, by_trees = _forest(table, given, classes, seed, weights)
+        kernel, by_kernel = _kernel(table, given, classes, seed, np.ones(len(table)) if weights is None else weights)
+        return cls((_resolved(by_trees), _resolved(by_kernel)), forest, kernel)
+
+    def predict(self, features: Floats) -> tuple[Floats, ...]:
+        """Class probabilities of new rows (N, columns), one array (N, classes) per model."""
+        found = _of_classes(self._forest, self._forest.predict_proba(features), self.evidence[0].shape[1])
+        return _resolved(found), _resolved(self._kernel.predict(features))
+
+
+def _resolved(probabilities: Floats) -> Floats:
+    return np.asarray((probabilities + _RESOLUTION) / (1 + probabilities.shape[1] * _RESOLUTION))
 
 
 def _checked(features: Any, labels: Any) -> tuple[Floats, Ints]:
@@ -63,19 +107,29 @@ def _checked(features: Any, labels: Any) -> tuple[Floats, Ints]:
     return table.reshape(len(table), -1), given.astype(np.int64)
 
 
-def _ranks(table: Floats) -> Floats:
-    """Each column as ranks with mean 0 and variance 1, so that outliers do not decide distances; constant columns are left out."""
-    from scipy.stats import rankdata  # type: ignore[import-untyped]
+class _Ranks:
+    """Each column as ranks with mean 0 and variance 1, so that outliers do not decide distances; constant columns are left out.
 
-    varying = table[:, table.min(0) < table.max(0)]
-    if not varying.shape[1]:
-        return np.zeros((len(table), 1))
-    ranks = rankdata(varying, axis=0)
-    return np.asarray((ranks - ranks.mean(0)) / ranks.std(0))
+    A new number gets the rank between its neighbours of the table.
+    """
+
+    def __init__(self, table: Floats) -> None:
+        self.varying = table.min(0) < table.max(0)
+        self.sorted = np.sort(table[:, self.varying], 0)
+        self.mean, self.spread = 0.0, np.ones(self.sorted.shape[1])
+        ranks = self(table)
+        self.mean, self.spread = (len(table) + 1) / 2, ranks.std(0)
+
+    def __call__(self, table: Floats) -> Floats:
+        if not self.sorted.shape[1]:
+            return np.zeros((len(table), 1))
+        columns = zip(self.sorted.T, table[:, self.varying].T, strict=True)
+        ranks = [(np.searchsorted(known, new, "left") + np.searchsorted(known, new, "right") + 1) / 2 for known, new in columns]
+        return np.asarray((np.stack(ranks, 1) - self.mean) / self.spread)
 
 
-def _forest(table: Floats, given: Ints, classes: int, seed: int) -> Floats:
-    """The mean class shares in the leaves of the trees that were grown without the example."""
+def _forest(table: Floats, given: Ints, classes: int, seed: int, weights: Floats | None) -> tuple[Any, Floats]:
+    """A forest, and the mean class shares in the leaves of the trees that were grown without the example."""
     from sklearn.ensemble import RandomForestClassifier
 
     model = RandomForestClassifier(
@@ -88,28 +142,68 @@ def _forest(table: Floats, given: Ints, classes: int, seed: int) -> Floats:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an example that is in every bag gets the shares of the classes
         warnings.simplefilter("ignore", RuntimeWarning)
-        model.fit(table, given)
+        model.fit(table, given, sample_weight=weights)
     found = np.asarray(model.oob_decision_function_)
     shares = np.bincount(given, minlength=classes) / len(given)
-    probabilities = np.zeros((len(table), classes))
+    return model, np.where(np.isfinite(found).all(1)[:, None], _of_classes(model, found, classes), shares)
+
+
+def _of_classes(model: Any, found: Floats, classes: int) -> Floats:
+    """Probabilities with a column for every class, also for those that no row has."""
+    probabilities = np.zeros((len(found), classes))
     probabilities[:, model.classes_] = found
-    return np.where(np.isfinite(found).all(1)[:, None], probabilities, shares)
+    return probabilities
 
 
-def _kernel(table: Floats, given: Ints, classes: int, seed: int) -> Floats:
-    """Kernel ridge regression of the classes on landmark rows; the width and the penalty with the smallest error without the example."""
+@dataclass(frozen=True, eq=False)
+class _Kernel:
+    """Kernel ridge regression: the kernel of a row with each landmark, times their coefficients.
+
+    Args:
+        ranks: turns numbers into ranks.
+        landmarks: the ranks of some rows.
+        rate: the kernel is exp(−rate · squared distance).
+        coefficients: of each landmark for each class.
+        shares: of the classes.
+    """
+
+    ranks: _Ranks
+    landmarks: Floats
+    rate: float
+    coefficients: Floats
+    shares: Floats
+
+    def predict(self, table: Floats) -> Floats:
+        kernel = np.exp(-self.rate * _squared_distances(self.ranks(table), self.landmarks))
+        return _probabilities(kernel @ self.coefficients + self.shares)
+
+
+def _probabilities(scores: Floats) -> Floats:
+    scores = np.maximum(scores, _LEAST)
+    return np.asarray(scores / scores.sum(1, keepdims=True))
+
+
+def _kernel(table: Floats, given: Ints, classes: int, seed: int, weights: Floats) -> tuple[_Kernel, Floats]:
+    """Kernel ridge regression of the classes on landmark rows; the width and the penalty with the smallest error without the example.
+
+    Returns also what it says of each row without having seen it.
+    """
     from scipy.linalg import solve_triangular  # type: ignore[import-untyped]
 
-    landmarks = np.random.default_rng(seed).permutation(len(table))[:_LANDMARKS]
-    distances = _squared_distances(table, table[landmarks])
+    ranks = _Ranks(table)
+    ranked = ranks(table)
+    chosen = np.random.default_rng(seed).permutation(len(table))[:_LANDMARKS]
+    landmarks = ranked[chosen]
+    distances = _squared_distances(ranked, landmarks)
     median = max(float(np.median(distances)), 1e-12)
-    shares = np.bincount(given, minlength=classes) / len(given)
-    target = np.eye(classes)[given] - shares
-    best, least = target, np.inf
+    shares = np.bincount(given, weights, minlength=classes) / weights.sum()
+    scale = np.sqrt(weights)[:, None]
+    target = scale * (np.eye(classes)[given] - shares)
+    best, least = (_Kernel(ranks, landmarks, 1.0, np.zeros((len(chosen), classes)), shares), target), np.inf
     for width in _WIDTHS:
         kernel = np.exp(-width / median * distances)
-        root = np.linalg.cholesky(kernel[landmarks] + _JITTER * np.eye(len(landmarks)))
-        mapped = solve_triangular(root, kernel.T, lower=True, check_finite=False).T
+        root = np.linalg.cholesky(kernel[chosen] + _JITTER * np.eye(len(chosen)))
+        mapped = scale * solve_triangular(root, kernel.T, lower=True, check_finite=False).T
         values, vectors = np.linalg.eigh(mapped.T @ mapped)
         mapped = mapped @ vectors
         projected, squares = mapped.T @ target, mapped**2
@@ -118,9 +212,10 @@ def _kernel(table: Floats, given: Ints, classes: int, seed: int) -> Floats:
             residual = (target - mapped @ (shrunk[:, None] * projected)) / np.maximum(1 - squares @ shrunk, 0.01)[:, None]
             error = float((residual**2).mean())
             if error < least:
-                best, least = target - residual, error
-    scores = np.maximum(best + shares, _LEAST)
-    return np.asarray(scores / scores.sum(1, keepdims=True))
+                coefficients = solve_triangular(root, vectors @ (shrunk[:, None] * projected), lower=True, trans="T", check_finite=False)
+                best, least = (_Kernel(ranks, landmarks, width / median, coefficients, shares), target - residual), error
+    model, without = best
+    return model, _probabilities(without / scale + shares)
 
 
 def _squared_distances(rows: Floats, others: Floats) -> Floats:

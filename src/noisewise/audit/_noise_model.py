@@ -75,6 +75,15 @@ class NoiseModel:
     weights: Floats
     judged: bool
 
+    def classes_of(self, evidence: Sequence[Floats]) -> Floats:
+        """P(class | example) of new examples: the evidence of the same models (N, K), pooled."""
+        return _pooled(self.weights, _logarithms(evidence)).astype(np.float64)
+
+    def classes_given(self, evidence: Sequence[Floats], given: Ints) -> Floats:
+        """P(class | example, given label), (N, K)."""
+        posterior = self.classes_of(evidence) * self.matrix.T[given]
+        return np.asarray(posterior / posterior.sum(1, keepdims=True))
+
     @property
     def counts(self) -> tuple[float, float]:
         """The confidence interval of the number of wrong labels."""

@@ -79,6 +79,7 @@ class Dataset:
         name: the name of the data set.
         features: the names of the columns of the inputs if they came from a table; a test set is matched by them.
         groups: other facts about every example by name, int64 (N,) each: "identity", "camera", "tracklet".
+        sample_weight: how hard every example pulls in training, relative to others, (N,); by default all alike.
 
     Attributes:
         encoding: how the columns of a table became the inputs; None if the data did not come from a table.
@@ -100,6 +101,7 @@ class Dataset:
     name: str = "data"
     features: tuple[str, ...] | None = None
     groups: Mapping[str, Tensor] = field(default_factory=dict)
+    sample_weight: Tensor | None = None
     encoding: Encoding | None = field(default=None, compare=False)
     cells: Mapping[str, Cells] = field(default_factory=dict, compare=False)
     originals: Dataset | None = field(default=None, compare=False)
@@ -112,6 +114,9 @@ class Dataset:
             object.__setattr__(self, "index", torch.arange(number, device=self.labels.device))
         columns = {"true_labels": self.true_labels, "index": self.index, **self.human, **self.groups}
         check_examples(self.name, number, self.labels, len(self.classes), columns)
+        if self.sample_weight is not None and (self.sample_weight.shape != (number,) or not self.sample_weight.is_floating_point()):
+            got = f"{self.sample_weight.dtype} shaped {tuple(self.sample_weight.shape)}"
+            raise InputError(f"The sample weights of {self.name} must be floating point shaped ({number},). Got {got} instead.")
         if self.features is not None and self.inputs.shape[1:] != (len(self.features),):
             got = tuple(self.inputs.shape)
             raise InputError(f"The inputs of {self.name} must have a column for each of {len(self.features)} features. Got shape {got}.")
@@ -241,7 +246,7 @@ class Dataset:
 
     def _tensors(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
         """The fields that are tensors, each changed by a function."""
-        fields = {name: getattr(self, name) for name in ("inputs", "labels", "true_labels", "index")}
+        fields = {name: getattr(self, name) for name in ("inputs", "labels", "true_labels", "index", "sample_weight")}
         changed: dict[str, Any] = {name: None if tensor is None else change(tensor) for name, tensor in fields.items()}
         columns = {"human": self.human, "groups": self.groups}
         return changed | {name: {key: change(values) for key, values in column.items()} for name, column in columns.items()}

@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import tempfile
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,12 +16,14 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.extmath import softmax
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
-from noisewise.data import Dataset, Encoding, as_inputs, is_frame, read_columns
+from noisewise.audit import RobustEnsemble, keep_evidence
+from noisewise.data import Dataset, Encoding, as_inputs, is_frame, read_columns, read_rows
 from noisewise.errors import InputError
 from noisewise.train import Predictor, Run, Unlearned, fit
 
@@ -33,28 +38,36 @@ _SETTINGS = ("epochs", "batch_size", "optimiser", "schedule", "weight_decay", "c
 
 
 class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A network for a table with labels you cannot fully trust.
+    """A classifier for a table with labels you cannot fully trust.
 
-    Columns of numbers are normalised to mean 0 and variance 1. A DataFrame may also have categories, dates, text and gaps, which are
-    encoded as by `noisewise.data.read`. Parameters are those of `noisewise.fit`, except `random_state` and `folder`.
+    By default it is an ensemble of trees and a kernel that estimates how many labels are wrong (`noisewise.audit.RobustEnsemble`). With a
+    model or a loss it is a network, trained as by `noisewise.fit`. A DataFrame may have categories, dates, text and gaps, which are
+    encoded as by `noisewise.data.read`. Sparse input is converted to a dense array.
 
     Args:
-        model: a model spec, or a module that maps rows to scores; a copy of it is trained.
-        loss: a loss spec, or a loss. The default, None, trains with gce(q=0.7), which resists wrong labels best on small tables. If it
-            does not learn a class, which happens with rare classes, it trains again with imae(T=8, normalise='maximum').
-        epochs: the number of passes over the rows.
-        batch_size: rows per update.
+        model: "auto" (the ensemble, or the network "mlp" if a loss is given), a model spec, or a module that maps rows to scores; a copy
+            of it is trained.
+        loss: a loss spec, or a loss, to train a network with. The default, None, trains networks with gce(q=0.7), which resists wrong
+            labels best on small tables. If it does not learn a class, which happens with rare classes, it trains again with
+            imae(T=8, normalise='maximum').
+        epochs: the number of passes of a network over the rows.
+        batch_size: rows per update of a network.
         optimiser: an optimiser spec.
         schedule: a learning-rate schedule spec.
         weight_decay: L2 penalty.
         clip: the largest norm of the whole gradient, or None.
-        calibrate: whether to hold out a tenth of the rows (at least 20, or a fifth of a small table) to calibrate `predict_proba` with a
-            temperature. Tables with fewer than 25 rows are not calibrated. False trains on all rows.
-        device: "auto" (a CUDA GPU if there is one), "cpu", "cuda" or "cuda:1".
-        random_state: a seed, a RandomState to draw a seed from, or None for a random seed.
-        folder: the run folder, for the report and the audit; by default the run is not kept. A folder contains one run, so leave it out in
-            cross-validation and searches. The record does not contain the rows held out to calibrate: pass calibrate=False to audit
-            every row. A second training (see `loss`) is in a folder beside it whose name ends in "-again".
+        calibrate: whether a network holds out a tenth of the rows (at least 20, or a fifth of a small table) to calibrate `predict_proba`
+            with a temperature. Tables with fewer than 25 rows are not calibrated. False trains on all rows. The ensemble is calibrated
+            without held-out rows.
+        class_weight: how much each class counts: a dictionary, "balanced" (as in scikit-learn), or None (each row counts once).
+        device: "auto" (a CUDA GPU if there is one), "cpu", "cuda" or "cuda:1", for a network.
+        random_state: a seed, a RandomState to draw a seed from, or None for a random seed. With a folder, None is 0, so that fitting again
+            resumes or returns the run.
+        folder: the run folder, for the report and the audit; by default no run is kept. A folder contains one run, so leave it out in
+            cross-validation and searches. The run is a network, also if the classifier is the ensemble, which then adds its own evidence
+            about the labels for the audit. The record does not contain the rows held out to calibrate a network: pass calibrate=False to
+            audit every row. A second training (see `loss`) is in a folder beside it whose name ends in "-again".
+        verbose: 1 shows a progress bar.
 
     Attributes:
         classes_: the classes, sorted.
@@ -63,7 +76,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         encoding_: what was done to each column of a DataFrame with categories, dates, text or gaps; None for numbers.
         offset_: for numbers, a number per column that is subtracted first: the mean if the column is far from 0 compared with its
             variation, else 0.
-        loss_: the spec of the loss that the model was trained with.
+        ensemble_: the ensemble; None if the classifier is a network. `ensemble_.noise.chance` is the chance that each label is wrong.
+        loss_: the spec of the loss that the network was trained with; None if there is none.
         temperature_: the number that scores are divided by before the softmax; 1 without calibration.
         run_: the run, or None if no folder was given.
 
@@ -78,7 +92,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: str | nn.Module = "mlp",
+        model: str | nn.Module = "auto",
         loss: Any = None,
         *,
         epochs: int = 50,
@@ -88,9 +102,11 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weight_decay: float = 1e-4,
         clip: float | None = None,
         calibrate: bool = True,
+        class_weight: Any = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         folder: str | Path | None = None,
+        verbose: int = 0,
     ) -> None:
         self.model = model
         self.loss = loss
@@ -101,57 +117,98 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.weight_decay = weight_decay
         self.clip = clip
         self.calibrate = calibrate
+        self.class_weight = class_weight
         self.device = device
         self.random_state = random_state
         self.folder = folder
+        self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train the classifier.
 
         Args:
-            X: rows of numbers, or a DataFrame of any columns.
+            X: rows of numbers, dense or sparse, or a DataFrame of any columns.
             y: a label for each row; some may be wrong.
+            sample_weight: how much each row counts, relative to others. Rows with weight 0 are left out.
         """
-        for name in ("predictor_", "classes_", "run_", "encoding_"):  # so that a failed training cannot predict
+        for name in ("ensemble_", "predictor_", "classes_", "run_", "encoding_"):  # so that a failed training cannot predict
             self.__dict__.pop(name, None)
-        self.encoding_, cells = _encoding_of(X)
-        if self.encoding_ is None:
-            X, y = validate_data(self, X, y, dtype=np.float64)
+        encoding, cells = _encoding_of(X)
+        if encoding is None:
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+            X = _dense(X)
         else:
             validate_data(self, X, skip_check_array=True)
             check_consistent_length(X, y)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
-        classes, numbers = np.unique(y, return_inverse=True)
+        weights = self._weights(X, y, sample_weight)
+        kept = slice(None) if weights is None else np.flatnonzero(weights)
+        classes, numbers = np.unique(y[kept], return_inverse=True)
         if len(classes) < 2:
             raise InputError(f"The labels given to RobustClassifier must have at least two classes. Got 1 class, {classes.tolist()[0]!r}.")
-        names = tuple(map(str, classes.tolist()))
-        if self.encoding_ is None:
-            self.offset_ = _offset(X)
-            data = Dataset(self._inputs(X), torch.tensor(numbers), names, name="table")
-        else:
-            inputs = self.encoding_.apply(cells)
-            data = Dataset(inputs, torch.tensor(numbers), names, name="table", features=self.encoding_.names)
-            data = data.described_by(self.encoding_, cells)
-        self.run_ = None
-        if self.folder is None:
+        self.encoding_ = encoding
+        self.offset_ = None if encoding else _offset(X[kept])
+        inputs = encoding.apply(cells)[kept] if encoding else self._inputs(X[kept])
+        data = Dataset(inputs, torch.tensor(numbers), tuple(map(str, classes.tolist())), name="table")
+        if encoding:
+            cells = {name: column[kept] for name, column in cells.items()}
+            data = replace(data, features=encoding.names).described_by(encoding, cells)
+        if weights is not None:
+            weights = weights[kept] / weights[kept].mean()
+            data = replace(data, sample_weight=torch.tensor(weights, dtype=torch.float32))
+        self._fit(data, weights)
+        self.classes_ = classes
+        return self
+
+    def _fit(self, data: Dataset, weights: NDArray[Any] | None) -> None:
+        """Fit the ensemble or a network. With a folder, both."""
+        self.ensemble_, self.run_, self.loss_, self.temperature_ = None, None, None, 1.0
+        is_ensemble = isinstance(self.model, str) and self.model == "auto" and self.loss is None
+        if is_ensemble:
+            numbers, features = data.labels.numpy(), data.inputs.double().numpy()
+            with _progress(self.verbose, "ensemble") as bar:
+                ensemble = RobustEnsemble.fit(
+                    features, numbers, num_classes=len(data.classes), seed=self._seed(), weights=weights, watch=bar
+                )
+            self.ensemble_ = ensemble
+        if self.folder is not None:
+            settings = {"validation": 0.0} if is_ensemble else {}
+            self.run_ = self._trained(data, self.folder, **settings)
+            self.predictor_, self.loss_ = self._predictor(self.run_), self.run_.settings.loss
+            if is_ensemble:
+                keep_evidence(self.run_, ensemble.models.evidence)
+        elif not is_ensemble:
             with tempfile.TemporaryDirectory() as temporary:
                 run = self._trained(data, Path(temporary, "run"), **_NO_RECORD)
                 self.predictor_, self.loss_ = self._predictor(run), run.settings.loss
-        else:
-            self.run_ = self._trained(data, self.folder)
-            self.predictor_, self.loss_ = self._predictor(self.run_), self.run_.settings.loss
-        self.classes_ = classes
-        self.temperature_ = self.predictor_.temperature
-        return self
+        if not is_ensemble:
+            self.temperature_ = self.predictor_.temperature
+
+    def _weights(self, X: Any, y: NDArray[Any], sample_weight: Any) -> NDArray[Any] | None:
+        """The weight of every row, by row and by class; None if all are alike."""
+        if sample_weight is None and self.class_weight is None:
+            return None
+        weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+        if self.class_weight is not None:
+            weights = weights * compute_sample_weight(self.class_weight, y)
+        if not weights.any():
+            raise InputError("The sample weights given to RobustClassifier are all zero. Give at least two rows a weight above zero.")
+        return weights
 
     def _trained(self, data: Dataset, folder: str | Path, **settings: Any) -> Run:
         """Train a run, and a second one with another loss if the default loss did not learn a class."""
-        settings |= {name: getattr(self, name) for name in _SETTINGS}
-        settings |= {"seed": self._seed(), "validation": _held_out(len(data)) if self.calibrate else 0.0}
+        validation = _held_out(len(data)) if self.calibrate else 0.0
+        settings = {name: getattr(self, name) for name in _SETTINGS} | {"seed": self._seed(), "validation": validation} | settings
 
         def run(loss: Any, folder: str | Path) -> Run:
-            return fit(copy.deepcopy(self.model), data, loss=loss, folder=folder, **settings)
+            with _progress(self.verbose, "network") as bar:
+                return fit(copy.deepcopy(self._network), data, loss=loss, folder=folder, watch=bar, **settings)
 
         if self.loss is not None:
             return run(self.loss, folder)
@@ -159,6 +216,10 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.simplefilter("ignore", Unlearned)
             first = run(_DEFAULT_LOSS, folder)
         return run(_RARE_CLASS_LOSS, Path(folder).with_name(f"{Path(folder).name}-again")) if first.unlearned else first
+
+    @property
+    def _network(self) -> str | nn.Module:
+        return "mlp" if isinstance(self.model, str) and self.model == "auto" else self.model
 
     def _predictor(self, run: Run) -> Predictor:
         return run.predictor(copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else None)
@@ -169,41 +230,72 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _seed(self) -> int:
         state = self.random_state
+        if state is None and self.folder is not None:
+            return 0
         return int(state) if isinstance(state, int | np.integer) else int(check_random_state(state).randint(2**31))
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Scores with a column for each class; with two classes, the score of the second minus that of the first.
 
+        The scores of the ensemble are the logarithms of its probabilities.
+
         Args:
             X: rows with the columns of the training data.
         """
-        scores = self._scores(X)
+        inputs = self._rows(X)
+        scores = self._scores(inputs) if self.ensemble_ is None else np.log(np.maximum(self._chances(inputs), 1e-300))
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """The probability of every class, in the order of `classes_`: the softmax of the scores divided by `temperature_`.
+        """The probability of every class, in the order of `classes_`; of a network, the softmax of the scores divided by `temperature_`.
 
         Args:
             X: rows with the columns of the training data.
         """
-        return np.asarray(softmax(self._scores(X) / self.temperature_))
+        inputs = self._rows(X)
+        return np.asarray(softmax(self._scores(inputs) / self.temperature_)) if self.ensemble_ is None else self._chances(inputs)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The class with the highest score.
+        """The most probable class.
 
         Args:
             X: rows with the columns of the training data.
         """
-        best = self._scores(X).argmax(1)
+        inputs = self._rows(X)
+        best = (self._scores(inputs) if self.ensemble_ is None else self._chances(inputs)).argmax(1)
         return np.asarray(self.classes_[best])
 
-    def _scores(self, X: Any) -> NDArray[Any]:
-        check_is_fitted(self, "predictor_")
-        if self.encoding_ is not None:
-            validate_data(self, X, reset=False, skip_check_array=True)
-            return self.predictor_.scores(X).double().cpu().numpy()
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        return self.predictor_.scores(self._inputs(X)).double().cpu().numpy()
+    def _rows(self, X: Any) -> torch.Tensor:
+        """The inputs of the model."""
+        check_is_fitted(self, "classes_")
+        if self.encoding_ is None:
+            return self._inputs(_dense(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)))
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return read_rows(X, self.encoding_) if is_frame(X) else as_inputs(X)
+
+    def _scores(self, inputs: torch.Tensor) -> NDArray[Any]:
+        return self.predictor_.scores(inputs).double().cpu().numpy()
+
+    def _chances(self, inputs: torch.Tensor) -> NDArray[Any]:
+        return self.ensemble_.probabilities(inputs.double().numpy())  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _progress(verbose: int, description: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on stderr, or None."""
+    if not verbose:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bars:
+        task = bars.add_task(description)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def _dense(X: Any) -> NDArray[Any]:
+    return np.asarray(X.toarray() if hasattr(X, "toarray") else X)
 
 
 def _encoding_of(X: Any) -> tuple[Encoding | None, dict[str, Any]]:

@@ -30,6 +30,11 @@ class Pull(NamedTuple):
     margin: Tensor | None = None
     emphasis: Tensor | None = None
 
+    def weighted(self, weights: Tensor) -> Pull:
+        """The pull of examples that count more or less; the values of their losses stay as they are."""
+        emphasis = None if self.emphasis is None else self.emphasis * weights
+        return self._replace(gradient=self.gradient * weights.unsqueeze(1), emphasis=emphasis)
+
 
 class LossPull:
     """Computes the `Pull` of a loss.

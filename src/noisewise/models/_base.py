@@ -66,7 +66,8 @@ class Classifier(Named, nn.Module, registry=registry):
     def features(self, x: Tensor) -> Tensor:
         """The embedding of a batch, shaped (N, size): the input of `head`."""
         self.check(x)
-        return F.dropout(self.embed(x), self.dropout, self.training)
+        embedding = self.embed(x)
+        return F.dropout(embedding, self.dropout, self.training) if self.dropout else embedding
 
     def forward(self, x: Tensor) -> Tensor:
         """The scores of a batch, shaped (N, num_classes)."""

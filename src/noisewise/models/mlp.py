@@ -49,7 +49,7 @@ class MLP(FeatureClassifier, name="mlp"):
     def embed(self, x: Tensor) -> Tensor:
         x = x.flatten(1)
         for position, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
-            if position:
+            if position and self.dropout:
                 x = F.dropout(x, self.dropout, self.training)
             x = F.relu(norm(layer(x)))
         return x

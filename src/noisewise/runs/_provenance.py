@@ -60,6 +60,7 @@ def _checksums(data: Dataset) -> dict[str, Any]:
         "labels": digest(data.labels),
         "truth": None if data.true_labels is None else digest(data.true_labels),
         "names": digest_of([*data.classes, "", *(data.ids or ())]),
+        **({} if data.sample_weight is None else {"weights": digest(data.sample_weight)}),
     }
 
 

@@ -34,6 +34,7 @@ from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, Wr
 from noisewise.spec import in_short, name_of
 from noisewise.train._dry_run import check_scores, check_training, evaluate, use_channels_last
 from noisewise.train._label_wave import LabelWave
+from noisewise.train._late import LateTally
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import optimisers, schedules
@@ -41,7 +42,7 @@ from noisewise.train._predictor import EVALUATION_BATCH
 from noisewise.train._processes import is_main_process, isolate_torch_state, join, one_at_a_time, report_lost_workers, wait_for_all
 from noisewise.train._request import Sources, check_model, check_outside_images, data_name, device_of, gather, make_settings
 from noisewise.train._run import Run, fill, is_built_in, is_unmodified, recorded_scale
-from noisewise.train._step import GraphedStep, Networks, Prepare, Scorer, Scoring, Step, prepared
+from noisewise.train._step import GraphedStep, Networks, Prepare, Scorer, Scoring, Step, Tally, prepared
 from noisewise.train._temperature import temperature
 from noisewise.train._user_module import mark_trained, model_digests, warn_of_other_start, was_trained
 
@@ -352,6 +353,7 @@ class _Training:
             settings.batch_size,
             self.total,
             self.method_generator,
+            LateTally if self.device.type == "cpu" else Tally,
         )
         # A graph would run Python code in the forward of a custom module only once, when it is captured.
         plain = self.from_seed or is_unmodified(self.model)
@@ -465,7 +467,7 @@ class _Training:
         first = (epoch - 1) * self.per_epoch
         number = min(self.per_epoch, self.total - first)
         rates = self.base_lr * self.schedule.factors(self.total, first, number)
-        on_device = rates.to(self.device, self.updater.lr.dtype)
+        on_device = rates.to(self.device, self.updater.lr.dtype).unbind()
         with closing(self._feed(epoch, number)) as feed:
             for position, (index, inputs, whole) in enumerate(feed):
                 self.updater.lr.copy_(on_device[position])
@@ -474,6 +476,7 @@ class _Training:
                     self.method.refresh(self.loss, self.method_state, self.updater.lr)
                 if self.watch is not None:
                     self.watch(first + position + 1, self.total)
+        self.step.tally.settle()
         if self.world > 1:
             self.step.share_state()
             self.step.tally.gather()
@@ -493,7 +496,8 @@ class _Training:
     def _prepare_epoch(self, epoch: int) -> None:
         self.step.tally.clear()
         self.model.train()
-        torch.manual_seed(_seed(self.settings.seed, epoch, "step", self.rank))
+        seed_all = torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed
+        seed_all(_seed(self.settings.seed, epoch, "step", self.rank))  # torch.manual_seed takes milliseconds for devices that are not used
         self.generator.manual_seed(_seed(self.settings.seed, epoch, "augment", self.rank))
         self.method_generator.manual_seed(_seed(self.settings.seed, epoch, "method"))
         if type(self.method).begin_epoch is not methods.Method.begin_epoch:
@@ -555,7 +559,7 @@ class _Training:
 
         def mine(batch: Tensor) -> Tensor:
             """The part of a batch for this process. It has at least one example, which is ignored if another process has it too."""
-            return batch[min(self.rank, len(batch) - 1) :: self.world]
+            return batch if self.world == 1 else batch[min(self.rank, len(batch) - 1) :: self.world]
 
         positions = order(data.labels, settings.seed, epoch, settings.group)
         chosen = cut(positions.to(self.device), settings.batch_size)[:number]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -59,8 +59,11 @@ class Tally:
         return cls(margins, predictions, zeros(2), zeros(2), zeros(2), zeros(2), zeros(), predictions.new_full((), -1), zeros())
 
     def clear(self) -> None:
-        for name, value in vars(self).items():
-            value.fill_({"margins": torch.nan, "predictions": -1, "bad_step": -1}.get(name, 0))
+        for part in fields(Tally):
+            getattr(self, part.name).fill_({"margins": torch.nan, "predictions": -1, "bad_step": -1}.get(part.name, 0))
+
+    def settle(self) -> None:
+        """Sum up what was noted and added. Call it at the end of an epoch."""
 
     def gather(self) -> None:
         """Combine the tallies of all processes of a data-parallel run."""
@@ -183,6 +186,7 @@ class Step:
         batch_size: the size of all batches but the last.
         total: the number of steps of the training.
         generator: random numbers of the method.
+        tally: the class of the tally.
     """
 
     def __init__(
@@ -200,13 +204,15 @@ class Step:
         batch_size: int,
         total: int,
         generator: torch.Generator,
+        tally: type[Tally] = Tally,
     ) -> None:
         device = data.labels.device
         self.networks, self.models, self.method, self.state = networks, models, method, state
         self.loss, self.updater, self.data, self.prepare = loss.to(device), updater, data, prepare
         self.clip, self.accumulate, self.total, self.generator = clip, accumulate, total, generator
-        self.tally = Tally.of(len(data), device)
+        self.tally = tally.of(len(data), device)
         self.number = torch.zeros((), dtype=torch.int64, device=device)
+        self.zero = torch.zeros((), dtype=torch.float64, device=device)
         self.groups = right_and_wrong(data)
         self.pull = LossPull(self.loss, accumulates=accumulate > 1)
         self.value_from_margins = self.pull.by_emphasis and method.follows_the_loss
@@ -240,7 +246,7 @@ class Step:
         # Processes wait for each other in every part, so all need the same number of parts, none empty. Batch normalisation cannot
         # take parts of one example, so these occur only if the settings ask for them.
         number = max(1, min(self.accumulate, whole // (self.least * self.world)))
-        parts = zip(index.tensor_split(number), inputs.tensor_split(number), strict=True)
+        parts = [(index, inputs)] if number == 1 else zip(index.tensor_split(number), inputs.tensor_split(number), strict=True)
         progress = self.number / self.total
         with self.accumulation or nullcontext():
             batches = (self._batch(*part, whole, progress, stands_in) for part in parts)
@@ -273,6 +279,8 @@ class Step:
         scores = self.networks(batch)
         leaves = tuple(each.detach() for each in scores)
         pulls = self.method.pulls(self.pull, self.state, batch, leaves)
+        if self.data.sample_weight is not None:
+            pulls = tuple(pull.weighted(self.data.sample_weight[batch.index].float()) for pull in pulls)
         size = 1.0 if mean_weight is None else 1 / mean_weight
         # The loss is a mean over the whole batch; data parallelism divides by the number of processes.
         torch.autograd.backward(scores, [pull.gradient * (size * self.world / batch.whole) for pull in pulls])
@@ -280,12 +288,13 @@ class Step:
             leaves, pulls = leaves[: len(leaves) // 2], pulls[: len(pulls) // 2]
         with torch.no_grad():
             combined = leaves[0] if len(leaves) == 1 else torch.stack(leaves).mean(0)
-            value = _mean([_zero(pull.gradient) if pull.value is None else pull.value.double().sum() for pull in pulls])
+            value = _mean([self.zero if pull.value is None else pull.value.double().sum() for pull in pulls])
             margins = pulls[0].margin if len(pulls) == 1 else None
             margins = margin(combined, batch.labels) + 0 * value if margins is None else margins
             self.tally.note(batch.index, combined, margins, self.number)
             emphasis = _mean([_emphasis(pull) for pull in pulls])
-            return size * torch.cat([self.groups[:, batch.index] @ emphasis.double(), value.view(1)])
+            sums = torch.cat([self.groups[:, batch.index] @ emphasis.double(), value.view(1)])
+            return sums if mean_weight is None else size * sums
 
     def _stand_in(self, batch: Batch) -> Tensor:
         """Do a pass that changes nothing, for a process without examples: the other processes wait for its communication."""
@@ -321,10 +330,6 @@ class Step:
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.stack(tuple(tensors)).mean(0)
-
-
-def _zero(like: Tensor) -> Tensor:
-    return torch.zeros((), dtype=torch.float64, device=like.device)
 
 
 def _emphasis(pull: Pull) -> Tensor:
