@@ -135,7 +135,7 @@ def test_decisions_survive_a_reload_and_a_killed_server_and_are_applied_by_finis
     assert corrected.labels[worst[0]] == digits_audit.suggested[worst[0]]
 
 
-def test_ctrl_c_says_how_to_go_on_and_the_decisions_can_be_applied_by_a_command(run, digits_audit, monkeypatch):
+def test_ctrl_c_says_how_to_continue_and_a_command_applies_the_decisions(run, digits_audit, monkeypatch):
     third = next(label for label in range(10) if label not in (digits_audit.given[0], digits_audit.suggested[0]))
     opened = []
 
@@ -281,7 +281,7 @@ def test_decisions_that_make_no_sense_are_refused_and_not_saved(server, decision
         assert status == 400 and "decision" in json.loads(content)["error"] and not server.log.path.exists()
 
 
-def test_a_finish_that_fails_says_why_and_the_review_goes_on(context, run, digits_audit, tmp_path):
+def test_a_finish_that_fails_says_why_and_the_review_continues(context, run, digits_audit, tmp_path):
     (tmp_path / "there").mkdir()
     with serving(run, digits_audit, output=tmp_path / "there/labels.csv") as server:
         page = context.new_page()

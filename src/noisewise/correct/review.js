@@ -103,7 +103,7 @@ const serverStore = {
     this.ask();
   },
   async ask() {
-    if (this.busy) return; // the request under way goes on until nothing is pending
+    if (this.busy) return; // the request under way sends everything that is pending
     this.busy = true;
     try {
       do {

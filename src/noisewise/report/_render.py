@@ -53,8 +53,10 @@ def render(facts: Facts) -> str:
         for _, name, link, module in links
         if not hasattr(module, "is_shown") or module.is_shown(name, facts)
     ]
-    page = _environment().get_template("page.html").render(
-        facts, sections=sections, style=Markup(_resource("page.css")), script=Markup(_resource("page.js")), plotly=Markup(bundle())
+    page = (
+        _environment()
+        .get_template("page.html")
+        .render(facts, sections=sections, style=Markup(_resource("page.css")), script=Markup(_resource("page.js")), plotly=Markup(bundle()))
     )
     return page.encode("utf-8", "replace").decode("utf-8")  # a file name may contain undecodable bytes
 
