@@ -100,7 +100,7 @@ def test_the_last_lines_are_the_results_and_the_folder(tmp_path: Path) -> None:
     assert tested[-1] == [json.loads(line) for line in log.read_text().splitlines() if "test_accuracy" in line][-1]["test_accuracy"]
 
 
-def test_the_model_kept_is_told(tmp_path: Path) -> None:
+def test_the_kept_model_is_reported(tmp_path: Path) -> None:
     asked = ("--noise", "symmetric(0.4)", "--epochs", 8, "--validation", 0.2, "--keep", "best", "--optimiser", "sgd(lr=0.3, momentum=0.9)")
     done = _train(*DIGITS, *asked, "-o", tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
@@ -149,7 +149,7 @@ def test_own_data_are_read_with_their_options(tmp_path: Path) -> None:
     assert done.stdout.startswith(f"test accuracy {100 * tested:.1f} %")
 
 
-def test_without_a_test_set_the_held_out_accuracy_and_the_labels_learned_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_test_set_held_out_accuracy_and_learned_labels_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     own = ["--data", _table(tmp_path / "animals.csv", 300), "--label", "kind", "--model", "linear", "--epochs", 2, "--validation", 0.5]
     trained = _train(*own, "-o", tmp_path / "run")
@@ -165,7 +165,7 @@ def test_without_a_test_set_the_held_out_accuracy_and_the_labels_learned_are_tol
     assert "Held out:" in compared.stdout and "Best:" not in compared.stdout and "Snr:" not in compared.stdout
 
 
-def test_of_every_noise_is_told_what_is_known_of_its_runs(tmp_path: Path) -> None:
+def test_every_noise_is_printed_with_the_results_of_its_runs(tmp_path: Path) -> None:
     own = ["--data", str(_table(tmp_path / "animals.csv", 60)), "--label", "kind", "--model", "linear", "--steps", "2", "--jobs", "1"]
     done = run(app, ["compare", *own, "--noise", "none", "--noise", "symmetric(0.4)", "-o", str(tmp_path / "runs")])
     assert done.exit_code == 0, done.stderr
@@ -178,7 +178,7 @@ def test_of_every_noise_is_told_what_is_known_of_its_runs(tmp_path: Path) -> Non
     assert all(f">{title}<span" in page for title in ("Labels learned", "Right labels learned", "Wrong labels learned"))
 
 
-def test_all_that_is_told_of_a_comparison_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_a_comparison_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     grid = ["--noise", "symmetric(0.4)", "--seed", "0", "--seed", "1", "--validation", "0.2", "--steps", "3", "--jobs", "1"]
     compared = run(app, ["compare", *DIGITS, *grid, "-o", str(tmp_path / "runs")])
@@ -216,7 +216,7 @@ def test_a_class_that_is_not_learned_is_named_with_the_balanced_accuracy(tmp_pat
     assert "balanced" in compared.stdout and "50.0" in compared.stdout
 
 
-def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path, python: Prepared) -> None:
+def test_an_interrupted_run_says_how_to_resume_and_resumes(tmp_path: Path, python: Prepared) -> None:
     folder = tmp_path / "run"
     asked = ["train", *DIGITS, "--epochs", "8", "--no-clean-pass", "--evaluate-every", "4", "-o", str(folder)]
     stopped = python.interrupted(asked, folder / "record/training/margins-00004.npy")
@@ -271,7 +271,7 @@ def test_a_comparison_shows_what_finished_and_then_says_what_failed(tmp_path: Pa
     assert row["loss"] == "ce" and row["final"]["mean"] > 0.5
 
 
-def test_an_interrupted_comparison_says_how_to_go_on(tmp_path: Path) -> None:
+def test_an_interrupted_comparison_says_how_to_resume(tmp_path: Path) -> None:
     config = tmp_path / "both.toml"
     config.write_text('loss = ["ce", "mae"]\nseed = 7\nepochs = 5000\n', encoding="utf-8")
     asked = ["compare", *DIGITS, "--config", str(config), "--jobs", "1", "-o", str(tmp_path / "runs")]
@@ -368,7 +368,7 @@ def test_warnings_of_workers_are_kept_from_the_table_and_the_environment_is_left
     assert os.environ.get("PYTHONWARNINGS") == before
 
 
-def test_images_that_cannot_be_read_are_told_in_a_line(tmp_path: Path) -> None:
+def test_unreadable_images_are_reported_in_one_line(tmp_path: Path) -> None:
     for name in ("a/0", "a/1", "b/0", "b/1"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("L", (4, 4), 50).save(tmp_path / f"{name}.png")

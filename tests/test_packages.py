@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import noisewise
 
@@ -74,6 +77,18 @@ def violations(root: Path) -> list[str]:
     return sentences
 
 
+def refuse_cycles(root: Path) -> None:
+    """Raise `CycleError` if modules import each other in a circle."""
+    modules = {_name(file, root) for file in root.rglob("*.py")}
+    graph = TopologicalSorter[str]()
+    for here, there in imports(root):
+        while there not in modules:  # a name of a module
+            there = there.rpartition(".")[0]
+        if there != here:
+            graph.add(here, there)
+    graph.prepare()
+
+
 ROOT = Path(noisewise.__file__).parent
 
 
@@ -102,3 +117,11 @@ def test_planted_violations_are_found(tmp_path: Path) -> None:
         "train._loop imports losses._base",
         "train._run imports losses._base",
     ]
+
+
+def test_no_modules_import_each_other_in_a_circle(tmp_path: Path) -> None:
+    refuse_cycles(ROOT)
+    for here, there in (("one", "two"), ("two", "three"), ("three", "one")):
+        (tmp_path / f"{here}.py").write_text(f"def function():\n    from noisewise.{there} import name\n")
+    with pytest.raises(CycleError):
+        refuse_cycles(tmp_path)

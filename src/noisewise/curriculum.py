@@ -287,7 +287,7 @@ class Scheduled(MarginLoss, name="scheduled"):
         return round(value) if self.loss.settings[self.parameter].integer else value
 
     def _literal(self, key: str) -> Any:
-        """The spec contains the loss before training, so that it does not change over training."""
+        """The spec shows the loss as it is at progress 0, so that the spec is the same before, during and after training."""
         if key != "loss":
             return super()._literal(key)
         first = copy.copy(self.loss)

@@ -90,7 +90,7 @@ def as_cell(text: str) -> str:
 
 
 def from_cell(text: str) -> str:
-    """Revert `as_cell`."""
+    """The text from which `as_cell` made a cell."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 

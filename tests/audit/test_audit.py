@@ -446,7 +446,7 @@ SURE = [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.1, 0.9], [0.1, 0.1, 0.8], [0.2
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 def test_probabilities_are_copied_once_and_not_changed(kind):
-    number, classes = 2000, 500
+    number, classes = 1000, 400
     given = np.random.default_rng(0).dirichlet(np.ones(classes), number).astype(kind)
     labels, before = given.argmax(1), given.copy()
     from_tensor, peak = with_peak(lambda: find_label_issues(labels, torch.from_numpy(given)))

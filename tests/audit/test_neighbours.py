@@ -63,7 +63,7 @@ def test_copies_alone_have_no_outliers():
     assert outliers([*[[1.0, 2.0]] * 300, *rare, [500.0, 0.0]], metric="euclidean").is_outlier.tolist() == [False] * 330 + [True]
 
 
-def test_different_examples_are_no_duplicates():
+def test_different_examples_are_not_duplicates():
     rng = np.random.default_rng(0)
     heavy = np.exp(rng.normal(size=(1000, 3)) * 1.5)
     for rows in (rng.normal(size=(1000, 2)), heavy, load_digits().data, load_breast_cancer().data):

@@ -84,7 +84,7 @@ def test_choosing_the_given_class_keeps_it(opened, digits_audit):
     assert progress(opened) == [1, 10, 0, 1, 0, 0]
 
 
-def test_undo_takes_back_one_step_after_another_also_after_a_reload(opened, digits_audit):
+def test_undo_reverts_one_step_after_another_also_after_a_reload(opened, digits_audit):
     press(opened, "a", "n", "k")
     opened.reload()
     assert progress(opened) == [3, 10, 1, 1, 1, 0] and opened.text_content("#name") == digits_audit.ids[digits_audit.order[3]]
@@ -167,7 +167,7 @@ def test_keys_of_classes_are_their_own_names_or_free_and_never_those_of_actions(
     assert not shown.keys() & set("AKNUZG") and not {"a", "Z"} & set(shown.values()), "their own names are the keys of actions"
 
 
-def test_alike_cases_are_decided_at_once_without_those_that_are_unticked(many, tmp_path):
+def test_similar_cases_are_decided_together_except_those_that_are_unticked(many, tmp_path):
     press(many, "g")
     assert many.locator("#tiles li").count() == 24 and many.text_content("#ticked") == "24 ticked"
     many.locator("#tiles input").nth(2).uncheck()

@@ -138,7 +138,7 @@ BAD_FILES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_a_file_that_is_no_list_of_vectors_is_refused_in_one_sentence(place: Path, name: str) -> None:
+def test_a_file_without_a_list_of_vectors_is_refused_in_one_sentence(place: Path, name: str) -> None:
     np.save(name, BAD_FILES[name])
     with refused(*(["gap.npy", "row 4"] if name == "gap.npy" else [Path(name).stem])):
         read((np.ones((30, 1)), np.arange(30) % 2), embed=name)

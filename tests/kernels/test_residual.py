@@ -107,7 +107,7 @@ def test_training_steps_equal_those_of_torch(kind, shape, device):
     if device == "cpu" and (kind, shape[1]) != (Tiny, 3):
         pytest.skip("needs a CUDA device: takes minutes in the interpreter")
     if device == "cuda":
-        shape = (33, 3, 32, 32) if shape[1] == 3 else (81, *shape[1:])  # few sizes: each is compiled anew
+        shape = (33, 3, 32, 32) if shape[1] == 3 else (81, *shape[1:])  # few sizes: each is compiled separately
     network, x = random_network(kind, device, channels=shape[1]), images(device, *shape)
     slope = torch.randn(by_torch(copy.deepcopy(network), x).shape, device=device).bfloat16().float()
     exact = stepped(copy.deepcopy(network).double(), by_torch, x.double(), slope.double())

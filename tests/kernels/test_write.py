@@ -24,7 +24,7 @@ def test_every_margin_loss_and_the_losses_of_all_costs_are_covered():
 
 
 @pytest.mark.parametrize("spec", COVERED)
-def test_an_encoded_loss_is_the_loss(spec):
+def test_an_encoded_loss_computes_the_same_as_the_loss(spec):
     loss, d = build(spec), torch.linspace(-20, 20, 41, dtype=torch.float64)
     again = decode(*encode(loss, 10))
     scores = torch.stack([d, -d, d / 2], 1)

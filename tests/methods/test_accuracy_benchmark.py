@@ -44,7 +44,7 @@ def test_every_method_has_a_row(benchmark: Any) -> None:
     assert named == set(methods.available()) - {"plain", "osm_caa"}  # osm_caa is for retrieval
 
 
-def test_methods_are_told_the_true_share_of_wrong_labels(benchmark: Any) -> None:
+def test_methods_get_the_true_share_of_wrong_labels(benchmark: Any) -> None:
     for noise, share in benchmark.NOISES.items():
         if noise != "worst":
             matrix = matrix_of(noises.get(noise), 10, 0)

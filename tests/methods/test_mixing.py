@@ -53,7 +53,7 @@ def test_mixup_trains_on_mixed_inputs_and_labels(loss: str) -> None:
         assert_follows(pull, lambda s: soft_cross_entropy(s, targets), scores)
 
 
-def test_mixup_draws_anew_in_every_step() -> None:
+def test_mixup_draws_new_numbers_in_every_step() -> None:
     method, network = methods.get("mixup(alpha=1)"), Seen(1)
     batch = batch_of()
     drawn = []

@@ -62,12 +62,13 @@ def _choice(recipe: Recipe) -> str | None:
 
 
 def _slow_if_alike() -> list[Any]:
-    """All recipes; a recipe is slow if an earlier one trains the same network on the same data and draws the same kind of picture."""
+    """All recipes. One is slow if it trains a large network, or if an earlier one trains the same network on the same data and draws the
+    same kind of picture."""
     parameters, seen = [], set()
     for recipe in RUN:
         chosen = dict(part.split("=", 1) for part in (_choice(recipe) or "").split(",") if part.startswith(("data=", "model=")))
         parts = {tuple(chosen.values()), recipe.picture}
-        large = chosen.get("model") == "googlenet" or chosen.get("data") in ("vehicles10", "webvision(classes=50)")
+        large = chosen.get("model", "").startswith(("googlenet", "resnet34", "resnet50")) or chosen.get("data") == "vehicles10"
         alike = bool(recipe.runs) and (large or parts <= seen)
         parameters.append(pytest.param(recipe, id=recipe.id, marks=[pytest.mark.slow] if alike else []))
         seen |= set() if alike else parts

@@ -23,7 +23,7 @@ from noisewise.papers._recipes import read
 from noisewise.reproduce import Reproduction
 
 ABOUT = dict.fromkeys(("name", "short", "title", "authors", "reference"), "x")
-EPOCHS = 40  # enough, at a constant rate, to learn wrong labels by heart: the numbers of both trainings are far apart
+EPOCHS = 40  # enough, at a constant rate, to memorise wrong labels: the numbers of both trainings are far apart
 SETTINGS = {"data": "digits", "model": "mlp", "noise": "symmetric(0.4)", "epochs": EPOCHS, "schedule": "constant", "device": "cpu"}
 SETTINGS |= dict.fromkeys(("evaluate_every", "checkpoint_every"), EPOCHS)
 ROWS = [["CE", "ce", 50.0, 60.0], ["GCE", "gce(q=0.7)", 50.0, "–"]]

@@ -86,7 +86,7 @@ def test_of_best_models_only_the_right_one_will_do(tmp_path):
     same_bits(straight.path, fit("linear", clusters(900, seed=3), folder=tmp_path / "run", **asked).path)
 
 
-def test_what_is_told_of_a_run_is_of_the_model_it_keeps(tmp_path):
+def test_reported_numbers_are_those_of_the_kept_model(tmp_path):
     settings = {**LONG, "epochs": 40, "folder": tmp_path / "run"}
     run = fit(MODEL, DATA, test=clusters(100, seed=5), keep="best", **settings)
     tested = run.metrics[run.kept_epoch - 1]["test_accuracy"]
@@ -170,6 +170,6 @@ def test_training_again_on_corrected_labels_holds_nothing_out(best, tmp_path):
         ({"keep": "first"}, ("'keep'", "run", "'last'", "'best'", "'label_wave'", "'first'")),
     ],
 )
-def test_what_cannot_be_kept_is_told_before_any_work(tmp_path, asked, mentions):
+def test_a_model_that_cannot_be_kept_is_refused_before_any_work(tmp_path, asked, mentions):
     with refused(*mentions):
         fit("mlp", "there is none", epochs=1, folder=tmp_path / "run", **asked)

@@ -355,7 +355,7 @@ def add_evidence(run: str | os.PathLike[str] | Dynamics, features: Any) -> None:
 
 def keep_evidence(run: str | os.PathLike[str] | Dynamics, tables: Sequence[Floats]) -> None:
     """Put evidence beside the record of a run: class probabilities (N, K) by models that did not see the labels."""
-    RunFolder(_dynamics(run).record.folder).write_array(EVIDENCE, np.stack(tables).astype(np.float32))
+    RunFolder(dynamics_of(run).record.folder).write_array(EVIDENCE, np.stack(tables).astype(np.float32))
 
 
 def stored_evidence(record: Record) -> Floats | None:

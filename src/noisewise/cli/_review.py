@@ -39,9 +39,9 @@ def review(
     with review_server(audit(run), target, limit=limit, data=source, port=port) as server:
         print_lines(server.url)
         sys.stdout.flush()  # a program that starts this command reads the address
-        inform(f"decisions are saved in {server.log.path}; press Ctrl-C to stop, and run the command again to go on.")
+        inform(f"decisions are saved in {server.log.path}; press Ctrl-C to stop, and run the command again to continue.")
         apply = f"noisewise correct {shlex.quote(str(run))} --decisions {shlex.quote(str(server.log.path))}"
-        with resumable(f"; all decisions are saved. Run the same command again to go on, or apply them: {apply}"):
+        with resumable(f"; all decisions are saved. Run the same command again to continue, or apply them: {apply}"):
             if browser:
                 webbrowser.open(server.url)
             server.serve_forever()

@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What was decided at once; `undo` says that it takes the last step back that was not taken back yet."""
+    """Decisions that were made together. With `undo`, the step reverts the last one that was not reverted yet."""
 
     entries: tuple[Entry, ...]
     undo: bool

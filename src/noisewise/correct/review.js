@@ -103,7 +103,7 @@ const serverStore = {
     this.ask();
   },
   async ask() {
-    if (this.busy) return; // the request under way goes on until nothing is pending
+    if (this.busy) return; // the request under way sends everything that is pending
     this.busy = true;
     try {
       do {
@@ -113,8 +113,8 @@ const serverStore = {
         saved.push(...answer.steps);
         if (answer.steps.length) replay();
         if (answer.steps.length && !step) show();
+        if (lost || step) report(""); // a finish that failed stays on the page
         lost = false;
-        report("");
       } while (pending.length);
     } catch (error) {
       lost = error.refused !== true;
@@ -153,6 +153,7 @@ function report(sentence) {
 
 async function finish() {
   element("finish").disabled = true;
+  report("");
   try {
     while (pending.length || serverStore.busy) {
       await serverStore.ask();

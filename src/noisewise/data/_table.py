@@ -302,7 +302,7 @@ def _as_list(names: Any) -> list[Any]:
 def _choose_features(
     table: _Table, features: Sequence[str] | None, roles: Mapping[str, str], wishes: _Wishes, *, some: bool = True
 ) -> tuple[str, ...]:
-    """The columns to learn from; an error if there are none and some are needed."""
+    """The columns to learn from. With `some`, having none is an error."""
     used, dropped = set(roles.values()), set(wishes.drop)
     if isinstance(features, str):
         features = [features]

@@ -253,10 +253,11 @@ def long_rows(
     ALIKE: tl.constexpr,
     WHOLE: tl.constexpr,
 ):
-    """One row, BLOCK columns at a time. WHOLE: the row fits into a block and is read once.
+    """One row, BLOCK columns at a time.
 
-    A row is read in vectors of 16 bytes, from the last 16-byte boundary before it, and stored the same way if the gradient is aligned
-    ALIKE. EVEN: all rows consist of such vectors. Every vector has its own maximum and sum, so threads synchronise only once, after the
+    A row is read in vectors of 16 bytes, from the last 16-byte boundary before it. WHOLE: the row fits into one block and is read once.
+    ALIKE: the gradient has the alignment of the scores, and is written in the same vectors. EVEN: every row consists of whole vectors.
+    Every vector has its own maximum and sum, so threads synchronise only once, after the
     last block. Only blocks that may contain the label or an end of the row are checked for it. The next block is loaded before the
     current one is used.
     """

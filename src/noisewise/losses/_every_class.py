@@ -13,6 +13,8 @@ from noisewise.losses._base import Loss
 from noisewise.losses.ce import CE
 from noisewise.losses.focal import Focal
 
+_CROSS_ENTROPY = CE()  # made once: some compilers of torch cannot trace how a module is made
+
 
 class OverEveryClass(Loss):
     """A function of the cost of the label, −log p_y, and the sum of all log p_i. Subclasses define `of_costs`."""
@@ -22,10 +24,10 @@ class OverEveryClass(Loss):
         return self.of_costs(own, log_probabilities(scores).sum(1, keepdim=True), scores.shape[1])
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
-        return self.of_scores(CE().per_example(scores, target, kept).unsqueeze(1), scores).squeeze(1)
+        return self.of_scores(_CROSS_ENTROPY.per_example(scores, target, kept).unsqueeze(1), scores).squeeze(1)
 
     def per_class(self, scores: Tensor) -> Tensor:
-        return self.of_scores(CE().per_class(scores), scores)
+        return self.of_scores(_CROSS_ENTROPY.per_class(scores), scores)
 
 
 def log_probabilities(scores: Tensor) -> Tensor:
@@ -42,7 +44,7 @@ class ShareOfCosts(Loss):
     q = 0.0
 
     def per_class(self, scores: Tensor) -> Tensor:
-        return self.of_every_class((Focal(q=self.q) if self.q > 0 else CE()).per_class(scores))
+        return self.of_every_class((Focal(q=self.q) if self.q > 0 else _CROSS_ENTROPY).per_class(scores))
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
         if going_forward():

@@ -48,7 +48,7 @@ class Normalising(MarginLoss):
         sizes = {"maximum": lambda: curve.peak(self.pull)[1], "integral": lambda: curve.area(self.pull)}
         self._scale: float = sizes[how]() if how in sizes else 1.0
         if not 0 < self._scale < math.inf:
-            raise InputError(f"The {how} of an emphasis must be finite and above 0 to normalise by it. Got {self._scale:g} for {self!r}.")
+            raise InputError(f"Cannot normalise {self!r}: the {how} of its emphasis must be finite and above 0. Got {self._scale:g}.")
         super()._settle()
 
     def emphasis(self, d: Tensor) -> Tensor:

@@ -45,7 +45,12 @@ class DEFT(Loss, name="deft"):
 
 
 def _concentration(d: Tensor, pull: Tensor) -> Tensor:
-    """Σ_i p_i², from the margin of the label and the softmax over the other classes times some factor."""
+    """Σ_i p_i².
+
+    Args:
+        d: the margins of the labels.
+        pull: the softmax over the other classes, times any factor; 0 for the label.
+    """
     total = pull.sum(1, keepdim=True)
     spread: Tensor = torch.linalg.vector_norm(pull, dim=1, keepdim=True) / torch.where(total == 0, 1.0, total)
     return d.sigmoid().square() + ((-d).sigmoid() * spread).square()

@@ -39,7 +39,7 @@ class Bilevel(Method, name="bilevel"):
 
     Args:
         trusted: the number of trusted examples. They are drawn with the seed from the examples with known true labels.
-        per_step: the number of trusted examples in every step, drawn anew from all of them.
+        per_step: the number of trusted examples in every step, drawn again from all of them each time.
 
     Example:
         >>> Bilevel(trusted=500)

@@ -30,7 +30,7 @@ class Rockafellian(Method, name="rockafellian"):
             change. The default is that of the authors' code for MNIST.
         mu: how far the weights move towards the best ones.
         every: the number of epochs between two changes of the weights.
-        rate: the noise rate, or a guess of it. If given, theta is chosen anew at every change, so that this share of the examples loses its
+        rate: the noise rate, or a guess of it. If given, theta is chosen at every change, so that this share of the examples loses its
             weight. The paper then uses mu=1.
 
     Example:

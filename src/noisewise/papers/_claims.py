@@ -150,7 +150,7 @@ def _cell(recipe: str, row: str, column: str, **settings: Any) -> Selection:
 
 
 def _above(by: float = 0.0) -> Rule:
-    """The first number is above all others by more than `by` points."""
+    """A rule that holds if the first number is above all others by more than `by` points."""
     return lambda numbers: numbers[0] - max(numbers[1:]) - by
 
 

@@ -7,18 +7,22 @@ page. All text from the facts is escaped.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import html
 import math
 import re
 from collections.abc import Iterable, Sequence
 from importlib import resources
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from noisewise.draw import as_json, as_text, bundle
 from noisewise.report._facts import Facts, Group, RunFacts
 from noisewise.report.sections import MODULES
 from noisewise.report.sections.doubt import Example
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _TEMPLATES = ("hovertemplate", "texttemplate")  # figure strings that are meant to be markup
 _WIDTH, _HEIGHT, _INSET = 120.0, 32.0, 2.0  # of a sparkline
@@ -41,6 +45,25 @@ def render(facts: Facts) -> str:
         >>> "<h1>&lt;b&gt;</h1>" in page
         True
     """
+    from markupsafe import Markup
+
+    links = sorted((order, name, link, module) for module in MODULES for name, (link, order) in module.LINKS.items())
+    sections = [
+        {"name": name, "link": link, "template": f"sections/{name}.html"}
+        for _, name, link, module in links
+        if not hasattr(module, "is_shown") or module.is_shown(name, facts)
+    ]
+    page = (
+        _environment()
+        .get_template("page.html")
+        .render(facts, sections=sections, style=Markup(_resource("page.css")), script=Markup(_resource("page.js")), plotly=Markup(bundle()))
+    )
+    return page.encode("utf-8", "replace").decode("utf-8")  # a file name may contain undecodable bytes
+
+
+@functools.cache
+def _environment() -> Environment:
+    """The templates with their filters, compiled once per process."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -60,16 +83,7 @@ def render(facts: Facts) -> str:
         "sparkline": _sparkline,
         "unfinished": _unfinished,
     }
-    links = sorted((order, name, link, module) for module in MODULES for name, (link, order) in module.LINKS.items())
-    sections = [
-        {"name": name, "link": link, "template": f"sections/{name}.html"}
-        for _, name, link, module in links
-        if not hasattr(module, "is_shown") or module.is_shown(name, facts)
-    ]
-    page = environment.get_template("page.html").render(
-        facts, sections=sections, style=Markup(_resource("page.css")), script=Markup(_resource("page.js")), plotly=Markup(bundle())
-    )
-    return page.encode("utf-8", "replace").decode("utf-8")  # a file name may contain undecodable bytes
+    return environment
 
 
 def _resource(name: str) -> str:

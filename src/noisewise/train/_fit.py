@@ -450,7 +450,7 @@ class _Training:
         return 0, None, 0
 
     def _has_best(self, notes: Mapping[str, Any]) -> bool:
-        """Whether the run still has the model that it kept at a checkpoint, if it needs it."""
+        """Whether the kept model of a checkpoint can still be read; True for runs that keep only their last model."""
         if self.settings.keep != "last" and notes["best_epoch"] > 0:
             try:
                 self.folder.read_best(notes["best_epoch"])

@@ -86,7 +86,7 @@ class Logger(Named, registry=registry):
         raise NotImplementedError(f"{type(self).__name__} must define close")
 
     def start(self, settings: Mapping[str, Any]) -> None:
-        """Start; raises `InputError` if the library is not installed."""
+        """Start logging; raises `InputError` if the library is not installed."""
         self._running = True
         self._try(lambda: self.open(flatten(settings)))
 
