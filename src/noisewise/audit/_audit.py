@@ -329,7 +329,7 @@ def _by_evidence(tables: Floats, given: Ints) -> dict[str, Any]:
         "suggestion_probability": model.best_chance,
         "lead": odds,
         "label_quality": quality,
-        "is_label_issue": model.chance > 0.5,
+        "is_label_issue": model.doubtful,
         "score": quality,
         "ranking": np.argsort(quality, kind="stable"),
         "interval": model.counts,
