@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import argparse
-import shlex
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -229,6 +229,7 @@ def main() -> None:
 
 def judge(cache: Path, part: Part, write: bool) -> None:
     """Print the tables of the halves, and write them into the page of results."""
+    command = re.sub(r" --cache(=| )\S+", "", " ".join(sys.argv[1:]))
     for half in part.halves:
         names = part.names(half)
         found = [judged(cache, name, noise, seed) for name in names for noise in part.noises for seed in part.seeds]
@@ -236,7 +237,7 @@ def judge(cache: Path, part: Part, write: bool) -> None:
         if not rows:
             continue
         lines = [
-            f"`{shlex.join(['python', 'benchmarks/tables.py', *sys.argv[1:]])}`, scikit-learn {sklearn.__version__}, CPU, one thread.",
+            f"`python benchmarks/tables.py {command}`, scikit-learn {sklearn.__version__}, CPU, one thread.",
             "",
             f"{len(names)} tables ({', '.join(names)}), {len(rows)} settings, seeds {', '.join(map(str, part.seeds))}.",
             "",

@@ -254,7 +254,7 @@ class Audit(LabelIssues):
         return np.stack(histories, 1).round(6).tolist()  # type: ignore[no-any-return]
 
 
-def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") -> Audit:
+def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined", features: Any = None) -> Audit:
     """Find the labels of a run that look wrong, from its record, or from the evidence that `add_evidence` put beside it.
 
     Args:
@@ -262,6 +262,8 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") ->
         score: ranks the labels: "combined", "area_under_margin", "final_margin", "emphasis", "forgetting" or "mixture". It decides the
             order of the qualities; the number of wrong labels and the suggestions always come from the votes of the epochs. With evidence
             from features, "combined" is the chance that it gives; the others are refused.
+        features: one row of numbers for each example of the record. If given, `add_evidence` is called with them first. Recommended for
+            tables and embeddings.
 
     Returns:
         The audit.
@@ -278,6 +280,8 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") ->
     """
     rank = score_function(score)
     dynamics = _dynamics(run)
+    if features is not None:
+        add_evidence(dynamics, features)
     record = dynamics.record
     evidence, tables = gather(dynamics), _stored(record)
     if tables is not None and score != "combined":

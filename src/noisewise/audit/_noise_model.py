@@ -5,7 +5,7 @@ Formula:
     P(given label j | class k)     = T_kj                            the noise
     P(given label j | example)     = Σ_k P(class k | example) T_kj   is fitted to the given labels
     chance that the label is wrong = (1 − P(class = given label | example, given label)) · r / (r + o)
-    several models: the mean over rates of noise; then log-odds of the chance ← 0.9 log-odds + 0.75
+    several models: the mean over rates of noise; then log-odds of the chance ← 0.9 log-odds + 0.65
 
 The given labels decide how sharp the classes are (β) and how much noise there is (T), by maximum likelihood. Both are identified because
 they look different: overlapping classes make a model unsure of some examples and sure of others, while noise contradicts a fixed share of
@@ -41,10 +41,10 @@ _SHARPNESS = 2.0  # the sum of the β, before any label is seen; its logarithm h
 _BORROWED = 6.0  # each class borrows the strength of this many wrong labels, at most its size, from noise that is alike for all classes
 _RATES = (0.002, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
 _ROUNDS, _STEPS = 12, 3
-_DROP, _DROP_OF_ONE = 0.6, 1.92  # of the logarithm of the likelihood, for several models and for one (a 95 % interval)
+_DROP, _DROP_OF_ONE = 0.55, 1.92  # of the logarithm of the likelihood, for several models and for one (a 95 % interval)
 _ALONE = 2  # of several models, the ones that predict most labels are also fitted alone
 _POWER = 0.1  # of the likelihood of more or less noise
-_SLOPE, _SHIFT = 0.9, 0.75  # calibrate the chances by several models
+_SLOPE, _SHIFT = 0.9, 0.65  # calibrate the chances by several models
 _LEAST_CHANCE = 0.4  # of a doubtful label
 _AGREEMENT = 3.0  # standard deviations above the agreement by chance, or the evidence says nothing
 _MOST_ODD, _MOST_ODD_OF_INTERVAL = 0.005, 0.05  # the largest share of odd examples
@@ -211,10 +211,14 @@ def _pooled(weights: Floats, logarithms: Singles) -> Singles:
     models = len(logarithms)
     scores = np.tensordot(weights[:models].astype(np.float32), logarithms, 1)
     scores += weights[models:].astype(np.float32) if len(weights) > models else 0
-    scores -= scores.max(1, keepdims=True)
+    scores -= np.ascontiguousarray(scores.T).max(0)[:, None]  # numpy is slow at the maximum, and the sum, of short rows
     np.exp(scores, out=scores)
-    scores /= scores.sum(1, keepdims=True)
+    scores /= _row_sums(scores)[:, None]
     return scores
+
+
+def _row_sums(table: Singles) -> Singles:
+    return table @ np.ones(table.shape[-1], dtype=np.float32)
 
 
 def _alike(rate: float, classes: int) -> Floats:
@@ -328,7 +332,7 @@ class _Fit:
         """The logarithm of likelihood and prior, its gradient, and minus its curvature."""
         pooled = _pooled(weights, self.logarithms)
         posterior = pooled * noise
-        given = posterior.sum(1)
+        given = _row_sums(posterior)
         posterior /= given[:, None]
         models, size = len(self.logarithms), len(weights)
         difference = posterior - pooled
@@ -348,12 +352,12 @@ class _Fit:
     def _spread(self, table: Singles, size: int) -> Floats:
         """The covariances of the logarithms, and of the classes, under each row, summed over the examples."""
         models = len(self.logarithms)
-        means = np.einsum("mnk,nk->mn", self.logarithms, table, optimize=True)
         weighted = self.logarithms * table
+        means = _row_sums(weighted)
         spread = np.zeros((size, size))
         spread[:models, :models] = weighted.reshape(models, -1) @ self.logarithms.reshape(models, -1).T - means @ means.T
         if size > models:
-            spread[:models, models:] = weighted.sum(1) - means @ table
+            spread[:models, models:] = np.ones(len(table), dtype=np.float32) @ weighted - means @ table
             spread[models:, :models] = spread[:models, models:].T
             spread[models:, models:] = np.diag(table.sum(0)) - table.T @ table
         return spread
