@@ -3,6 +3,8 @@
     python benchmarks/tables.py --prepare [--seeds 0 1 2] [--half choose|report] [--kinds KIND …]
     python benchmarks/tables.py --judge [--seeds 0 1 2] [--half …] [--write]
 
+``--tables`` and ``--noises`` take a part of the benchmark.
+
 ``--prepare`` downloads the tables (`table_sources.py`) and computes what takes long (`table_evidence.py`) into the folder named by
 ``--cache``; stopped, it resumes.
 """
@@ -10,12 +12,12 @@
 from __future__ import annotations
 
 import argparse
-import shlex
+import re
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import sklearn
@@ -32,25 +34,35 @@ STAGES = (("noisewise", "forest", "logistic"), ("network ce", "network gce"), ("
 """What is computed for all tables of a half before the next."""
 
 
-def prepare(cache: Path, seeds: list[int], half: str | None, kinds: list[str]) -> None:
+class Part(NamedTuple):
+    """The settings to compute or to judge."""
+
+    seeds: list[int]
+    halves: list[str]
+    tables: list[str]
+    noises: list[str]
+
+    def names(self, half: str) -> list[str]:
+        """The tables of a half."""
+        of_table = table_sources.halves()
+        return [name for name in table_sources.NAMES if of_table[name] == half and name in self.tables]
+
+
+def prepare(cache: Path, part: Part, kinds: list[str]) -> None:
     """Compute the evidence that is missing."""
-    table_sources.fetch(cache / "packages")
     torch.set_num_threads(1)
-    of_table = table_sources.halves()
-    order = [(stage, seed, one) for stage in STAGES[:-1] for seed in seeds for one in ("choose", "report")]
+    order = [(stage, seed, half) for stage in STAGES[:-1] for seed in part.seeds for half in part.halves]
     order.sort(key=lambda task: (task[1], task[2]))  # all of a seed and half first
-    for stage, seed, one in [*order, *((STAGES[-1], seed, one) for seed in seeds for one in ("choose", "report"))]:
-        if half not in (None, one):
-            continue
-        for name in (name for name in table_sources.NAMES if of_table[name] == one):
-            for noise in table_evidence.NOISES:
+    for stage, seed, half in [*order, *((STAGES[-1], seed, half) for seed in part.seeds for half in part.halves)]:
+        for name in part.names(half):
+            for noise in part.noises:
                 case = None
                 for kind in (kind for kind in stage if kind in kinds):
                     folder = cache / "evidence" / name / f"{noise}-{seed}"
                     if not (folder / f"{kind}.npz").exists():
                         case = case or case_of(cache, name, noise, seed)
                         table_evidence.keep(case, seed, kind, folder)
-            print(seed, one, *stage, name, flush=True)
+            print(seed, half, *stage, name, flush=True)
 
 
 def case_of(cache: Path, name: str, noise: str, seed: int) -> table_evidence.Setting:
@@ -200,27 +212,34 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("noisewise-tables"), help="by default noisewise-tables in this folder")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--half", choices=("choose", "report"))
+    parser.add_argument("--tables", nargs="+", default=list(table_sources.NAMES), choices=table_sources.NAMES, metavar="TABLE")
+    parser.add_argument("--noises", nargs="+", default=list(table_evidence.NOISES), choices=table_evidence.NOISES, metavar="NOISE")
     parser.add_argument("--kinds", nargs="+", default=list(table_evidence.KINDS), choices=list(table_evidence.KINDS))
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    halves = [options.half] if options.half else ["choose", "report"]
+    part = Part(options.seeds, halves, options.tables, options.noises)
+    if not {"breast_cancer", "digits", "mixtures"}.issuperset(options.tables):
+        table_sources.fetch(options.cache / "packages")
     if options.prepare:
-        prepare(options.cache, options.seeds, options.half, options.kinds)
+        prepare(options.cache, part, options.kinds)
     if options.judge:
-        judge(options.cache, options.seeds, [options.half] if options.half else ["choose", "report"], options.write)
+        judge(options.cache, part, options.write)
 
 
-def judge(cache: Path, seeds: list[int], halves: list[str], write: bool) -> None:
+def judge(cache: Path, part: Part, write: bool) -> None:
     """Print the tables of the halves, and write them into the page of results."""
-    table_sources.fetch(cache / "packages")
-    of_table = table_sources.halves()
-    for half in halves:
-        names = [name for name in table_sources.NAMES if of_table[name] == half]
-        found = [judged(cache, name, noise, seed) for name in names for noise in table_evidence.NOISES for seed in seeds]
+    command = re.sub(r" --cache(=| )\S+", "", " ".join(sys.argv[1:]))
+    for half in part.halves:
+        names = part.names(half)
+        found = [judged(cache, name, noise, seed) for name in names for noise in part.noises for seed in part.seeds]
         rows = [row for row in found if row is not None]
+        if not rows:
+            continue
         lines = [
-            f"`{shlex.join(['python', 'benchmarks/tables.py', *sys.argv[1:]])}`, scikit-learn {sklearn.__version__}, CPU, one thread.",
+            f"`python benchmarks/tables.py {command}`, scikit-learn {sklearn.__version__}, CPU, one thread.",
             "",
-            f"{len(names)} tables ({', '.join(names)}), {len(rows)} settings, seeds {', '.join(map(str, seeds))}.",
+            f"{len(names)} tables ({', '.join(names)}), {len(rows)} settings, seeds {', '.join(map(str, part.seeds))}.",
             "",
             *lines_of(rows),
         ]

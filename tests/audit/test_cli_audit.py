@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from typer.testing import CliRunner
 
 from noisewise import Run
-from noisewise.audit import audit
+from noisewise.audit import audit, evidence_from_features, find_label_issues
 from noisewise.cli import app
 from noisewise.correct import Correction
 from run_folders import write_run
@@ -100,6 +100,10 @@ def test_an_audit_of_a_table_trains_a_model_and_lists_wrong_labels_first(tmp_pat
     rows = rows_of(tmp_path / "issues.csv")
     listed = [wrong[int(row["index"])] for row in rows[: wrong.sum()]]
     assert np.mean(listed) > 0.7
+    given = (kinds == bunch.target_names[1]).astype(int)
+    alone = find_label_issues(given, evidence_from_features(bunch.data, given))
+    listed = {int(row["index"]): float(row["label_quality"]) for row in rows}
+    assert [listed[place] for place in range(len(given))] == pytest.approx(alone.label_quality, abs=0.1), "the features judge the labels"
     assert {row["given_label"] for row in rows} == {"benign", "malignant"}
     assert "<html" in (tmp_path / "issues.html").read_text(encoding="utf-8")
     (folder,) = (tmp_path / "runs").iterdir()

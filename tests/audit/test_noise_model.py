@@ -144,17 +144,57 @@ def test_labels_that_features_cannot_predict_are_not_judged():
     assert "cannot be judged" in issues.caution and issues.count < 40
 
 
-def test_on_wide_data_with_half_of_the_labels_wrong_nothing_is_assured():
-    """1,000 rows of 1,500 sparse columns, where a network would memorise every label at once."""
+def sparse(rng, rows, columns):
+    """Counts of words, such as those of short texts: classes differ in how frequent each word is."""
+    true = rng.integers(4, size=rows)
+    return (rng.random((rows, columns)) < (rng.random((4, columns)) * 0.02)[true]).astype(float), true
+
+
+def dense(rng, rows, columns):
+    """Normal noise; a tenth of the columns says a little about the class."""
+    true = rng.integers(3, size=rows)
+    means = 0.3 * rng.normal(size=(3, columns)) * (rng.random((3, columns)) < 0.1)
+    return rng.normal(size=(rows, columns)) + means[true], true
+
+
+@pytest.mark.parametrize("kind", [sparse, dense])
+def test_on_wide_data_wrong_labels_are_found_as_by_logistic_regression_or_the_caution_says_so(kind):
+    """More columns than rows, where a network would memorise every label at once."""
+    confident = pytest.importorskip("cleanlab.filter")
     rng = np.random.default_rng(0)
-    true = rng.integers(4, size=1000)
-    rates = rng.random((4, 1500)) * 0.02
-    features = (rng.random((1000, 1500)) < rates[true]).astype(float)
-    given = np.where(rng.random(1000) < 0.4, rng.integers(4, size=1000), true)
-    issues = find_label_issues(given, evidence_from_features(features, given))
-    wrong = given != true
+    features, true = kind(rng, 700, 1200)
+    given = np.where(rng.random(700) < 0.4, rng.integers(true.max() + 1, size=700), true)
+    issues, wrong = find_label_issues(given, evidence_from_features(features, given)), given != true
+    probabilities = cross_val_predict(LogisticRegression(max_iter=200), features, given, method="predict_proba")
+    theirs = confident.find_label_issues(given, probabilities, n_jobs=1)
     assert issues.interval[1] >= wrong.sum() or issues.caution is not None
-    assert issues.caution is not None or issues.is_label_issue.sum() > wrong.sum() / 2
+    assert issues.caution is not None or (issues.is_label_issue & wrong).sum() >= (theirs & wrong).sum()
+    logistic = average_precision_score(wrong, -probabilities[np.arange(700), given])
+    assert average_precision_score(wrong, -issues.label_quality) > logistic - 0.05
+
+
+def test_a_single_wrong_label_per_class_is_flagged_on_clear_classes(digits):
+    features, labels = digits
+    given = labels.copy()
+    places = np.flatnonzero(labels == 0)[:5]
+    given[places] = np.arange(1, 6)
+    issues = find_label_issues(given, evidence_from_features(features, given))
+    assert issues.is_label_issue[places].all() and (issues.suggested_label[places] == 0).all()
+    assert issues.count <= 25
+
+
+def test_a_doubtful_label_has_another_suggestion_and_a_chance_above_two_fifths():
+    probabilities, given, _ = simulated(6, 0.3, spread=1.2)
+    weaker = probabilities**0.5
+    issues = find_label_issues(given, [probabilities, weaker / weaker.sum(1, keepdims=True)])
+    doubtful = issues.is_label_issue
+    assert (doubtful & (issues.label_quality > 0.5)).any()
+    assert (issues.suggested_label != given)[doubtful].all() and (issues.label_quality[doubtful] < 0.6).all()
+    assert issues.label_quality[doubtful].max() <= issues.label_quality[~doubtful].min()
+    # No other length of the list has a higher expected F1, unless its last chances are below two fifths.
+    chance = np.sort(1 - issues.label_quality)[::-1]
+    expected = chance.cumsum() / (np.arange(1, len(chance) + 1) + chance.sum())
+    assert issues.count == min(int(expected.argmax()) + 1, np.count_nonzero(chance > 0.4))
 
 
 def test_an_audit_uses_the_evidence_beside_a_run(digits, tmp_path):
@@ -170,6 +210,7 @@ def test_an_audit_uses_the_evidence_beside_a_run(digits, tmp_path):
     assert noisy.mask.numpy()[after.review_first(50)].mean() > 0.95
     corrected = correct(run, "relabel")
     assert (corrected.labels == labels).mean() > (given == labels).mean() + 0.05
+    assert run.find_label_issues(features=features).label_quality == pytest.approx(after.label_quality)
     with refused("score", "combined"):
         audit(run, score="forgetting")
     with refused("features", "1000", "3 rows"):

@@ -8,7 +8,7 @@ and embeddings. `find_multilabel_issues` and `find_token_issues` judge those of 
 """
 
 from noisewise.audit._ambiguous import Ambiguous, ambiguous
-from noisewise.audit._audit import AUDIT_COLUMNS, Audit, add_evidence, keep_evidence
+from noisewise.audit._audit import AUDIT_COLUMNS, Audit, add_evidence
 from noisewise.audit._consensus import Consensus, consensus
 from noisewise.audit._duplicates import NearDuplicates, near_duplicates
 from noisewise.audit._ensemble import RobustEnsemble
@@ -51,7 +51,6 @@ __all__ = [
     "find_multilabel_issues",
     "find_token_issues",
     "is_run",
-    "keep_evidence",
     "near_duplicates",
     "outliers",
     "pair_counts",

@@ -254,7 +254,7 @@ class Audit(LabelIssues):
         return np.stack(histories, 1).round(6).tolist()  # type: ignore[no-any-return]
 
 
-def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") -> Audit:
+def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined", features: Any = None) -> Audit:
     """Find the labels of a run that look wrong, from its record, or from the evidence that `add_evidence` put beside it.
 
     Args:
@@ -262,6 +262,8 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") ->
         score: ranks the labels: "combined", "area_under_margin", "final_margin", "emphasis", "forgetting" or "mixture". It decides the
             order of the qualities; the number of wrong labels and the suggestions always come from the votes of the epochs. With evidence
             from features, "combined" is the chance that it gives; the others are refused.
+        features: one row of numbers for each example of the record. If given, `add_evidence` is called with them first. Recommended for
+            tables and embeddings.
 
     Returns:
         The audit.
@@ -278,6 +280,8 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined") ->
     """
     rank = score_function(score)
     dynamics = dynamics_of(run)
+    if features is not None:
+        add_evidence(dynamics, features)
     record = dynamics.record
     evidence, tables = gather(dynamics), stored_evidence(record)
     if tables is not None and score != "combined":
@@ -329,7 +333,7 @@ def _by_evidence(tables: Floats, given: Ints) -> dict[str, Any]:
         "suggestion_probability": model.best_chance,
         "lead": odds,
         "label_quality": quality,
-        "is_label_issue": model.chance > 0.5,
+        "is_label_issue": model.doubtful,
         "score": quality,
         "ranking": np.argsort(quality, kind="stable"),
         "interval": model.counts,
@@ -350,12 +354,8 @@ def add_evidence(run: str | os.PathLike[str] | Dynamics, features: Any) -> None:
     record = dynamics_of(run).record
     if len(features) != len(record.given):
         raise invalid_parameter("features", "add_evidence", f"one row for each of the {len(record.given)} labels", f"{len(features)} rows")
-    keep_evidence(run, evidence_from_features(features, np.array(record.given), num_classes=len(record.classes)))
-
-
-def keep_evidence(run: str | os.PathLike[str] | Dynamics, tables: Sequence[Floats]) -> None:
-    """Put evidence beside the record of a run: class probabilities (N, K) by models that did not see the labels."""
-    RunFolder(dynamics_of(run).record.folder).write_array(EVIDENCE, np.stack(tables).astype(np.float32))
+    tables = evidence_from_features(features, np.array(record.given), num_classes=len(record.classes))
+    RunFolder(record.folder).write_array(EVIDENCE, np.stack(tables).astype(np.float32))
 
 
 def stored_evidence(record: Record) -> Floats | None:

@@ -20,6 +20,7 @@ LIST_COLUMNS = ("index", "id", "is_label_issue", "label_quality", "given_label",
 _ARRAYS = LIST_COLUMNS[2:]
 _UNSURE = 0.25  # the width of an interval, as a share of the labels, that says too little
 _UNEXPLAINED = 0.12  # the share of labels that are contradicted and probably right
+_BEYOND, _MANY = 0.03, 0.1  # labels contradicted beyond the interval, if that ends above this share
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,11 +28,11 @@ class LabelIssues(Listing):
     """Which labels look wrong; all arrays are in the order of the examples, and lists begin with the most doubtful label.
 
     Args:
-        is_label_issue: the labels that are probably wrong.
+        is_label_issue: the labels to check: as many as give the highest expected F1, none with a chance below 0.4 of being wrong.
         label_quality: one minus the chance that the label is wrong. The lower, the more doubtful; NaN if nothing is known.
         given_label: the given labels, as class numbers.
         predicted_label: the class that the evidence predicts; −1 if nothing is known.
-        suggested_label: the most probable class given the evidence and the label; the given label where no other is more probable.
+        suggested_label: the most probable class given the evidence and the label; for a doubtful label, the most probable other class.
         suggestion_probability: its probability.
         interval: a confidence interval of the number of wrong labels; None for confident learning.
         classes: the names of the classes.
@@ -117,7 +118,8 @@ class LabelIssues(Listing):
                 "chance. Use features that say more about the classes."
             )
         contradicted = int(np.count_nonzero(self.predicted_label != self.given_label))
-        if high - low > _UNSURE * number or contradicted - self.expected_count > _UNEXPLAINED * number:
+        beyond = high > _MANY * number and contradicted - high > _BEYOND * number
+        if beyond or high - low > _UNSURE * number or contradicted - self.expected_count > _UNEXPLAINED * number:
             return (
                 f"Models of the other examples contradict {contradicted:,} labels. Where classes overlap, wrong labels look like "
                 "right ones of a similar class, so it cannot be told how many of these are wrong. Check the first ones by hand."

@@ -5,6 +5,7 @@ Formula:
     P(given label j | class k)     = T_kj                            the noise
     P(given label j | example)     = Σ_k P(class k | example) T_kj   is fitted to the given labels
     chance that the label is wrong = (1 − P(class = given label | example, given label)) · r / (r + o)
+    several models: the mean over rates of noise; then log-odds of the chance ← 0.9 log-odds + 0.65
 
 The given labels decide how sharp the classes are (β) and how much noise there is (T), by maximum likelihood. Both are identified because
 they look different: overlapping classes make a model unsure of some examples and sure of others, while noise contradicts a fixed share of
@@ -12,6 +13,10 @@ the labels even where every model is sure. So noise that hides where classes ove
 
 The last factor is for odd examples: in each of the K classes, about one example is unlike all others of the class, so that every model
 contradicts its right label. Their share is o = min(K / N, 0.005). It matters only if the share r of wrong labels is small.
+
+Trained models are not exactly as the formula says. So with several of them, half of the chance is that of the most likely noise, and half
+the mean over more and less noise, by likelihoods to the power 0.1. The last line calibrates this. Its numbers, and all others here, were
+chosen on half of the tables of benchmarks/tables.py.
 
 This module knows neither runs nor features.
 """
@@ -26,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisewise.arrays import Floats, Ints
+from noisewise.arrays import Flags, Floats, Ints
 
 Singles = NDArray[np.float32]
 
@@ -40,9 +45,13 @@ _MOST_SINGLE = 10  # with more classes, noise of a single class is not tried
 _ELSEWHERE = 0.001  # the rate of the other classes then
 _RATES = (0.002, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
 _ROUNDS, _STEPS = 12, 3
-_DROP, _DROP_OF_ONE = 0.8, 1.92  # of the logarithm of the likelihood, for several models and for one (a 95 % interval)
+_DROP, _DROP_OF_ONE = 0.55, 1.92  # of the logarithm of the likelihood, for several models and for one (a 95 % interval)
+_ALONE = 2  # of several models, the ones that predict most labels are also fitted alone
+_POWER = 0.1  # of the likelihood of more or less noise
+_SLOPE, _SHIFT = 0.9, 0.65  # calibrate the chances by several models
+_LEAST_CHANCE = 0.4  # of a doubtful label
 _AGREEMENT = 3.0  # standard deviations above the agreement by chance, or the evidence says nothing
-_MOST_ODD = 0.005  # the largest share of odd examples; chosen on half of the tables of benchmarks/tables.py
+_MOST_ODD, _MOST_ODD_OF_INTERVAL = 0.005, 0.05  # the largest share of odd examples
 OVERLAP = 0.12  # a share of contradicted labels that noise does not explain
 _CELLS = 4_000_000  # of the table of probabilities used for fitting
 
@@ -53,7 +62,8 @@ class NoiseModel:
 
     Args:
         chance: the chance that each label is wrong.
-        best: the most probable class, given the evidence and the label.
+        doubtful: the labels to check: as many of the highest chances as give the highest expected F1, none with a chance below 0.4.
+        best: the most probable class, given the evidence and the label; for a doubtful label, the most probable other class.
         best_chance: its probability.
         predicted: the most probable class by the evidence alone.
         rate: the expected share of wrong labels.
@@ -62,10 +72,11 @@ class NoiseModel:
             all of these, because noise can hide there.
         matrix: T; how labels of each class (row) were given.
         weights: β, one for each evidence, then α, one for each class.
-        judged: whether the evidence says anything about the labels. If not, no label has a chance above one half.
+        judged: whether the evidence says anything about the labels. If not, all chances are halved.
     """
 
     chance: Floats
+    doubtful: Flags
     best: Ints
     best_chance: Floats
     predicted: Ints
@@ -112,26 +123,25 @@ def fit_noise_model(evidence: Sequence[Floats], given: Ints) -> NoiseModel:
     examples, classes = evidence[0].shape
     rows = _rows(examples, classes)
     part = _Fit.of([table[rows] for table in evidence], given[rows])
-    fitted, sampled = _fitted(part, classes)
-    intervals = [_confidence(sampled, _DROP_OF_ONE if len(evidence) == 1 else _DROP)]
+    fitted = _fitted(part, classes)
+    intervals = [_confidence(fitted.points, _DROP_OF_ONE if len(evidence) == 1 else _DROP)]
     if len(evidence) > 1:  # the likelihood knows the error of a sample; how far models disagree shows their own
-        alone = [_Fit.of([table[rows]], given[rows]) for table in evidence]
-        intervals += [_confidence(_fitted(one, classes)[1], _DROP) for one in alone]
+        best = sorted(evidence, key=lambda table: -np.count_nonzero(table[rows].argmax(1) == given[rows]))
+        alone = [_Fit.of([table[rows]], given[rows]) for table in best[:_ALONE]]
+        intervals += [_confidence(_fitted(one, classes).points, _DROP) for one in alone]
     low, high = min(interval[0] for interval in intervals), max(interval[1] for interval in intervals)
     return _judged(evidence, given, fitted, (low, high), part.agrees(fitted.weights))
 
 
-def _fitted(part: _Fit, classes: int) -> tuple[_Fitted, list[_Point]]:
+def _fitted(part: _Fit, classes: int) -> _Fitted:
     """The best noise of single classes, and the likelihood of more or less noise of this kind."""
     best = part.best_alike(classes)
     # Noise of single classes looks like overlap to noise that is alike for all. So start also from all contradictions.
     starts = ((best.weights, _alike(best.rate, classes)), (part.sharper, part.confusions(best.weights, classes)))
     fitted = max((part.by_class(*start) for start in starts), key=lambda one: one.likelihood)
-    if (single := part.single(classes)) is not None and single[0].likelihood > fitted.likelihood + _SURPRISE:
+    if (single := part.single(classes)) is not None and single.likelihood > fitted.likelihood + _SURPRISE:
         return single
-    shape = fitted.matrix + _alike(0.01, classes) - np.eye(classes)
-    size = _off_diagonal(shape, fitted.shares)
-    return fitted, part.profile(lambda rate: _scaled(shape, rate / size), fitted.weights, classes)
+    return fitted._replace(points=part.profile(fitted.at, fitted.weights, classes))
 
 
 def _rows(examples: int, classes: int) -> Ints:
@@ -142,32 +152,69 @@ def _rows(examples: int, classes: int) -> Ints:
 
 def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, interval: tuple[float, float], judged: bool) -> NoiseModel:
     """Apply the fitted model to all examples, block by block."""
-    examples, classes = evidence[0].shape
-    chance, best_chance = np.empty(examples), np.empty(examples)
-    best, predicted = np.empty((2, examples), dtype=np.int64)
+    (examples, classes), several = evidence[0].shape, len(evidence) > 1
+    noises = [(1.0, fitted.weights, fitted.matrix)]
+    if several:
+        shares = 0.5 * _shares(fitted.points)
+        more = zip(shares, fitted.points, strict=True)
+        noises = [(0.5, *noises[0][1:]), *((share, point.weights, fitted.at(point.rate)) for share, point in more if share > 1e-4)]
+    chance, share_of_other = np.empty(examples), np.empty(examples)
+    other, predicted = np.empty((2, examples), dtype=np.int64)
     size = max(1, _CELLS // classes)
     for start in range(0, examples, size):
         part, rows = slice(start, start + size), np.arange(min(size, examples - start))
         labels, logarithms = given[part], _logarithms([table[part] for table in evidence])
-        pooled = _pooled(fitted.weights, logarithms).astype(np.float64)
-        posterior = pooled * fitted.matrix.T[labels]
-        posterior /= posterior.sum(1, keepdims=True)
+        posterior = np.zeros((len(labels), classes))
+        for share, weights, matrix in noises:
+            under = _pooled(weights, logarithms).astype(np.float64) * matrix.T[labels]
+            posterior += share / under.sum(1, keepdims=True) * under
         predicted[part] = _pooled(fitted.weights[: len(evidence)], logarithms).argmax(1)  # without the α
-        best[part] = posterior.argmax(1)
-        best_chance[part] = posterior[rows, best[part]]
         posterior[rows, labels] = 0
         chance[part] = posterior.sum(1)  # exact also where it is tiny
-    rate, contradicted = float(chance.mean()), float(np.mean(predicted != given))
-    odd = min(classes / examples, _MOST_ODD)
-    believed = rate / (rate + odd)
-    chance *= believed
-    low, high = max(0.0, min(interval[0] - 2 * odd, believed * rate)), max(interval[1], rate)
+        other[part] = posterior.argmax(1)
+        share_of_other[part] = posterior[rows, other[part]] / np.maximum(chance[part], 1e-300)
+    odd, contradicted = classes / examples, float(np.mean(predicted != given))
+    chance *= chance.mean() / (chance.mean() + min(odd, _MOST_ODD))
+    chance = _calibrated(chance) if several else chance
+    rate = float(chance.mean())
+    low, high = max(0.0, min(interval[0], rate) - 2 * min(odd, _MOST_ODD_OF_INTERVAL)), max(interval[1], rate)
     if not judged:
         low, high = 0.0, max(high, contradicted)
         chance *= 0.5
     elif contradicted - high > OVERLAP:
         high = contradicted
-    return NoiseModel(chance, best, best_chance, predicted, float(chance.mean()), (low, high), fitted.matrix, fitted.weights, judged)
+    doubtful = _doubtful(chance)
+    best = np.where(doubtful | (share_of_other * chance > 1 - chance), other, given)
+    best_chance = np.where(best == given, 1 - chance, share_of_other * chance)
+    return NoiseModel(
+        chance, doubtful, best, best_chance, predicted, float(chance.mean()), (low, high), fitted.matrix, fitted.weights, judged
+    )
+
+
+def _doubtful(chance: Floats) -> Flags:
+    """The first labels in order of their chances, as many as give the highest expected F1, none below the least chance."""
+    order = np.argsort(-chance, kind="stable")
+    found = chance[order].cumsum()
+    number = 1 + int((found / (np.arange(1, len(order) + 1) + found[-1])).argmax())
+    flags = np.zeros(len(order), dtype=bool)
+    flags[order[:number]] = True
+    return flags & (chance > _LEAST_CHANCE)
+
+
+def _calibrated(chance: Floats) -> Floats:
+    odds = np.exp(_SHIFT) * (np.maximum(chance, 1e-12) / np.maximum(1 - chance, 1e-12)) ** _SLOPE
+    return np.asarray(odds / (1 + odds))
+
+
+def _shares(points: Sequence[_Point]) -> Floats:
+    """How much each rate of noise counts, by its likelihood. All roots of rates are equally probable before any label is seen."""
+    roots = np.sqrt([point.rate for point in points])
+    fine = np.linspace(0, roots[-1], 1000)
+    likelihood = np.interp(fine, roots, [point.likelihood for point in points])
+    weights = np.exp(_POWER * (likelihood - likelihood.max()))
+    hats = np.stack([np.interp(fine, roots, unit) for unit in np.eye(len(points))])  # a rate between two points counts for both
+    shares = hats @ weights
+    return np.asarray(shares / shares.sum())
 
 
 def _logarithms(evidence: Sequence[Floats]) -> Singles:
@@ -179,10 +226,14 @@ def _pooled(weights: Floats, logarithms: Singles) -> Singles:
     models = len(logarithms)
     scores = np.tensordot(weights[:models].astype(np.float32), logarithms, 1)
     scores += weights[models:].astype(np.float32) if len(weights) > models else 0
-    scores -= scores.max(1, keepdims=True)
+    scores -= np.ascontiguousarray(scores.T).max(0)[:, None]  # numpy is slow at the maximum, and the sum, of short rows
     np.exp(scores, out=scores)
-    scores /= scores.sum(1, keepdims=True)
+    scores /= _row_sums(scores)[:, None]
     return scores
+
+
+def _row_sums(table: Singles) -> Singles:
+    return table @ np.ones(table.shape[-1], dtype=np.float32)
 
 
 def _alike(rate: float, classes: int) -> Floats:
@@ -225,6 +276,15 @@ class _Fitted(NamedTuple):
     shares: Floats
     rate: float
     likelihood: float
+    points: list[_Point]
+    label: int | None = None  # the only class with noise, if there is one
+
+    def at(self, rate: float) -> Floats:
+        """More or less noise of this kind."""
+        if self.label is not None:
+            return _of_one(self.label, rate / self.shares[self.label], len(self.matrix))
+        shape = self.matrix + _alike(0.01, len(self.matrix)) - np.eye(len(self.matrix))
+        return _scaled(shape, rate / _off_diagonal(shape, self.shares))
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,20 +333,20 @@ class _Fit:
                 points.append(_Point(rate, likelihood, weights))
         return points
 
-    def single(self, classes: int) -> tuple[_Fitted, list[_Point]] | None:
-        """The best noise of a single class, and the likelihood of more or less of it; None if there are too many classes.
+    def single(self, classes: int) -> _Fitted | None:
+        """The best noise of a single class; None if there are too many classes.
 
         A rare class borrows so much from the others that noise of it alone would be found improbable.
         """
-        found = list[tuple[_Fitted, list[_Point]]]()
+        found = []
         for label in range(classes if classes <= _MOST_SINGLE else 0):
             points = self.profile(partial(_of_one, label, classes=classes), self.start, classes)
             best = max(points, key=lambda point: point.likelihood)
             matrix = _of_one(label, best.rate, classes)
             shares = np.linalg.solve(matrix.T, np.bincount(self.given, minlength=classes) / len(self.given))
             overall = [point._replace(rate=point.rate * shares[label]) for point in points]
-            found.append((_Fitted(best.weights, matrix, shares, best.rate * shares[label], best.likelihood), overall))
-        return max(found, key=lambda one: one[0].likelihood, default=None)
+            found.append(_Fitted(best.weights, matrix, shares, best.rate * shares[label], best.likelihood, overall, label))
+        return max(found, key=lambda fitted: fitted.likelihood, default=None)
 
     def weighted(self, weights: Floats, matrix: Floats, steps: int = _STEPS) -> tuple[Floats, float]:
         """The best weights for a noise, by Newton steps that are halved until they help."""
@@ -312,7 +372,7 @@ class _Fit:
         """The logarithm of likelihood and prior, its gradient, and minus its curvature."""
         pooled = _pooled(weights, self.logarithms)
         posterior = pooled * noise
-        given = posterior.sum(1)
+        given = _row_sums(posterior)
         posterior /= given[:, None]
         models, size = len(self.logarithms), len(weights)
         difference = posterior - pooled
@@ -332,12 +392,12 @@ class _Fit:
     def _spread(self, table: Singles, size: int) -> Floats:
         """The covariances of the logarithms, and of the classes, under each row, summed over the examples."""
         models = len(self.logarithms)
-        means = np.einsum("mnk,nk->mn", self.logarithms, table, optimize=True)
         weighted = self.logarithms * table
+        means = _row_sums(weighted)
         spread = np.zeros((size, size))
         spread[:models, :models] = weighted.reshape(models, -1) @ self.logarithms.reshape(models, -1).T - means @ means.T
         if size > models:
-            spread[:models, models:] = weighted.sum(1) - means @ table
+            spread[:models, models:] = np.ones(len(table), dtype=np.float32) @ weighted - means @ table
             spread[models:, :models] = spread[:models, models:].T
             spread[models:, models:] = np.diag(table.sum(0)) - table.T @ table
         return spread
@@ -375,7 +435,7 @@ class _Fit:
             weights, likelihood = self.weighted(weights, matrix, 1)
         alike = _alike(rate, classes)
         likelihood += float((borrowed * alike * np.log(np.maximum(matrix, 1e-9) / alike)).sum())
-        return _Fitted(weights, matrix, counts.sum(1) / counts.sum(), rate, likelihood)
+        return _Fitted(weights, matrix, counts.sum(1) / counts.sum(), rate, likelihood, [])
 
     def _count(self, counts: Floats, posterior: Floats) -> None:
         for label in range(len(counts)):

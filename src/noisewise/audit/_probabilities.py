@@ -76,7 +76,7 @@ def find_label_issues(
 def issues_of(model: NoiseModel, given: Ints, classes: tuple[str, ...], ids: Sequence[str] | None = None) -> LabelIssues:
     """What a fitted noise model says of each label."""
     return LabelIssues(
-        is_label_issue=model.chance > 0.5,
+        is_label_issue=model.doubtful,
         label_quality=1 - model.chance,
         given_label=given,
         predicted_label=model.predicted,

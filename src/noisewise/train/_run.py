@@ -83,11 +83,13 @@ class Run:
         """Scores are divided by it before softmax. It is fitted on the validation share; 1 for a run without one."""
         return read_temperature(self.path)
 
-    def find_label_issues(self, *, score: str = "combined") -> Any:
-        """Find labels that look wrong, from the record of the run.
+    def find_label_issues(self, *, score: str = "combined", features: Any = None) -> Any:
+        """Find labels that look wrong, from the record of the run, or from features.
 
         Args:
             score: what to rank by; see `noisewise.audit.audit`.
+            features: one row of numbers for each training example. If given, models that do not see the label judge it, as in
+                `noisewise audit` on tables; later audits of this run use that too.
 
         Returns:
             The audit, a `noisewise.audit.Audit`: the doubtful labels, and suggested labels.
@@ -102,7 +104,7 @@ class Run:
             >>> bool(issues.is_issue[wrong].mean() > 0.8), bool(wrong[issues.is_issue].mean() > 0.9)
             (True, True)
         """
-        return extension("audit")(self, score=score)
+        return extension("audit")(self, score=score, features=features)
 
     def report(self, output: str | os.PathLike[str] = "report.html", **options: Any) -> Path:
         """Write a report page about this run; `options` are those of `noisewise.report.report`."""

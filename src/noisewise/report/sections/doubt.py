@@ -74,7 +74,8 @@ def _doubt(run: ReportRun, data: Any) -> dict[str, Any] | None:
 def _summary(run: ReportRun, audit: Audit) -> str:
     """A clause that says how many labels look wrong."""
     share = 100 * audit.count / max(1, len(audit))
-    words = f"{audit.count:,} of {len(audit):,} labels ({share:.1f} %) look wrong, judged by the margins under {run.name} ({audit.basis})"
+    judges = f"the margins under {run.name} ({audit.basis})" if audit.model is None else "models that did not see the label"
+    words = f"{audit.count:,} of {len(audit):,} labels ({share:.1f} %) look wrong, judged by {judges}"
     wrong = run.dynamics.record.wrong
     return words if wrong is None else f"{words}; {int(wrong.sum()):,} are known to be wrong"
 
