@@ -37,6 +37,7 @@ def audit(
     run_or_data: Any,
     *,
     score: str = "combined",
+    features: Any = None,
     judge: str = "auto",
     model: str | None = None,
     embeddings: bool = False,
@@ -51,10 +52,12 @@ def audit(
 
     Args:
         run_or_data: a run, its folder or its dynamics; or data: what `noisewise.data.read` takes, such as a path, a DataFrame or a pair of
-            inputs and labels. All other arguments but `score` are for data.
+            inputs and labels. All other arguments but `score` and `features` are for data.
         score: ranks the labels: "combined", "area_under_margin", "final_margin", "emphasis", "forgetting" or "mixture". It decides the
             order of the qualities; the number of wrong labels and the suggestions always come from the votes of the epochs. With evidence
             from features, "combined" is the chance that it gives; the others are refused.
+        features: for a run, one row of numbers for each of its examples; models that do not see the label then judge it. For data, the option
+            of `noisewise.data.read`.
         judge: what judges the labels: "features" (models that do not see the label), "record" (the trained run), or "auto".
         model: the model to train; by default mlp for numbers, resnet20 for images.
         embeddings: the numbers are embeddings: train a linear model.
@@ -91,7 +94,8 @@ def audit(
         given = {**own, "judge": None if judge == "auto" else judge, **reading}
         if unused := [name for name, value in given.items() if value is not None]:
             raise InputError(f"{str(run_or_data)!r} is a run, which is not trained again. Got {', '.join(unused)}; leave that out.")
-        return audit_run(run_or_data, score=score)
+        return audit_run(run_or_data, score=score, features=features)
+    reading |= {} if features is None else {"features": features}
     for name in reading:
         if name not in READ_OPTIONS:
             raise unknown("option", name, READ_OPTIONS | {*inspect.signature(audit).parameters} - {"run_or_data", "reading"})

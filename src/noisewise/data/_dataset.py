@@ -118,8 +118,8 @@ class Dataset:
             got = f"{self.sample_weight.dtype} shaped {tuple(self.sample_weight.shape)}"
             raise InputError(f"The sample weights of {self.name} must be floating point shaped ({number},). Got {got} instead.")
         if self.features is not None and self.inputs.shape[1:] != (len(self.features),):
-            got = tuple(self.inputs.shape)
-            raise InputError(f"The inputs of {self.name} must have a column for each of {len(self.features)} features. Got shape {got}.")
+            shape = tuple(self.inputs.shape)
+            raise InputError(f"The inputs of {self.name} must have a column for each of {len(self.features)} features. Got shape {shape}.")
 
     def __len__(self) -> int:
         return len(self.inputs)
