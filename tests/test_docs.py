@@ -1,6 +1,7 @@
 """The documentation: its code runs, its pages are short, every loss and public name is documented, and the site opens offline."""
 
 import importlib.util
+import inspect
 import json
 import re
 import shlex
@@ -269,6 +270,8 @@ def test_every_public_name_is_in_the_reference_and_documented(hooks: ModuleType)
             assert re.search(rf"^::: noisewise\.{module_name}\.(\w+\.)?{name}$", reference[f"api/{module_name}.md"], re.MULTILINE)
             thing = getattr(module, name)
             assert not callable(thing) or thing.__doc__, f"noisewise.{module_name}.{name} needs a docstring"
+            text = re.sub(r"`[^`]*`|^ *(>>>|\.\.\.).*", "", inspect.getdoc(thing) or "", flags=re.MULTILINE)
+            assert not re.search(r"<[a-z]", text), f"a browser takes a part of noisewise.{module_name}.{name} for HTML"
     listed = {name for module_name in hooks.public_modules() for name in (module_name, *hooks.public_names(module_name))}
     assert set(noisewise.__all__) <= listed
 

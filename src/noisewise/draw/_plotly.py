@@ -65,7 +65,7 @@ def as_text(words: str) -> str:
 
 
 def as_json(data: Any) -> str:
-    """Data as JSON that is safe inside a <script> element, with short numbers and NaN as null.
+    """Data as JSON that is safe inside a `<script>` element, with short numbers and NaN as null.
 
     Example:
         >>> as_json({"p": np.array([1 / 3, np.nan]), "name": "</script>"})
