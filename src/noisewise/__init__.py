@@ -138,6 +138,7 @@ provide(
         "curricula": "noisewise.curriculum:__name__",
         "embedder of timm": "noisewise.integrations.timm:embedder",
         "embedder of transformers": "noisewise.integrations.transformers:embedder",
+        "export": "noisewise.integrations.export:export",
         "fit": "noisewise.train:fit",
         "fused loss": "noisewise.kernels:fused",
         "fused residual network": "noisewise.kernels:residual",
