@@ -151,7 +151,7 @@ def _onnx(predictor: Predictor, facts: Mapping[str, Any]) -> bytes:
         raise InputError("Writing ONNX needs onnx and onnxscript, which are not installed; run: pip install 'noisewise[onnx]'.")
     with _exporting(predictor):
         module, arguments = _module(predictor)
-        names = {"input_names": ["inputs"], "output_names": ["probabilities"]}
+        names: dict[str, Any] = {"input_names": ["inputs"], "output_names": ["probabilities"]}
         exported: Any = torch.onnx.export(module, **arguments, **names, dynamo=True, verbose=False, external_data=False)
         exported.model.metadata_props["noisewise"] = noisewise.__version__
         exported.model.metadata_props["classes"] = json.dumps(facts["classes"], ensure_ascii=False)
