@@ -34,6 +34,9 @@ _MARK = b"noisewise"  # in the metadata of what was exported here
 class _Exported(nn.Module):
     """From raw inputs to probabilities."""
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, predictor: Predictor) -> None:
         super().__init__()
         self.model, self.temperature = copy.deepcopy(predictor.model).float(), predictor.temperature
@@ -50,7 +53,8 @@ class _Exported(nn.Module):
         numbers = inputs.float()
         if self.normalised:
             numbers = (numbers - self.mean) / self.std
-        return (self.model(numbers).float() / self.temperature).softmax(1)
+        scores: Tensor = self.model(numbers).float()
+        return (scores / self.temperature).softmax(1)
 
 
 def export(run: str | os.PathLike[str], output: str | os.PathLike[str], *, into: nn.Module | None = None) -> Path:
