@@ -39,8 +39,8 @@ NAMED = {
 TABLES, MOST_ROWS = 10, 800
 DEFAULTS = {"default": {}, "default, min_child_weight=10": {"min_child_weight": 10}}
 ORDER = (
-    "`agce` was chosen first, and reported; on clean labels it was 0.7 points behind. Then pairs of losses were tried on the other half, and "
-    "`js` or `mae` was chosen there. These tables were looked at twice."
+    "`agce` was chosen first, and reported; on clean labels it was 0.7 points behind. Then pairs of losses were tried on the other half, "
+    "and `js` or `mae` was chosen there. These tables were looked at twice."
 )
 MEANING = "A table's accuracy is the mean over the seeds; differences are taken table by table."
 

@@ -15,7 +15,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, make_classificatio
 
 import noisewise
 from noisewise import losses
-from noisewise.integrations.boosting import objective, probabilities
+from noisewise.integrations.boosting import error_rate, objective, probabilities
 from refused import refused
 
 TREES: dict[str, Any] = {"max_depth": 3, "eta": 0.3, "nthread": 1, "base_score": 0.5}
@@ -82,6 +82,48 @@ def test_a_robust_loss_learns_more_from_wrong_labels_than_cross_entropy() -> Non
         return float((model.predict(rows[700:], raw_score=True).argmax(1) == labels[700:]).mean())
 
     assert accuracy("gce(q=0.7)") > accuracy("ce") + 0.02
+
+
+@pytest.mark.filterwarnings("ignore:.*eval_set")  # LightGBM's, of its own wrapper for scikit-learn
+@pytest.mark.parametrize("classes", [2, 4])
+def test_training_stops_early_at_the_best_round_of_an_evaluation_set(classes: int) -> None:
+    rows, labels = (part[load_digits().target < classes] for part in load_digits(return_X_y=True))
+    noisy = noisewise.corrupt(torch.from_numpy(labels), "symmetric(0.2)", num_classes=classes, seed=0).labels.numpy()
+    half = len(labels) // 2
+    held_out, given, chosen = rows[half:], noisy[half:], objective("gce(q=0.7)")
+
+    ours = xgboost.XGBClassifier(objective=chosen, n_estimators=60, max_depth=3, n_jobs=1, early_stopping_rounds=4)
+    ours.set_params(eval_metric="mlogloss" if classes > 2 else "logloss")
+    ours.fit(rows[:half], noisy[:half], eval_set=[(held_out, given)], verbose=False)
+    ((losses_of_rounds,),) = (list(history.values()) for history in ours.evals_result().values())
+    chances = probabilities(ours.predict(held_out, output_margin=True))
+    assert ours.best_iteration < len(losses_of_rounds) - 1 < 59
+    assert -np.log(chances[np.arange(len(given)), given]).mean() == pytest.approx(min(losses_of_rounds), abs=1e-5)
+
+    theirs = lightgbm.LGBMClassifier(objective=chosen, n_estimators=60, n_jobs=1, verbose=-1, metric="None")
+    stop = lightgbm.early_stopping(4, verbose=False)
+    theirs.fit(rows[:half], noisy[:half], eval_set=[(held_out, given)], eval_metric=error_rate, callbacks=[stop])
+    errors = theirs.evals_result_["valid_0"]["error_rate"]
+    wrong = probabilities(theirs.predict(held_out, raw_score=True)).argmax(1) != given
+    assert theirs.best_iteration_ < len(errors) < 60 and wrong.mean() == pytest.approx(min(errors))
+
+
+@pytest.mark.filterwarnings("ignore:Failed to import numba")
+@pytest.mark.parametrize("classes", [2, 4])
+def test_examples_of_no_weight_are_not_learned(classes: int) -> None:
+    rows, labels = (part[load_digits().target < classes] for part in load_digits(return_X_y=True))
+    noisy = noisewise.corrupt(torch.from_numpy(labels), "symmetric(0.4)", num_classes=classes, seed=0).labels.numpy()
+    weight, chosen = (noisy == labels).astype(float), objective("ce")
+    for model in (
+        xgboost.XGBClassifier(objective=chosen, n_estimators=10, max_depth=4, n_jobs=1),
+        lightgbm.LGBMClassifier(objective=chosen, n_estimators=10, n_jobs=1, verbose=-1),
+    ):
+        raw = {"output_margin": True} if isinstance(model, xgboost.XGBClassifier) else {"raw_score": True}
+        right = [
+            (probabilities(model.fit(rows, noisy, sample_weight=each).predict(rows, **raw)).argmax(1) == labels).mean()
+            for each in (weight, None)
+        ]
+        assert right[0] > 0.97 and right[0] > right[1] + 0.02
 
 
 @pytest.mark.filterwarnings("ignore:Failed to import numba")

@@ -140,6 +140,7 @@ provide(
         "embedder of transformers": "noisewise.integrations.transformers:embedder",
         "executor of ray": "noisewise.integrations.ray:OnRay",
         "executor of slurm": "noisewise.integrations.slurm:OnSlurm",
+        "export": "noisewise.integrations.export:export",
         "fit": "noisewise.train:fit",
         "fused loss": "noisewise.kernels:fused",
         "fused residual network": "noisewise.kernels:residual",

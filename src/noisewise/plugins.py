@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from noisewise.errors import InputError, reason, warn
+from noisewise.errors import InputError, reason, shown, warn
 from noisewise.spec import Registry
 
 GROUP = "noisewise.plugins"
@@ -164,7 +164,7 @@ def remember(folder: object, recorded: Iterable[Mapping[str, Any]]) -> None:
         kind, name, file = str(item.get("kind")), str(item.get("name")), item.get("file")
         if (kind, name) in _MISSING or kind not in registries or name in registries[kind]:
             continue
-        source = "the code of its author" if file is None else repr(file)
+        source = "the code of its author" if file is None else shown(file)
         needed = f"The run in {str(folder)!r} has it from {source}; import your copy with --import or noisewise.plugins.load."
         _MISSING[kind, name] = needed
         warn(f"There is no {kind} named {name!r}. {needed}")
@@ -182,7 +182,7 @@ def check_same(folder: object, recorded: Iterable[Mapping[str, Any]], now: Itera
         old = before.get((item["kind"], item["name"]), item)
         if old.get("sha256") != item["sha256"]:
             raise InputError(
-                f"The {item['kind']} {item['name']!r} of the run in {str(folder)!r} came from {old.get('file')!r} "
+                f"The {item['kind']} {item['name']!r} of the run in {str(folder)!r} came from {shown(old.get('file'))} "
                 f"({str(old.get('sha256'))[:8]}), which has changed since ({item['file']!r}, {str(item['sha256'])[:8]}). "
                 "Give another folder, or the file as it was."
             )

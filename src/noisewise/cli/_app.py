@@ -36,6 +36,7 @@ COMMANDS = {
     "correct": ("_audit", "Correct wrong labels; every change is listed and can be undone."),
     "data": ("_data", "List and download official data sets, or show how a table is read."),
     "demo": ("_demo", "Train several losses on digits with 40 % wrong labels, in less than a minute."),
+    "export": ("_export", "Write the model of a run as ONNX or as a PyTorch program."),
     "figure": ("_figure", "Draw losses and runs, for papers and slides."),
     "losses": ("_losses", "List all losses, or show one in detail."),
     "methods": ("_methods", "List all methods, training rules that need more than a loss, or show one in detail."),

@@ -132,6 +132,18 @@ def probabilities(scores: Any) -> Floats:
     return (_two_classes(values) if values.dim() == 1 else values).softmax(1).numpy()
 
 
+def error_rate(y_true: Any, y_pred: Any, weight: Any = None) -> tuple[str, float, bool]:
+    """The share of wrong predictions, for ``eval_metric`` of LightGBM, whose own metrics take raw scores for probabilities.
+
+    Example:
+        >>> error_rate([0, 1, 1], [-2.0, 1.0, -0.5])
+        ('error_rate', 0.3333333333333333, False)
+    """
+    scores = np.asarray(y_pred, dtype=np.float64)
+    predicted = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
+    return "error_rate", float(np.average(predicted != np.asarray(y_true), weights=weight)), False
+
+
 def _two_classes(scores: Tensor) -> Tensor:
     return torch.stack([torch.zeros_like(scores), scores], 1)
 

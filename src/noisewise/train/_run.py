@@ -172,6 +172,10 @@ class Run:
         encoding = read_encoding(self.path)
         return Predictor(self.model(into), provenance["normalise"], shape, dtype, name, features, self.temperature, encoding, embedder)
 
+    def export(self, output: str | os.PathLike[str], into: torch.nn.Module | None = None) -> Path:
+        """Write the model for programs without noisewise, as .onnx or .pt2; see `noisewise.integrations.export.export`."""
+        return Path(extension("export")(self, output, into=into))
+
     def __fspath__(self) -> str:
         """The path of the folder, so that a run can be given where a path is expected."""
         return str(self.path)
