@@ -273,6 +273,25 @@ def plan(
     return tasks
 
 
+def check_finished(tasks: Sequence[Task], shared: Sequence[Any], watch: Callable[[Progress], None]) -> tuple[list[int], dict[int, str]]:
+    """Check finished runs in this process, so that a cluster gets only those that need training.
+
+    Returns:
+        The indices of the tasks to be trained, and why finished runs were refused, by index.
+    """
+    todo: list[int] = []
+    failures: dict[int, str] = {}
+    for index, task in enumerate(tasks):
+        watch(Progress(index, "waiting"))
+        if not task.is_finished():
+            todo.append(index)
+            continue
+        ended = train_one(task, index, shared, lambda progress: None)
+        failures |= {} if ended == "finished" else {index: ended}
+        watch(Progress(index, ended))
+    return todo, failures
+
+
 def _work(tasks: Sequence[Task], shared: list[Any], jobs: int, watch: Callable[[Progress], None]) -> dict[int, str]:
     """Train the tasks in worker processes, which end before this returns; return why runs failed."""
     context = multiprocessing.get_context("spawn")
