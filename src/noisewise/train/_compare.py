@@ -413,7 +413,6 @@ def train_one(task: Task, index: int, shared: Sequence[Any], send: Callable[[Pro
     Returns:
         "finished", or the reason of the failure, because a failed run must not end the others.
     """
-    torch.set_num_threads(1)
     last_sent = -math.inf
 
     def watch(step: int, steps: int) -> None:
@@ -422,6 +421,8 @@ def train_one(task: Task, index: int, shared: Sequence[Any], send: Callable[[Pro
             last_sent = time.monotonic()
             send(Progress(index, "running", step, steps))
 
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         send(Progress(index, "running"))
         train_set, test_set = shared
@@ -429,6 +430,8 @@ def train_one(task: Task, index: int, shared: Sequence[Any], send: Callable[[Pro
         ended = "finished"
     except Exception as error:
         ended = failure_reason(error)
+    finally:
+        torch.set_num_threads(threads)
     send(Progress(index, ended))
     return ended
 
