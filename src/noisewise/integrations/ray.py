@@ -69,7 +69,7 @@ class OnRay:
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
-            self._ray.init(address=self._address, include_dashboard=False, log_to_driver=False, logging_level="warning")
+            self._init()
         except (ConnectionError, ValueError, RuntimeError) as error:
             place = "here" if self._address is None else f"to {self._address!r}"
             advice = "Start a cluster with ray start, or give its address."
@@ -78,6 +78,16 @@ class OnRay:
             yield
         finally:
             self._ray.shutdown()
+
+    def _init(self) -> None:
+        options = {"log_to_driver": False, "logging_level": "warning"}
+        if self._address is not None:
+            self._ray.init(address=self._address, **options)
+            return
+        try:
+            self._ray.init(address="auto", **options)
+        except ConnectionError:  # there is no cluster: start one that only this machine can reach
+            self._ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **options)
 
     def _train(
         self, tasks: Sequence[Task], todo: list[int], shared: list[Any], jobs: int, watch: Callable[[Progress], None], probe: Path
