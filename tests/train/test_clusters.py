@@ -37,14 +37,17 @@ def same_runs(first: Any, second: Any) -> None:
 
 
 class Cluster:
-    """A Ray cluster of a head and two workers, each with its own address of this machine. No dashboard, no telemetry."""
+    """A Ray cluster of a head and two workers, each with its own address of this machine. No dashboard, no telemetry.
+
+    The workers say that they have a GPU, so that Ray divides it.
+    """
 
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster as Nodes
 
         self._nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **_at(2)})
-        self._workers = [self._nodes.add_node(wait=False, num_cpus=1, **_at(number)) for number in (3, 4)]
-        self.spec = f"ray(address={self._nodes.address!r})"
+        self._workers = [self._nodes.add_node(wait=False, num_cpus=1, num_gpus=1, **_at(number)) for number in (3, 4)]
+        self.spec = f"ray(address={self._nodes.address!r}, per_gpu=4)"
 
     def kill_worker(self) -> None:
         """Kill all processes of one machine."""
@@ -111,11 +114,12 @@ def test_run_folders_are_fetched_from_workers_that_do_not_share_the_folder(
     hidden = lambda path, **options: path.name.startswith(".noisewise-") or touch(path, **options)  # noqa: E731
     monkeypatch.setattr(Path, "touch", hidden)  # the file by which workers see that they share the folder
     losses, two_of_three = ["ce", "gce(q=0.7)"], "cr(prior=(0.5, 0.5))"
+    settings = {**SETTINGS, "device": "auto"}  # a share of a GPU
     with refused("1 of 3", "'prior'", kind=RunsFailedError):
-        compare("linear", clusters(), loss=[*losses, two_of_three], folder=tmp_path / "ray", on=ray_cluster.spec, **SETTINGS)
-    here = compare("linear", clusters(), loss=losses, folder=tmp_path / "here", on=in_this_process, **SETTINGS)
+        compare("linear", clusters(), loss=[*losses, two_of_three], folder=tmp_path / "ray", on=ray_cluster.spec, **settings)
+    here = compare("linear", clusters(), loss=losses, folder=tmp_path / "here", on=in_this_process, **settings)
     seen: list[Progress] = []
-    again = compare("linear", clusters(), loss=losses, folder=tmp_path / "ray", on=ray_cluster.spec, watch=seen.append, **SETTINGS)
+    again = compare("linear", clusters(), loss=losses, folder=tmp_path / "ray", on=ray_cluster.spec, watch=seen.append, **settings)
     same_runs(again, here)
     assert {progress.state for progress in seen} == {"waiting", "finished"}
     assert sorted(path.name for path in (tmp_path / "ray").iterdir()) == sorted(run.path.name for run in again)

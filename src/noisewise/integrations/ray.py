@@ -21,7 +21,7 @@ from typing import Any
 
 from noisewise.errors import InputError, reason
 from noisewise.runs import RunFolder, mark_ended
-from noisewise.train import Progress, Task, mark_interrupted, train_one
+from noisewise.train import Progress, Task, check_finished, mark_interrupted, train_one
 
 _RETRIES = 5  # of a run whose worker was lost
 _POLL = 0.5  # seconds between looks at the progress
@@ -47,14 +47,9 @@ class OnRay:
 
     def __call__(self, tasks: Sequence[Task], shared: list[Any], jobs: int | None, watch: Callable[[Progress], None]) -> dict[int, str]:
         """See `noisewise.train.Executor`. By default as many runs are trained at a time as the cluster has room for."""
-        failures: dict[int, str] = {}
-        for index, task in enumerate(tasks):
-            watch(Progress(index, "waiting"))
-            if task.is_finished():  # check it here: without shared storage only this machine has it
-                ended = train_one(task, index, shared, lambda progress: None)
-                failures |= {} if ended == "finished" else {index: ended}
-                watch(Progress(index, ended))
-        todo = [index for index, task in enumerate(tasks) if index not in failures and not task.is_finished()]
+        todo, failures = check_finished(tasks, shared, watch)
+        if not todo:
+            return failures
         probe = tasks[0].folder.parent.resolve() / f".noisewise-{secrets.token_hex(8)}"
         probe.touch()
         try:
@@ -74,7 +69,7 @@ class OnRay:
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
-            self._ray.init(address=self._address, include_dashboard=False, log_to_driver=False, logging_level="warning")
+            self._init()
         except (ConnectionError, ValueError, RuntimeError) as error:
             place = "here" if self._address is None else f"to {self._address!r}"
             advice = "Start a cluster with ray start, or give its address."
@@ -83,6 +78,16 @@ class OnRay:
             yield
         finally:
             self._ray.shutdown()
+
+    def _init(self) -> None:
+        options = {"log_to_driver": False, "logging_level": "warning"}
+        if self._address is not None:
+            self._ray.init(address=self._address, **options)
+            return
+        try:
+            self._ray.init(address="auto", **options)
+        except ConnectionError:  # there is no cluster: start one that only this machine can reach
+            self._ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **options)
 
     def _train(
         self, tasks: Sequence[Task], todo: list[int], shared: list[Any], jobs: int, watch: Callable[[Progress], None], probe: Path

@@ -20,7 +20,7 @@ from typing import Any
 from noisewise.errors import InputError, NoisewiseError, reason
 from noisewise.output import written_output
 from noisewise.runs import RunFolder, mark_ended
-from noisewise.train import RUNS_ON_A_GPU, Progress, Task, mark_interrupted, train_each, train_one
+from noisewise.train import RUNS_ON_A_GPU, Progress, Task, check_finished, mark_interrupted, train_each, train_one
 
 _POLL = 1.0  # seconds between looks at the runs
 _MINUTES = 240  # the default time limit of a job
@@ -44,20 +44,23 @@ class OnSlurm:
 
     def __call__(self, tasks: Sequence[Task], shared: list[Any], jobs: int | None, watch: Callable[[Progress], None]) -> dict[int, str]:
         """See `noisewise.train.Executor`. `jobs` is the number of runs in a job: by default one, or eight on a GPU."""
+        todo, failures = check_finished(tasks, shared, watch)
+        if not todo:
+            return failures
         logs = tasks[0].folder.parent.resolve() / f".slurm-{secrets.token_hex(4)}"
         logs.mkdir()
         executor = self._executor(logs)
         at_once = jobs or (RUNS_ON_A_GPU if self._parameters.get("gpus_per_node") else 1)
         with written_output(logs / "data.pickle") as file:
             file.write_bytes(pickle.dumps(shared))
-        parts = [list(range(start, min(start + at_once, len(tasks)))) for start in range(0, len(tasks), at_once)]
+        parts = [todo[start : start + at_once] for start in range(0, len(todo), at_once)]
         submitted: list[Any] = []
         try:
             with executor.batch():
                 for part in parts:
                     there = [replace(tasks[index], folder=tasks[index].folder.resolve()) for index in part]
                     submitted.append(executor.submit(_Job(), there, logs / "data.pickle"))
-            failures = self._follow(tasks, dict(zip(map(tuple, parts), submitted, strict=True)), watch)
+            failures |= self._follow(tasks, dict(zip(map(tuple, parts), submitted, strict=True)), watch)
         except BaseException as error:
             for job in submitted:
                 job.cancel(check=False)
@@ -88,8 +91,6 @@ class OnSlurm:
                 shown[progress.place] = progress
                 watch(progress)
 
-        for progress in shown.values():
-            watch(progress)
         while jobs:
             for indices, job in list(jobs.items()):
                 ended = job.done()

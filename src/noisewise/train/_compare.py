@@ -278,6 +278,25 @@ def plan(
     return tasks
 
 
+def check_finished(tasks: Sequence[Task], shared: Sequence[Any], watch: Callable[[Progress], None]) -> tuple[list[int], dict[int, str]]:
+    """Check finished runs in this process, so that a cluster gets only those that need training.
+
+    Returns:
+        The indices of the tasks to be trained, and why finished runs were refused, by index.
+    """
+    todo: list[int] = []
+    failures: dict[int, str] = {}
+    for index, task in enumerate(tasks):
+        watch(Progress(index, "waiting"))
+        if not task.is_finished():
+            todo.append(index)
+            continue
+        ended = train_one(task, index, shared, lambda progress: None)
+        failures |= {} if ended == "finished" else {index: ended}
+        watch(Progress(index, ended))
+    return todo, failures
+
+
 def _work(tasks: Sequence[Task], shared: list[Any], jobs: int, watch: Callable[[Progress], None]) -> dict[int, str]:
     """Train the tasks in worker processes, which end before this returns; return why runs failed."""
     context = multiprocessing.get_context("spawn")
@@ -399,7 +418,6 @@ def train_one(task: Task, index: int, shared: Sequence[Any], send: Callable[[Pro
     Returns:
         "finished", or the reason of the failure, because a failed run must not end the others.
     """
-    torch.set_num_threads(1)
     last_sent = -math.inf
 
     def watch(step: int, steps: int) -> None:
@@ -408,6 +426,8 @@ def train_one(task: Task, index: int, shared: Sequence[Any], send: Callable[[Pro
             last_sent = time.monotonic()
             send(Progress(index, "running", step, steps))
 
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         send(Progress(index, "running"))
         train_set, test_set = shared
@@ -415,6 +435,8 @@ def train_one(task: Task, index: int, shared: Sequence[Any], send: Callable[[Pro
         ended = "finished"
     except Exception as error:
         ended = failure_reason(error)
+    finally:
+        torch.set_num_threads(threads)
     send(Progress(index, ended))
     return ended
 
