@@ -20,8 +20,6 @@ from noisewise.integrations.sklearn import RobustClassifier
 from noisewise.train import Run
 from refused import refused
 
-pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")  # pandas 3 warns about cleanlab 2.9, which catches errors
-
 
 def only_labels() -> dict[str, dict[str, object]]:
     """What to look for; Datalab writes into it."""
