@@ -20,8 +20,6 @@ from noisewise.integrations.sklearn import RobustClassifier
 from noisewise.train import Run
 from refused import refused
 
-pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")  # pandas 3 warns about cleanlab 2.9, which catches errors
-
 
 def only_labels() -> dict[str, dict[str, object]]:
     """What to look for; Datalab writes into it."""
@@ -49,7 +47,7 @@ def test_datalab_finds_the_wrong_labels_that_the_final_model_memorised(run: Run)
     assert recall > 0.8 and precision > 0.9, (recall, precision)
 
 
-def test_one_run_serves_datalab_as_well_as_cross_validation(run: Run) -> None:
+def test_datalab_is_right_more_often_from_one_run_than_from_cross_validation(run: Run) -> None:
     data = noisewise.data.load("digits")
     record = run.dynamics.record
     wrong, rows = record.wrong, data.inputs.flatten(1).numpy()[run.find_label_issues().index]
@@ -60,7 +58,7 @@ def test_one_run_serves_datalab_as_well_as_cross_validation(run: Run) -> None:
     lab = Datalab({"label": record.given.tolist()}, label_name="label", verbosity=0)
     lab.find_issues(pred_probs=held_out, issue_types=only_labels())
     theirs = found(lab.get_issues("label").is_label_issue.to_numpy(), wrong)
-    assert sum(ours) > sum(theirs), (ours, theirs)
+    assert ours[0] > 0.8 and ours[1] > theirs[1] + 0.2, (ours, theirs)
 
 
 def test_probabilities_of_a_record_are_the_weighted_mean_of_its_epochs(tmp_path: Path) -> None:

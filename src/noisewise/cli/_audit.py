@@ -137,7 +137,9 @@ def correct(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The file of corrected labels; by default corrected.csv in the run folder.")
     ] = None,
-    decisions: Annotated[Path | None, typer.Option(help="Apply only the decisions made on a review page.")] = None,
+    decisions: Annotated[
+        Path | None, typer.Option(help="Apply only decisions made on a review page, in Label Studio or in Argilla.")
+    ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Revert all changes in the file of corrected labels.")] = False,
     review: Annotated[Path | None, typer.Option(help="Change nothing; write a review page, a .html file, to decide on.")] = None,
     limit: Annotated[int | None, typer.Option(help="The number of suggestions on the review page; by default 200.", min=1)] = None,
