@@ -48,7 +48,7 @@ class TrainerLoss:
         if labels is None:
             raise InputError("hf_loss needs labels, and the batch has none. Check the column 'labels' of the data set.")
         shift = _shifts(outputs) if self.shift is None else self.shift
-        scores, labels = _aligned(scores_of(outputs), labels, shift, self.loss.ignore_index)
+        scores, labels = _aligned(_scores_of(outputs), labels, shift, self.loss.ignore_index)
         total: Tensor = self._total.to(scores.device)(at_least_float(scores), labels)
         number = (labels != self.loss.ignore_index).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
         return total / (number.to(total.device) if isinstance(number, Tensor) else number)
@@ -74,7 +74,7 @@ def hf_loss(loss: str | Loss, *, shift: bool | None = None) -> TrainerLoss:
     return TrainerLoss(loss, shift=shift)
 
 
-def scores_of(outputs: Any) -> Tensor:
+def _scores_of(outputs: Any) -> Tensor:
     """The scores in the outputs of a model."""
     if isinstance(outputs, Mapping):
         return outputs["logits"]  # type: ignore[no-any-return]
@@ -203,7 +203,7 @@ class RecorderCallback:
         if hasattr(outputs, "log_probs"):
             seen = self._from_log_probs(outputs, labels)
         else:
-            scores, labels = _aligned(scores_of(outputs).detach(), labels, self._examples.shift, _IGNORED)
+            scores, labels = _aligned(_scores_of(outputs).detach(), labels, self._examples.shift, _IGNORED)
             seen = _margins(scores, labels) if self._loss.is_of_margin else (scores[labels != _IGNORED],)
         if len(seen[0]) != len(positions):
             raise InputError(
