@@ -131,7 +131,8 @@ def record(
     _check(trainer)
     dataset, model = trainer.train_dataset, base_of(trainer.model)
     own = trainer.compute_loss_func if isinstance(trainer.compute_loss_func, TrainerLoss) else None
-    chosen = losses.get(loss or (getattr(trainer, "noisewise_loss", "ce") if own is None else own.loss))
+    default: str | Loss = getattr(trainer, "noisewise_loss", "ce") if own is None else own.loss
+    chosen = losses.get(default if loss is None else loss)
     if shift is None:
         shift = _is_causal(model) if own is None or own.shift is None else own.shift
     if trainer.args.remove_unused_columns:
