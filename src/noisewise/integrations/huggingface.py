@@ -371,8 +371,8 @@ class _Examples:
     def ids(self, ids: str | Sequence[Any] | None, dataset: Any) -> list[str] | None:
         """The ids of all entries."""
         if isinstance(ids, str):
-            column: str = ids
-            ids = list(_raw(dataset)[column]) if hasattr(dataset, "column_names") else [dataset[place][column] for place in range(len(dataset))]
+            name: str = ids
+            ids = list(_raw(dataset)[name]) if hasattr(dataset, "column_names") else [dataset[place][name] for place in range(len(dataset))]
         if ids is not None and len(ids) != len(self.labels):
             raise invalid_parameter("ids", "record", f"one for each of the {len(self.labels)} examples", f"{len(ids)} ids")
         if self.places is None:
