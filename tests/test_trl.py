@@ -131,7 +131,7 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path, monkeypatch: pytest.M
     record(training, tmp_path / "run")
     with refused("deft", "ce"):
         training.train()
-    monkeypatch.setitem(sys.modules, "trl", None)
+    monkeypatch.setitem(sys.modules, "trl.trainer.sft_trainer", None)
     with refused("pip install -U 'noisewise[trl]'"):
         use_loss(training, "ce")
     with refused("letter-7:12"):
