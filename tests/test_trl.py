@@ -86,9 +86,8 @@ def test_losses_that_trl_has_train_alike(loss: str, kind: str, tmp_path: Path) -
 
 
 @pytest.mark.filterwarnings("ignore:`compute_loss_func` is deprecated:FutureWarning")
-@pytest.mark.parametrize("loss", ["deft", "gce(q=0.7)"])
-def test_other_losses_train_like_those_of_all_scores(loss: str, tmp_path: Path) -> None:
-    torch.testing.assert_close(trained(tmp_path, loss), trained(tmp_path, loss_func=hf_loss(loss)), rtol=0, atol=2e-6)
+def test_another_loss_trains_like_that_of_all_scores(tmp_path: Path) -> None:
+    torch.testing.assert_close(trained(tmp_path, "deft"), trained(tmp_path, loss_func=hf_loss("deft")), rtol=0, atol=2e-6)
 
 
 def test_an_audit_by_token_finds_wrong_targets_and_the_sequences_that_have_them(tmp_path: Path) -> None:
@@ -132,7 +131,7 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path, monkeypatch: pytest.M
     record(training, tmp_path / "run")
     with refused("deft", "ce"):
         training.train()
-    monkeypatch.setitem(sys.modules, "trl", None)
+    monkeypatch.setitem(sys.modules, "trl.trainer.sft_trainer", None)
     with refused("pip install -U 'noisewise[trl]'"):
         use_loss(training, "ce")
     with refused("letter-7:12"):

@@ -48,7 +48,7 @@ class TrainerLoss:
         if labels is None:
             raise InputError("hf_loss needs labels, and the batch has none. Check the column 'labels' of the data set.")
         shift = _shifts(outputs) if self.shift is None else self.shift
-        scores, labels = _aligned(scores_of(outputs), labels, shift, self.loss.ignore_index)
+        scores, labels = _aligned(_scores_of(outputs), labels, shift, self.loss.ignore_index)
         total: Tensor = self._total.to(scores.device)(at_least_float(scores), labels)
         number = (labels != self.loss.ignore_index).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
         return total / (number.to(total.device) if isinstance(number, Tensor) else number)
@@ -74,7 +74,7 @@ def hf_loss(loss: str | Loss, *, shift: bool | None = None) -> TrainerLoss:
     return TrainerLoss(loss, shift=shift)
 
 
-def scores_of(outputs: Any) -> Tensor:
+def _scores_of(outputs: Any) -> Tensor:
     """The scores in the outputs of a model."""
     if isinstance(outputs, Mapping):
         return outputs["logits"]  # type: ignore[no-any-return]
@@ -128,32 +128,38 @@ def record(
         The callback. Its `run` is the run, for example for ``find_label_issues()``.
     """
     kind = type("RecorderCallback", (RecorderCallback, _base_class()), {})
+    _check(trainer)
     dataset, model = trainer.train_dataset, base_of(trainer.model)
-    if not hasattr(dataset, "__len__"):
-        raise InputError("record needs a training set with a length, whose examples have positions. Got one that is only iterated over.")
-    if trainer.args.n_gpu > 1:
-        raise InputError("record cannot see the parts of a batch on several GPUs of one process. Start one process per GPU with torchrun.")
-    if loss is None:
-        loss = getattr(trainer.compute_loss_func, "loss", None) or getattr(trainer, "noisewise_loss", "ce")
+    own = trainer.compute_loss_func if isinstance(trainer.compute_loss_func, TrainerLoss) else None
+    default: str | Loss = getattr(trainer, "noisewise_loss", "ce") if own is None else own.loss
+    chosen = losses.get(default if loss is None else loss)
     if shift is None:
-        shift = getattr(trainer.compute_loss_func, "shift", None)
+        shift = _is_causal(model) if own is None or own.shift is None else own.shift
     if trainer.args.remove_unused_columns:
         trainer._set_signature_columns_if_needed()
         trainer._signature_columns = [*trainer._signature_columns, INDEX]
     collator = _Collator(trainer.data_collator)
-    examples = _Examples.of(dataset, collator, trainer._signature_columns, _is_causal(model) if shift is None else shift)
+    examples = _Examples.of(dataset, collator, trainer._signature_columns, shift)
     names = _class_names(model, trainer.processing_class)
-    options = {"classes": names, "ids": examples.ids(ids, dataset), "model": type(model).__name__, "data": "own"}
-    given, true = (examples.named(names, each) for each in (None, true_labels))
+    options: dict[str, Any] = {"classes": names, "ids": examples.ids(ids, dataset), "model": type(model).__name__, "data": "own"}
+    given, true = examples.named(names), None if true_labels is None else examples.named(names, true_labels)
 
     def start(after: int | None) -> Recorder:
-        return Recorder(folder, given, loss=loss, true_labels=true, after=after, **options)
+        return Recorder(folder, given, loss=chosen, true_labels=true, after=after, **options)
 
-    callback: RecorderCallback = kind(trainer, folder, examples, losses.get(loss), start)
+    callback: RecorderCallback = kind(trainer, folder, examples, chosen, start)
     trainer.train_dataset, trainer.data_collator = _Indexed(dataset), collator
     trainer.compute_loss = callback.compute_loss
     trainer.add_callback(callback)
     return callback
+
+
+def _check(trainer: Any) -> None:
+    """Refuse a Trainer whose examples cannot be recorded."""
+    if not hasattr(trainer.train_dataset, "__len__"):
+        raise InputError("record needs a training set with a length, whose examples have positions. Got one that is only iterated over.")
+    if trainer.args.n_gpu > 1:
+        raise InputError("record cannot see the parts of a batch on several GPUs of one process. Start one process per GPU with torchrun.")
 
 
 def _base_class() -> type:
@@ -203,7 +209,7 @@ class RecorderCallback:
         if hasattr(outputs, "log_probs"):
             seen = self._from_log_probs(outputs, labels)
         else:
-            scores, labels = _aligned(scores_of(outputs).detach(), labels, self._examples.shift, _IGNORED)
+            scores, labels = _aligned(_scores_of(outputs).detach(), labels, self._examples.shift, _IGNORED)
             seen = _margins(scores, labels) if self._loss.is_of_margin else (scores[labels != _IGNORED],)
         if len(seen[0]) != len(positions):
             raise InputError(
@@ -216,7 +222,7 @@ class RecorderCallback:
         """Margins and predictions from the log-probabilities that TRL computes instead of scores."""
         if not self._loss.is_of_margin:
             raise InputError(
-                f"A record from log-probabilities needs a loss that is a function of the margin. Got {self._loss!r}; give 'ce'."
+                f"A record from log-probabilities needs a loss that is a function of the margin. Got {self._loss!r}; give record loss='ce'."
             )
         mask = outputs.label_mask
         predictions = labels[:, 1:][mask]
@@ -239,7 +245,7 @@ class RecorderCallback:
             columns = [column[present] for column in columns]
         if self._recorder is not None and len(columns[0]):
             log = self._recorder.log_margins if len(columns) == 3 else self._recorder.log
-            log(*columns, lr=rate)  # type: ignore[operator]
+            log(*columns, lr=rate)
 
     def _end_epoch(self) -> None:
         if self._epoch_over and self._recorder is not None:
@@ -300,6 +306,12 @@ class _Indexed(torch.utils.data.Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {**self.dataset[index], INDEX: int(index)}
 
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        """Some examples at once, which data sets of Hugging Face read faster."""
+        together = getattr(self.dataset, "__getitems__", None)
+        items = [self.dataset[index] for index in indices] if together is None else together(indices)
+        return [{**item, INDEX: int(index)} for item, index in zip(items, indices, strict=True)]
+
 
 class _Collator:
     """A collator that keeps the positions of the examples."""
@@ -359,7 +371,8 @@ class _Examples:
     def ids(self, ids: str | Sequence[Any] | None, dataset: Any) -> list[str] | None:
         """The ids of all entries."""
         if isinstance(ids, str):
-            ids = list(_raw(dataset)[ids]) if hasattr(dataset, "column_names") else [dataset[place][ids] for place in range(len(dataset))]
+            name: str = ids
+            ids = list(_raw(dataset)[name]) if hasattr(dataset, "column_names") else [dataset[place][name] for place in range(len(dataset))]
         if ids is not None and len(ids) != len(self.labels):
             raise invalid_parameter("ids", "record", f"one for each of the {len(self.labels)} examples", f"{len(ids)} ids")
         if self.places is None:
@@ -367,8 +380,9 @@ class _Examples:
         names = range(len(self.places)) if ids is None else ids
         return [f"{name}:{place}" for name, each in zip(names, self.places, strict=True) for place in each]
 
-    def named(self, names: Sequence[str] | None, true_labels: Any) -> list[Any] | None:
+    def named(self, names: Sequence[str] | None, true_labels: Any = None) -> list[Any]:
         """The labels of all entries, or their true labels, by name."""
+        values: list[Any]
         if true_labels is None:
             values = [label for each in self.labels for label in each]
         elif self.places is None:
@@ -422,7 +436,7 @@ def _margins(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Margins and predictions of the rows with a label, in parts, because scores of a language model are large."""
     rows = max(1, _SCORES_AT_ONCE // scores.shape[1])
     margins, predictions = [], []
-    for part, given in zip(scores.split(rows), labels.split(rows), strict=True):
+    for part, given in zip(torch.split(scores, rows), torch.split(labels, rows), strict=True):
         kept = given != _IGNORED
         part = part if bool(kept.all()) else part[kept]
         margins.append(margin(part, given[kept]).float())
@@ -434,5 +448,5 @@ def _margins(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def _best_classes(hidden: Tensor, head: Any) -> Tensor:
     """The classes with the highest scores of a last layer, in parts."""
     rows = max(1, _SCORES_AT_ONCE // head.weight.shape[0])
-    parts = hidden.detach().to(head.weight.dtype).split(rows)
+    parts = torch.split(hidden.detach().to(head.weight.dtype), rows)
     return torch.cat([nn.functional.linear(part, head.weight, head.bias).argmax(1) for part in parts])

@@ -70,12 +70,12 @@ def use_loss(trainer: Any, loss: str | Loss) -> None:
     The evaluation loss is the new loss, too.
     """
     try:
-        import trl
+        from trl.trainer.sft_trainer import SFTTrainer
         from trl.trainer.utils import add_fused_lm_head  # noqa: F401  (new in TRL 1.16)
     except ImportError:
         raise InputError("use_loss needs trl 1.16 or newer, which is not installed; run: pip install -U 'noisewise[trl]'.") from None
-    chosen = losses.get(loss)
-    if not isinstance(trainer, trl.SFTTrainer):
+    chosen, supported = losses.get(loss), isinstance(trainer, SFTTrainer)
+    if not supported:
         raise InputError(f"use_loss needs a trl.SFTTrainer. Got {type(trainer).__name__}; give hf_loss to another Trainer.")
     if trainer.args.loss_type != "nll":
         raise InputError(f"use_loss replaces the loss of TRL, so leave out loss_type={trainer.args.loss_type!r} in SFTConfig.")
@@ -115,7 +115,8 @@ class _OfHidden(_OfMargins):
         scaled = [name for name in _SCALED if getattr(config, name, None) not in (None, 1.0)]
         if scaled:
             raise InputError(f"{loss!r} needs scores that are not scaled. The model has {scaled[0]!r}; take a function of the margin.")
-        self.loss, self.model, self.hidden = copy.copy(loss), model, None
+        self.loss, self.model = copy.copy(loss), model
+        self.hidden: Tensor | None = None
         self.loss.reduction = "none"
 
     def hooks(self, model: nn.Module) -> list[Any]:
