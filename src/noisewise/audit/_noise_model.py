@@ -274,7 +274,7 @@ class _Fit:
             points = self.profile(partial(_of_one, label, classes=classes), self.start, classes)
             best = max(points, key=lambda point: point.likelihood)
             matrix = _of_one(label, best.rate, classes)
-            shares = np.linalg.solve(matrix.T, np.bincount(self.given, minlength=classes) / len(self.given))
+            shares: Floats = np.linalg.solve(matrix.T, np.bincount(self.given, minlength=classes) / len(self.given)).astype(np.float64)
             overall = [point._replace(rate=point.rate * shares[label]) for point in points]
             found.append((_Fitted(best.weights, matrix, shares, best.rate * shares[label], best.likelihood), overall))
         return max(found, key=lambda one: one[0].likelihood, default=None)
