@@ -175,6 +175,13 @@ def test_errors_in_a_table_name_the_cell(table: Path, old: str, new: str, option
     assert sorted(table.parent.rglob("*")) == before
 
 
+def test_rows_of_empty_cells_are_no_rows(table: Path) -> None:
+    whole = from_table(table, **COLUMNS)
+    commas = "," * (CSV.splitlines()[0].count(","))
+    table.write_text(f"{CSV.rstrip()}\n{commas}\n{commas.replace(',', ' , ')}\n", encoding="utf-8")
+    assert from_table(table, **COLUMNS).ids == whole.ids
+
+
 def test_one_class_is_refused(table: Path) -> None:
     table.write_text("x,kind\n1,cat\n2,cat\n")
     with refused("kind", "pets.csv", "cat"):
@@ -187,6 +194,7 @@ def test_one_class_is_refused(table: Path) -> None:
         (b"", ("bad.csv",)),
         (b"x,label\n", ("bad.csv",)),
         (b"x,label\n1,\xff\n", ("UTF-8", "10")),
+        (b"PK\x03\x04\0\0,label\n", ("bad.csv", "UTF-8")),
     ],
 )
 def test_a_file_without_rows_or_in_another_encoding_is_refused(tmp_path: Path, content: bytes, mentions: tuple[str, ...]) -> None:

@@ -343,7 +343,7 @@ class _Fit:
             points = self.profile(partial(_of_one, label, classes=classes), self.start, classes)
             best = max(points, key=lambda point: point.likelihood)
             matrix = _of_one(label, best.rate, classes)
-            shares = np.linalg.solve(matrix.T, np.bincount(self.given, minlength=classes) / len(self.given))
+            shares: Floats = np.linalg.solve(matrix.T, np.bincount(self.given, minlength=classes) / len(self.given)).astype(np.float64)
             overall = [point._replace(rate=point.rate * shares[label]) for point in points]
             found.append(_Fitted(best.weights, matrix, np.asarray(shares, dtype=np.float64), best.rate * shares[label], best.likelihood, overall, label))
         return max(found, key=lambda fitted: fitted.likelihood, default=None)

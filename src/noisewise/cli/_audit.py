@@ -84,8 +84,8 @@ def audit(
         print_json(_summary(issues) | ({} if beside is None else beside.as_json()) | {"written": list(map(str, written))})
         return
     _print_issues(issues)
-    if beside is not None:
-        print_lines(*beside.sentences())
+    for sentence in [] if beside is None else beside.sentences():
+        print_lines(sentence)
     for path in written:
         print_lines(path)
 
