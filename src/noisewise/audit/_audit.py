@@ -354,7 +354,12 @@ def add_evidence(run: str | os.PathLike[str] | Dynamics, features: Any) -> None:
 
 
 def keep_evidence(run: str | os.PathLike[str] | Dynamics, tables: Sequence[Floats]) -> None:
-    """Put evidence beside the record of a run: class probabilities (N, K) by models that did not see the labels."""
+    """Put evidence beside the record of a run that was computed elsewhere; see `add_evidence`.
+
+    Args:
+        run: a run, its folder or its dynamics.
+        tables: class probabilities (N, classes) by one or more models that did not see the labels.
+    """
     RunFolder(_dynamics(run).record.folder).write_array(EVIDENCE, np.stack(tables).astype(np.float32))
 
 
