@@ -16,6 +16,7 @@ from noisewise.audit._features import FeatureModels
 from noisewise.audit._noise_model import NoiseModel, fit_noise_model
 
 _TREES, _POWER = 100, 1.2
+_CELLS_OF_A_TREE = 250_000  # rows times classes; the trees of a very large table see a part of the rows each, and take 400 MB in all
 STAGES = 3
 """How often `RobustEnsemble.fit` calls `watch`."""
 
@@ -91,7 +92,9 @@ class RobustEnsemble:
         finished(1)
         noise = fit_noise_model(models.evidence, labels)
         finished(2)
-        trees = ExtraTreesRegressor(_TREES, max_features="sqrt", random_state=seed)
+        most = _CELLS_OF_A_TREE // classes
+        subsample = {"bootstrap": True, "max_samples": most} if len(features) > most else {}
+        trees = ExtraTreesRegressor(_TREES, max_features="sqrt", random_state=seed, **subsample)
         trees.fit(features, noise.classes_given(models.evidence, labels), sample_weight=within)
         finished(3)
         return cls(models, noise, trees, of_class)

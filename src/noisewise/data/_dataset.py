@@ -115,8 +115,8 @@ class Dataset:
         columns = {"true_labels": self.true_labels, "index": self.index, **self.human, **self.groups}
         check_examples(self.name, number, self.labels, len(self.classes), columns)
         if self.sample_weight is not None and (self.sample_weight.shape != (number,) or not self.sample_weight.is_floating_point()):
-            got = f"{self.sample_weight.dtype} shaped {tuple(self.sample_weight.shape)}"
-            raise InputError(f"The sample weights of {self.name} must be floating point shaped ({number},). Got {got} instead.")
+            weights = f"{self.sample_weight.dtype} shaped {tuple(self.sample_weight.shape)}"
+            raise InputError(f"The sample weights of {self.name} must be floating point shaped ({number},). Got {weights} instead.")
         if self.features is not None and self.inputs.shape[1:] != (len(self.features),):
             shape = tuple(self.inputs.shape)
             raise InputError(f"The inputs of {self.name} must have a column for each of {len(self.features)} features. Got shape {shape}.")
