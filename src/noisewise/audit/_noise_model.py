@@ -345,7 +345,11 @@ class _Fit:
             matrix = _of_one(label, best.rate, classes)
             shares: Floats = np.linalg.solve(matrix.T, np.bincount(self.given, minlength=classes) / len(self.given)).astype(np.float64)
             overall = [point._replace(rate=point.rate * shares[label]) for point in points]
-            found.append(_Fitted(best.weights, matrix, np.asarray(shares, dtype=np.float64), best.rate * shares[label], best.likelihood, overall, label))
+            found.append(
+                _Fitted(
+                    best.weights, matrix, np.asarray(shares, dtype=np.float64), best.rate * shares[label], best.likelihood, overall, label
+                )
+            )
         return max(found, key=lambda fitted: fitted.likelihood, default=None)
 
     def weighted(self, weights: Floats, matrix: Floats, steps: int = _STEPS) -> tuple[Floats, float]:
