@@ -277,7 +277,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.predictor_.scores(inputs).double().cpu().numpy()
 
     def _chances(self, inputs: torch.Tensor) -> NDArray[Any]:
-        return self.ensemble_.probabilities(inputs.double().numpy())  # type: ignore[no-any-return]
+        assert self.ensemble_ is not None
+        return self.ensemble_.probabilities(inputs.double().numpy())
 
 
 @contextmanager
