@@ -31,8 +31,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 import table_sources
-from noisewise import corrupt, fit
-from noisewise.audit import add_evidence, audit
+from noisewise import corrupt
+from noisewise.audit import audit
 from noisewise.correct import check_correction, correct, retrain
 from noisewise.integrations.sklearn import RobustClassifier
 from noisewise.train import Unlearned
@@ -85,17 +85,14 @@ def cleaned(model: Any, seed: int) -> Any:
 
 def corrected(rows: np.ndarray, given: np.ndarray, others: np.ndarray, seed: int) -> dict[str, Any]:
     """audit → correct → retrain: the network before or after, as its held-out check says; and the ensemble on the corrected labels."""
-    rows, others = rows.astype(np.float32), others.astype(np.float32)
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"epochs": 30, "evaluate_every": 30, "checkpoint_every": 30, "device": "cpu", "seed": seed}
-        run = fit("mlp", (rows, given), loss="gce(q=0.7)", folder=Path(folder, "run"), **settings)
-        add_evidence(run, rows)
+        run = RobustClassifier(epochs=30, random_state=seed, device="cpu", folder=Path(folder, "run")).fit(rows, given).run_
         correction = correct(audit(run), "relabel")
         again = retrain(run, correction, folder=Path(folder, "again"))
         better = again if check_correction(run, correction, again).helped else run
         kept = correction.kept
         return {
-            CORRECTED: better.predict(torch.from_numpy(others)).numpy(),
+            CORRECTED: better.predict(others.astype(np.float32)).numpy(),
             ENSEMBLE_CORRECTED: fitted(lambda seed: RobustClassifier(random_state=seed))(rows[kept], correction.labels[kept], others, seed),
         }
 
@@ -202,7 +199,7 @@ def main() -> None:
     if options.time:
         lines += ratio()
     else:
-        title = f"RobustClassifier on the tables of the half {options.half}"
+        title = f"RobustClassifier on the tables of the half {options.half}: {', '.join(options.noises)}"
         lines += compared(options)
     print("\n".join(lines))
     if options.write:

@@ -56,8 +56,8 @@ def audit(
         score: ranks the labels: "combined", "area_under_margin", "final_margin", "emphasis", "forgetting" or "mixture". It decides the
             order of the qualities; the number of wrong labels and the suggestions always come from the votes of the epochs. With evidence
             from features, "combined" is the chance that it gives; the others are refused.
-        features: for a run, one row of numbers for each of its examples; models that do not see the label then judge it. For data, the option
-            of `noisewise.data.read`.
+        features: for a run, one row of numbers for each of its examples; models that do not see the label then judge it. For data, the
+            option of `noisewise.data.read`.
         judge: what judges the labels: "features" (models that do not see the label), "record" (the trained run), or "auto".
         model: the model to train; by default mlp for numbers, resnet20 for images.
         embeddings: the numbers are embeddings: train a linear model.
