@@ -94,7 +94,8 @@ def check_correction(
     if record.settings.get("validation") and read_origin(Path(record.folder)) is None:
         held = held_out_of(record, data)
         if not held.inputs.is_meta:
-            return _compared(*(extension("run")(os.fspath(each)) for each in (run, again)), held)
+            open_run = extension("run")
+            return _compared(open_run(os.fspath(run)), open_run(os.fspath(again)), held)
     check_model(record, {})
     held, rest = split(examples_of(record, data), _SHARE, seed=int(record.settings.get("seed", 0)))
     with tempfile.TemporaryDirectory(prefix="noisewise-check-") as folder:
