@@ -134,7 +134,7 @@ __all__ = [
 
 provide(
     {
-        "audit": "noisewise.audit:audit",
+        "audit": "noisewise.audit:audit_run",
         "curricula": "noisewise.curriculum:__name__",
         "embedder of timm": "noisewise.integrations.timm:embedder",
         "embedder of transformers": "noisewise.integrations.transformers:embedder",

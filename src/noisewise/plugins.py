@@ -11,19 +11,18 @@ import hashlib
 import importlib
 import importlib.util
 import os
-import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from noisewise.errors import InputError, reason, shown, warn
-from noisewise.spec import Registry
+from noisewise.spec import Registry, foreign_words
 
 GROUP = "noisewise.plugins"
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _PREFIX = "noisewise_plugin_"  # a file named random.py must not replace the module of that name
 
 _FILES: dict[str, tuple[Path, str]] = {}
@@ -105,15 +104,9 @@ def _failed(what: str, error: Exception, path: str = "") -> InputError:
     return InputError(f"The {what} cannot be imported: {type(error).__name__}{where} ({reason(error)}).")
 
 
-_entry_points_loaded = False
-
-
+@cache
 def load_installed() -> None:
     """Import the installed plugins, once: the entry points of the group ``noisewise.plugins``."""
-    global _entry_points_loaded
-    if _entry_points_loaded:
-        return
-    _entry_points_loaded = True
     from importlib.metadata import entry_points
 
     for point in entry_points(group=GROUP):
@@ -126,7 +119,7 @@ def load_installed() -> None:
 def used_by(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The classes in the specs of some settings that are not noisewise's own: kind, name, file and digest of each."""
     own = []
-    for word, registry in _words(settings):
+    for word, registry in foreign_words(settings):
         module = sys.modules.get(registry[word].__module__)
         path, digest = _origin(module)
         own.append({"kind": registry.kind, "name": word, "file": None if path is None else path.name, "sha256": digest})
@@ -135,16 +128,9 @@ def used_by(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def imports_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """What another process must `load` before it can build what these settings name."""
-    modules = dict.fromkeys(registry[word].__module__ for word, registry in _words(settings))
+    modules = dict.fromkeys(registry[word].__module__ for word, registry in foreign_words(settings))
     names = (str(_FILES[name][0]) if name in _FILES else name for name in modules)
     return tuple(name for name in names if name not in ("__main__", "__mp_main__"))  # Python imports that one itself
-
-
-def _words(settings: Mapping[str, Any]) -> list[tuple[str, Registry[Any]]]:
-    """The names in some settings, and their registries, of classes that are not noisewise's own."""
-    specs = {name: value for name, value in settings.items() if isinstance(value, str)}
-    words = {word for name, spec in specs.items() for word in (_WORD.findall(spec) if name != "data" else [spec.partition("(")[0]])}
-    return [(word, registry) for registry in Registry.every for word in sorted(words) if registry.is_foreign(word)]
 
 
 def _origin(module: ModuleType | None) -> tuple[Path | None, str | None]:

@@ -15,7 +15,7 @@ import numbers
 import operator
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
@@ -24,6 +24,7 @@ from noisewise.errors import InputError, invalid_parameter, shown, unknown
 from noisewise.extensions import extension
 
 T = TypeVar("T")
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _NUMBERS = re.compile(r"[-+\d.,e()\s]{40,}")
 _LONGEST = 10_000  # characters of a spec that is shown in full
 _LONGEST_SPEC = 32_000_000  # characters: room for a matrix of 1,000 x 1,000 numbers
@@ -415,3 +416,14 @@ def discover(package: str, path: Iterable[str], base: type) -> dict[str, type]:
             defined = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
             classes.update({value.__name__: value for value in defined if issubclass(value, base) and not value.__name__.startswith("_")})
     return classes
+
+
+def foreign_words(settings: Mapping[str, Any]) -> list[tuple[str, Registry[Any]]]:
+    """The names in some settings, and their registries, of classes that are not noisewise's own.
+
+    Args:
+        settings: the settings of a run, by name.
+    """
+    specs = {name: value for name, value in settings.items() if isinstance(value, str)}
+    words = {word for name, spec in specs.items() for word in (_WORD.findall(spec) if name != "data" else [spec.partition("(")[0]])}
+    return [(word, registry) for registry in Registry.every for word in sorted(words) if registry.is_foreign(word)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from noisewise.train._late import LateTally
-from noisewise.train._step import Tally
+from noisewise.train._step import LateTally, Tally
 
 EXAMPLES, CLASSES, STEPS = 60, 4, 23
 

@@ -8,7 +8,7 @@ and embeddings. `find_multilabel_issues` and `find_token_issues` judge those of 
 """
 
 from noisewise.audit._ambiguous import Ambiguous, ambiguous
-from noisewise.audit._audit import AUDIT_COLUMNS, Audit, add_evidence
+from noisewise.audit._audit import AUDIT_COLUMNS, Audit, add_evidence, audit_run, keep_evidence
 from noisewise.audit._consensus import Consensus, consensus
 from noisewise.audit._duplicates import NearDuplicates, near_duplicates
 from noisewise.audit._ensemble import RobustEnsemble
@@ -42,6 +42,7 @@ __all__ = [
     "ambiguous",
     "audit",
     "audit_data",
+    "audit_run",
     "audit_tokens",
     "check_data",
     "check_judges",
@@ -51,6 +52,7 @@ __all__ = [
     "find_multilabel_issues",
     "find_token_issues",
     "is_run",
+    "keep_evidence",
     "near_duplicates",
     "outliers",
     "pair_counts",

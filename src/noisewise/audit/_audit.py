@@ -254,7 +254,7 @@ class Audit(LabelIssues):
         return np.stack(histories, 1).round(6).tolist()  # type: ignore[no-any-return]
 
 
-def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined", features: Any = None) -> Audit:
+def audit_run(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined", features: Any = None) -> Audit:
     """Find the labels of a run that look wrong, from its record, or from the evidence that `add_evidence` put beside it.
 
     Args:
@@ -273,7 +273,7 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined", fe
         >>> from noisewise import fit
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run = fit("mlp", "digits", noise="symmetric(0.2, flips='exact')", epochs=10, folder=folder, device="cpu")
-        ...     result = audit(run)
+        ...     result = audit_run(run)
         ...     wrong = run.dynamics.record.wrong
         >>> int(wrong.sum()), bool(wrong[result.order[:200]].mean() > 0.95)
         (287, True)
@@ -354,8 +354,17 @@ def add_evidence(run: str | os.PathLike[str] | Dynamics, features: Any) -> None:
     record = dynamics_of(run).record
     if len(features) != len(record.given):
         raise invalid_parameter("features", "add_evidence", f"one row for each of the {len(record.given)} labels", f"{len(features)} rows")
-    tables = evidence_from_features(features, np.array(record.given), num_classes=len(record.classes))
-    RunFolder(record.folder).write_array(EVIDENCE, np.stack(tables).astype(np.float32))
+    keep_evidence(run, evidence_from_features(features, np.array(record.given), num_classes=len(record.classes)))
+
+
+def keep_evidence(run: str | os.PathLike[str] | Dynamics, tables: Sequence[Floats]) -> None:
+    """Put evidence beside the record of a run that was computed elsewhere; see `add_evidence`.
+
+    Args:
+        run: a run, its folder or its dynamics.
+        tables: class probabilities (N, classes) by one or more models that did not see the labels.
+    """
+    RunFolder(dynamics_of(run).record.folder).write_array(EVIDENCE, np.stack(tables).astype(np.float32))
 
 
 def stored_evidence(record: Record) -> Floats | None:

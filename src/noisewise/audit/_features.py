@@ -46,52 +46,52 @@ def evidence_from_features(features: Any, labels: Any, *, num_classes: int | Non
         >>> sorted(issues.review_first(5).tolist())
         [0, 1, 2, 3, 4]
     """
-    table, given = _checked(features, labels)
-    models = FeatureModels.fit(table, given, num_classes=num_classes, seed=seed)
-    return *models.evidence, _resolved(_logistic(table, given, models.evidence[0].shape[1], seed))
+    return FeatureModels.fit(features, labels, num_classes=num_classes, seed=seed).evidence
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureModels:
-    """A random forest and a kernel ridge regression of labels on features.
+    """A random forest, a kernel ridge regression and logistic regressions of labels on features.
 
     Args:
-        evidence: what each says of the rows it was fitted on, without having seen their labels: the first two of `evidence_from_features`.
+        evidence: what each says of the rows it was fitted on, without having seen their labels, as `evidence_from_features` returns it.
 
     Example:
         >>> rows = np.random.default_rng(0).normal(size=(200, 3))
         >>> models = FeatureModels.fit(rows, (rows[:, 0] > 0).astype(int))
         >>> [table.shape for table in models.predict(rows[:5])]
-        [(5, 2), (5, 2)]
+        [(5, 2), (5, 2), (5, 2)]
     """
 
     evidence: tuple[Floats, ...]
     _forest: Any
     _kernel: _Kernel
+    _logistic: _Logistic
 
     @classmethod
     def fit(
         cls, features: Any, labels: Any, *, num_classes: int | None = None, seed: int = 0, weights: Floats | None = None
     ) -> FeatureModels:
-        """Fit both models.
+        """Fit the models.
 
         Args:
             features: numbers (N, columns); other shapes are flattened.
             labels: the given labels (N,), class numbers from 0.
             num_classes: the number of classes; by default the largest label plus one.
-            seed: of the forest and of the rows that the kernel is built on.
+            seed: of the forest, of the rows that the kernel is built on, and of the folds.
             weights: how often each row counts (N,), above 0; by default once.
         """
         table, given = _checked(features, labels)
         classes = int(given.max()) + 1 if num_classes is None else num_classes
         forest, by_trees = _forest(table, given, classes, seed, weights)
         kernel, by_kernel = _kernel(table, given, classes, seed, np.ones(len(table)) if weights is None else weights)
-        return cls((_resolved(by_trees), _resolved(by_kernel)), forest, kernel)
+        logistic, by_folds = _logistic(table, given, classes, seed, weights)
+        return cls((_resolved(by_trees), _resolved(by_kernel), _resolved(by_folds)), forest, kernel, logistic)
 
     def predict(self, features: Floats) -> tuple[Floats, ...]:
         """Class probabilities of new rows (N, columns), one array (N, classes) per model."""
         found = _of_classes(self._forest, self._forest.predict_proba(features), self.evidence[0].shape[1])
-        return _resolved(found), _resolved(self._kernel.predict(features))
+        return _resolved(found), _resolved(self._kernel.predict(features)), _resolved(self._logistic.predict(features))
 
 
 def _resolved(probabilities: Floats) -> Floats:
@@ -222,30 +222,59 @@ def _kernel(table: Floats, given: Ints, classes: int, seed: int, weights: Floats
     return model, _probabilities(without / scale + shares)
 
 
-def _logistic(table: Floats, given: Ints, classes: int, seed: int) -> Floats:
-    """Logistic regression on standardised columns, each fold judged by a model of the others."""
+@dataclass(frozen=True, eq=False)
+class _Logistic:
+    """Logistic regressions on standardised columns, each fitted without one of the folds.
+
+    Args:
+        mean: of the columns.
+        spread: their standard deviations; 1 for constant columns.
+        shares: of the classes.
+        models: one for each fold; None if its rows have one class.
+    """
+
+    mean: Floats
+    spread: Floats
+    shares: Floats
+    models: list[Any]
+
+    def predict(self, table: Floats) -> Floats:
+        """The mean over the models."""
+        found = [self.of_fold(number, table) for number in range(len(self.models))]
+        return np.mean(found, axis=0) if found else np.tile(self.shares, (len(table), 1))
+
+    def of_fold(self, number: int, table: Floats) -> Floats:
+        """What one of the models says."""
+        model = self.models[number]
+        if model is None:
+            return np.tile(self.shares, (len(table), 1))
+        return _of_classes(model, model.predict_proba((table - self.mean) / self.spread), len(self.shares))
+
+
+def _logistic(table: Floats, given: Ints, classes: int, seed: int, weights: Floats | None) -> tuple[_Logistic, Floats]:
+    """Logistic regressions, and what they say of each row by a model of the other folds."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
 
-    counts = np.bincount(given, minlength=classes)
+    counts, spread = np.bincount(given, minlength=classes), table.std(0)
+    whole = _Logistic(table.mean(0), np.where(spread > 0, spread, 1), counts / len(given), [])
+    probabilities = np.tile(whole.shares, (len(table), 1))
     folds = min(_FOLDS, int(counts.max()))
     if folds < 2:  # every label is of another class
-        return np.tile(counts / len(given), (len(given), 1))
-    spread = table.std(0)
-    scaled = (table - table.mean(0)) / np.where(spread > 0, spread, 1)
-    probabilities = np.zeros((len(table), classes))
+        return whole, probabilities
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a class with fewer labels than folds
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for train, judged in StratifiedKFold(folds, shuffle=True, random_state=seed).split(scaled, given):
+        for number, (train, judged) in enumerate(StratifiedKFold(folds, shuffle=True, random_state=seed).split(table, given)):
             rows = np.random.default_rng(seed).permutation(train)[:_ROWS_OF_A_FOLD]
-            if len(np.unique(given[rows])) < 2:
-                probabilities[judged] = counts / len(given)
-                continue
-            model = LogisticRegression(max_iter=_STEPS).fit(scaled[rows], given[rows])
-            probabilities[np.ix_(judged, model.classes_)] = model.predict_proba(scaled[judged])
-    return probabilities
+            model = None
+            if len(np.unique(given[rows])) > 1:
+                scaled = (table[rows] - whole.mean) / whole.spread
+                model = LogisticRegression(max_iter=_STEPS).fit(scaled, given[rows], None if weights is None else weights[rows])
+            whole.models.append(model)
+            probabilities[judged] = whole.of_fold(number, table[judged])
+    return whole, probabilities
 
 
 def _squared_distances(rows: Floats, others: Floats) -> Floats:

@@ -41,7 +41,8 @@ _MOST_OFFSETS = 100  # with more classes, the α are 0
 _SHARPNESS = 2.0  # the sum of the β, before any label is seen; its logarithm has deviation 1
 _BORROWED = 6.0  # each class borrows the strength of this many wrong labels, at most its size, from noise that is alike for all classes
 _SURPRISE = 3.0  # how much more likely noise of a single class must make the labels than noise of all classes
-_MOST_SINGLE = 10  # with more classes, noise of a single class is not tried
+_RARE = 0.5  # of the mean class size: noise of a single class is tried for classes with fewer labels
+_MOST_SINGLE = 10  # with more classes, it is not tried
 _ELSEWHERE = 0.001  # the rate of the other classes then
 _RATES = (0.002, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
 _ROUNDS, _STEPS = 12, 3
@@ -166,8 +167,10 @@ def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, interval: 
         labels, logarithms = given[part], _logarithms([table[part] for table in evidence])
         posterior = np.zeros((len(labels), classes))
         for share, weights, matrix in noises:
-            under = _pooled(weights, logarithms).astype(np.float64) * matrix.T[labels]
-            posterior += share / under.sum(1, keepdims=True) * under
+            under = matrix.T[labels]
+            under *= _pooled(weights, logarithms)
+            under *= share / under.sum(1, keepdims=True)
+            posterior += under
         predicted[part] = _pooled(fitted.weights[: len(evidence)], logarithms).argmax(1)  # without the α
         posterior[rows, labels] = 0
         chance[part] = posterior.sum(1)  # exact also where it is tiny
@@ -334,12 +337,14 @@ class _Fit:
         return points
 
     def single(self, classes: int) -> _Fitted | None:
-        """The best noise of a single class; None if there are too many classes.
+        """The best noise of a single rare class; None if there is no rare class, or too many classes.
 
         A rare class borrows so much from the others that noise of it alone would be found improbable.
         """
         found = []
-        for label in range(classes if classes <= _MOST_SINGLE else 0):
+        counts = np.bincount(self.given, minlength=classes)
+        rare = np.flatnonzero((counts > 0) & (counts < _RARE * len(self.given) / classes)).tolist()
+        for label in rare if classes <= _MOST_SINGLE else ():
             points = self.profile(partial(_of_one, label, classes=classes), self.start, classes)
             best = max(points, key=lambda point: point.likelihood)
             matrix = _of_one(label, best.rate, classes)

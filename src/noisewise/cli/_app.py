@@ -162,9 +162,10 @@ _Imports = Annotated[
 def _with_import(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(*, imports: Any, **options: Any) -> None:
-        from noisewise import plugins
+        if imports:
+            from noisewise import plugins
 
-        plugins.load(*imports or ())
+            plugins.load(*imports)
         command(**options)
 
     parameters = list(inspect.signature(command, eval_str=True).parameters.values())

@@ -189,7 +189,8 @@ def _read(config: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     imports = as_list(written.pop("import", []))
     if not all(isinstance(name, str) for name in imports):
         raise invalid_parameter("import", str(config), "text, or a list of texts", imports)
-    plugins.load(*imports)
+    if imports:
+        plugins.load(*imports)
     types = {**get_type_hints(Settings), **{name: kind for name, (kind, _) in (_READING | _TRAINING).items()}}
     for name, value in written.items():
         if name not in known:

@@ -22,7 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
-from noisewise.audit import RobustEnsemble, add_evidence
+from noisewise.audit import RobustEnsemble, keep_evidence
 from noisewise.data import Dataset, Encoding, as_inputs, is_frame, read_columns, read_rows
 from noisewise.errors import InputError
 from noisewise.train import Predictor, Run, Unlearned, fit
@@ -182,7 +182,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.run_ = self._trained(data, self.folder, **settings)
             self.predictor_, self.loss_ = self._predictor(self.run_), self.run_.settings.loss
             if is_ensemble:
-                add_evidence(self.run_, features)
+                keep_evidence(self.run_, ensemble.models.evidence)
         elif not is_ensemble:
             with tempfile.TemporaryDirectory() as temporary:
                 run = self._trained(data, Path(temporary, "run"), **_NO_RECORD)

@@ -211,7 +211,8 @@ def read_settings(folder: Folder) -> dict[str, Any]:
     if settings.get("format", FORMAT) == FORMAT:  # another format may have other values
         check_values(repr(str(Path(folder) / "settings.json")), settings, _SETTINGS)
     with suppress(InputError):  # a run without provenance, or with a damaged one, has settings all the same
-        plugins.remember(folder, read_provenance(folder).get("imports", ()))
+        if imports := read_provenance(folder).get("imports"):
+            plugins.remember(folder, imports)
     return settings
 
 

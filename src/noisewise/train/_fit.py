@@ -31,10 +31,9 @@ from noisewise.errors import DivergedError, InputError, NoisewiseError, Noisewis
 from noisewise.kernels import compiled_ahead
 from noisewise.methods import Ensemble, Scored, networks_of
 from noisewise.runs import CALIBRATION, CannotOpenError, RunFolder, Settings, Writer, end_state, folder_name, load_settings
-from noisewise.spec import in_short, name_of
+from noisewise.spec import foreign_words, in_short, name_of
 from noisewise.train._dry_run import check_scores, check_training, evaluate, use_channels_last
 from noisewise.train._label_wave import LabelWave
-from noisewise.train._late import LateTally
 from noisewise.train._loggers import Logger
 from noisewise.train._loggers import registry as all_loggers
 from noisewise.train._optimisers import optimisers, schedules
@@ -42,7 +41,7 @@ from noisewise.train._predictor import EVALUATION_BATCH
 from noisewise.train._processes import is_main_process, isolate_torch_state, join, one_at_a_time, report_lost_workers, wait_for_all
 from noisewise.train._request import Sources, check_model, check_outside_images, data_name, device_of, gather, make_settings
 from noisewise.train._run import Run, fill, is_built_in, is_unmodified, recorded_scale
-from noisewise.train._step import GraphedStep, Networks, Prepare, Scorer, Scoring, Step, Tally, prepared
+from noisewise.train._step import GraphedStep, LateTally, Networks, Prepare, Scorer, Scoring, Step, Tally, prepared
 from noisewise.train._temperature import temperature
 from noisewise.train._user_module import mark_trained, model_digests, warn_of_other_start, was_trained
 
@@ -131,8 +130,8 @@ def train(
     sources = gather(data, test, settings)
     device = device_of(settings)
     provenance = {**sources.provenance(device), **({"model": None} if isinstance(model, str) else model_digests(model))}
-    if imports := plugins.used_by(settings.as_json()):
-        provenance["imports"] = imports
+    if foreign_words(settings.as_json()):
+        provenance["imports"] = plugins.used_by(settings.as_json())
     target = target or RunFolder(Path("runs") / _name(settings, provenance))
     if target.exists():
         _check_same_run(target, settings, provenance)
@@ -188,8 +187,8 @@ def check_settings(folder: RunFolder, settings: Settings) -> None:
                 f"The folder {str(folder.path)!r} contains a run with {name}={written[name]!r}. Got {name}={value!r}; "
                 "give another folder, or the same settings to resume."
             )
-    if imports := plugins.used_by(settings.as_json()):
-        plugins.check_same(folder.path, folder.provenance().get("imports", ()), imports)
+    if foreign_words(settings.as_json()):
+        plugins.check_same(folder.path, folder.provenance().get("imports", ()), plugins.used_by(settings.as_json()))
 
 
 def _check_same_run(folder: RunFolder, settings: Settings, provenance: dict[str, Any]) -> None:
