@@ -151,7 +151,7 @@ def remember(folder: object, recorded: Iterable[Mapping[str, Any]]) -> None:
         if (kind, name) in _MISSING or kind not in registries or name in registries[kind]:
             continue
         source = "the code of its author" if file is None else shown(file)
-        needed = f"The run in {str(folder)!r} has it from {source}; import your copy with --import or noisewise.plugins.load."
+        needed = f"The run in {str(folder)!r} uses it, from {source}; import your copy with --import or noisewise.plugins.load."
         _MISSING[kind, name] = needed
         warn(f"There is no {kind} named {name!r}. {needed}")
 
@@ -170,5 +170,5 @@ def check_same(folder: object, recorded: Iterable[Mapping[str, Any]], now: Itera
             raise InputError(
                 f"The {item['kind']} {item['name']!r} of the run in {str(folder)!r} came from {shown(old.get('file'))} "
                 f"({str(old.get('sha256'))[:8]}), which has changed since ({item['file']!r}, {str(item['sha256'])[:8]}). "
-                "Give another folder, or the file as it was."
+                "Choose another folder, or restore the file."
             )

@@ -92,7 +92,7 @@ def audit(
         }
         given = {**own, "judge": None if judge == "auto" else judge, **reading}
         if unused := [name for name, value in given.items() if value is not None]:
-            raise InputError(f"{str(run_or_data)!r} is a run, which is not trained again. Got {', '.join(unused)}; leave that out.")
+            raise InputError(f"{str(run_or_data)!r} is a run, which is not trained again; leave out {', '.join(unused)}.")
         return audit_run(run_or_data, score=score, features=features)
     reading |= {} if features is None else {"features": features}
     for name in reading:

@@ -34,7 +34,9 @@ def audit(
     score: Annotated[str, typer.Option(help="The score to rank labels by.")] = "combined",
     model: Annotated[str | None, typer.Option(help="The model to train; by default mlp for numbers, resnet20 for images.")] = None,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="The numbers are embeddings: train a linear model.")] = False,
-    loss: Annotated[str | None, typer.Option(help=f"The loss to train with; by default {LOSS}, or ce with very many classes.")] = None,
+    loss: Annotated[
+        str | None, typer.Option(help=f"The loss to train with; by default {LOSS}, or ce with very many classes or a rare one.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help=f"The number of epochs; by default {EPOCHS}.", min=1)] = None,
     test: Annotated[
         str | None, typer.Option(help="Data with labels you trust, to estimate how often the model is wrong: a path or a name.")
@@ -42,7 +44,10 @@ def audit(
     test_features: Annotated[str | None, typer.Option(help="The file of embeddings of the test set, if --features is a file.")] = None,
     run_folder: Annotated[Path | None, typer.Option("--run", help="The run folder to train in; by default a new folder in runs/.")] = None,
     judge: Annotated[
-        str, typer.Option(help="What judges your data: features (models that do not see the label), record (the trained run), or auto.")
+        str,
+        typer.Option(
+            help="What judges the labels: features (models that do not see them), record (the trained run), or auto (features for numbers)."
+        ),
     ] = "auto",
     review: Annotated[int | None, typer.Option(help="List only this many labels: those most likely to be wrong.", min=1)] = None,
     as_json: AsJson = False,
@@ -57,7 +62,7 @@ def audit(
     others = {"test": test, "test_features": test_features, "run": run_folder, "judge": None if judge == "auto" else judge}
     unused = list(map(flag, without_none(training | others | reading)))
     if unused and trained:
-        raise InputError(f"{source!r} is a run, which is not trained again. Got {', '.join(unused)}; leave that out.")
+        raise InputError(f"{source!r} is a run, which is not trained again; leave out {', '.join(unused)}.")
     target = output if trained else output or _LIST
     page = None if target is None or trained else target.with_suffix(".html")
     if target is not None:

@@ -17,7 +17,7 @@ def card(
     title: Annotated[str | None, typer.Option(help="The title of the card; by default the model and the data.")] = None,
     license: Annotated[str | None, typer.Option(help="The license of the model, such as apache-2.0.")] = None,
 ) -> None:
-    """Write a folder with the model of a run and a model card, ready to push to a hub. It has no labels."""
+    """Write a folder with the model of a run and a model card, ready for the Hugging Face hub. It has no labels."""
     from noisewise.report import write_card
 
     print_lines(write_card(run, output, title=title, license=license))

@@ -24,7 +24,7 @@ def tasks(
     data: Annotated[str | None, typer.Option(help="The training data; by default the path in the run.")] = None,
     **reading: Any,
 ) -> None:
-    """Write doubtful labels as tasks for Label Studio or Argilla; apply what they export with `correct --decisions`."""
+    """Write doubtful labels as tasks for Label Studio or Argilla; apply their exports with `correct --decisions`."""
     from noisewise.correct import write_tasks
 
     source = read_for("tasks", data, reading) if without_none(reading) else data

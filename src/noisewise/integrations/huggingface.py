@@ -157,9 +157,9 @@ def record(
 def _check(trainer: Any) -> None:
     """Refuse a Trainer whose examples cannot be recorded."""
     if not hasattr(trainer.train_dataset, "__len__"):
-        raise InputError("record needs a training set with a length, whose examples have positions. Got one that is only iterated over.")
+        raise InputError("record needs a training set with a length. Got an iterable data set, whose examples have no positions.")
     if trainer.args.n_gpu > 1:
-        raise InputError("record cannot see the parts of a batch on several GPUs of one process. Start one process per GPU with torchrun.")
+        raise InputError("record does not support several GPUs in one process (DataParallel). Start one process per GPU with torchrun.")
 
 
 def _base_class() -> type:
@@ -213,7 +213,7 @@ class RecorderCallback:
             seen = _margins(scores, labels) if self._loss.is_of_margin else (scores[labels != _IGNORED],)
         if len(seen[0]) != len(positions):
             raise InputError(
-                f"record found {len(positions)} labels in {len(index)} training examples, and a batch of them has {len(seen[0])}. "
+                f"The training set has {len(positions)} labels for {len(index)} examples, but their batch has {len(seen[0])}. "
                 "The collator must give an example the same labels every time."
             )
         return positions, *seen
@@ -221,9 +221,7 @@ class RecorderCallback:
     def _from_log_probs(self, outputs: Any, labels: Tensor) -> tuple[Tensor, ...]:
         """Margins and predictions from the log-probabilities that TRL computes instead of scores."""
         if not self._loss.is_of_margin:
-            raise InputError(
-                f"A record from log-probabilities needs a loss that is a function of the margin. Got {self._loss!r}; give record loss='ce'."
-            )
+            raise InputError(f"A record from log-probabilities needs a loss of the margin. Got {self._loss!r}; pass loss='ce' to record.")
         mask = outputs.label_mask
         predictions = labels[:, 1:][mask]
         wrong = ~outputs.is_top1[mask].bool()

@@ -23,7 +23,7 @@ except ImportError:
     except ImportError:
         raise InputError("Recording Lightning needs lightning, which is not installed; run: pip install 'noisewise[lightning]'.") from None
 
-_ADVICE = "Wrap the training data in indexed(…), take the number off the batch, and return {'loss': loss, 'scores': scores}."
+_ADVICE = "Wrap the training data in indexed(…), unpack the number from the batch, and return {'loss': loss, 'scores': scores}."
 _ACCURACIES = ("test_accuracy", "validation_accuracy")
 
 
@@ -115,7 +115,7 @@ class RecorderCallback(Callback):
         if not outputs or trainer.fast_dev_run:  # type: ignore[attr-defined]
             return  # the module skipped the batch
         if not isinstance(outputs, Mapping) or "scores" not in outputs:
-            raise InputError(f"What training_step returns has no scores to record. {_ADVICE}")
+            raise InputError(f"training_step does not return the scores to record. {_ADVICE}")
         index, scores = _index(outputs, batch), outputs["scores"].detach()
         if trainer.world_size > 1:  # one process records the whole batch
             index, scores = (part.flatten(0, 1) for part in pl_module.all_gather((index, scores)))

@@ -39,7 +39,7 @@ def emphasis_table(loss: str | Loss, *, classes: int = 2) -> dict[str, Floats]:
     """
     chosen = losses.get(loss)
     if not isinstance(chosen, MarginLoss) or chosen.depends_on_batch or chosen.contract:
-        raise InputError(f"A table needs a loss of each example's margin alone. Got {chosen!r}; use value_and_gradient for other losses.")
+        raise InputError(f"A table needs a loss of the margin alone. Got {chosen!r}; use value_and_gradient for other losses.")
     margins = torch.arange(-_REACH, _REACH + _STEP, _STEP, dtype=torch.float64).requires_grad_()
     values = chosen.of_margin(margins, classes)
     (slope,) = torch.autograd.grad(values.sum(), margins)

@@ -78,7 +78,7 @@ class OnSlurm:
             executor.update_parameters(**self._parameters)
         except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as error:
             sentence = f"The jobs cannot be submitted to {self._cluster!r} ({reason(error)})."
-            raise InputError(f"{sentence} Use a machine that submits Slurm jobs, and submitit's names of parameters.") from None
+            raise InputError(f"{sentence} Use a machine that can submit Slurm jobs, and the parameter names of submitit.") from None
         return executor
 
     def _follow(self, tasks: Sequence[Task], jobs: dict[tuple[int, ...], Any], watch: Callable[[Progress], None]) -> dict[int, str]:

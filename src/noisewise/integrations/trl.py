@@ -76,7 +76,7 @@ def use_loss(trainer: Any, loss: str | Loss) -> None:
         raise InputError("use_loss needs trl 1.16 or newer, which is not installed; run: pip install -U 'noisewise[trl]'.") from None
     chosen, supported = losses.get(loss), isinstance(trainer, SFTTrainer)
     if not supported:
-        raise InputError(f"use_loss needs a trl.SFTTrainer. Got {type(trainer).__name__}; give hf_loss to another Trainer.")
+        raise InputError(f"use_loss needs a trl.SFTTrainer. Got {type(trainer).__name__}; for other Trainers use hf_loss.")
     if trainer.args.loss_type != "nll":
         raise InputError(f"use_loss replaces the loss of TRL, so leave out loss_type={trainer.args.loss_type!r} in SFTConfig.")
     if chosen.depends_on_batch:
@@ -114,7 +114,9 @@ class _OfHidden(_OfMargins):
         config = model.config.get_text_config()
         scaled = [name for name in _SCALED if getattr(config, name, None) not in (None, 1.0)]
         if scaled:
-            raise InputError(f"{loss!r} needs scores that are not scaled. The model has {scaled[0]!r}; take a function of the margin.")
+            raise InputError(
+                f"{loss!r} needs scores that are not scaled, but the model sets {scaled[0]!r}; use a loss of the margin, such as gce."
+            )
         self.loss, self.model = copy.copy(loss), model
         self.hidden: Tensor | None = None
         self.loss.reduction = "none"

@@ -51,7 +51,7 @@ def write_card(
     source, target = Run(run), Path(folder)
     regular_file(source.path, "model.safetensors")  # a recorded loop may have none
     if target.exists() and any(target.iterdir()) and not _is_ours(target / "README.md"):
-        raise InputError(f"The folder {str(target)!r} is not empty and has no model card that noisewise wrote. Give another folder.")
+        raise InputError(f"The folder {str(target)!r} is not empty and was not written by `noisewise card`; choose another folder.")
     make_folder(target)
     for name in _COPIED:
         (target / name).unlink(missing_ok=True)

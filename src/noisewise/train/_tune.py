@@ -154,7 +154,7 @@ def plan_studies(
     for task in plan(model, data, seed=[seed], folder=folder, **grid):
         settings = task.settings
         if settings.validation == 0:
-            raise InputError("A search is judged on a held-out share. Got search without validation; give for example validation=0.1.")
+            raise InputError("A search compares trials on a held-out share. Got search without validation; add for example validation=0.1.")
         content = [json.dumps(settings.as_json(), sort_keys=True), json.dumps(examples.input_digests()), digest(examples.labels)]
         name = f"{folder_name(settings.noise)}-{folder_name(settings.loss)}-{digest_of(content)[:8]}"  # other data, another study
         studies.append(make(settings, Path(folder) / SEARCHES / name))
