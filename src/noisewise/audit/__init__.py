@@ -1,14 +1,14 @@
 """Audit: find labels that look wrong, and what else is wrong with the data.
 
-`audit` ranks and flags the labels of a trained run, or of data on which it trains one, and suggests others; `audit_tokens` does so by token
-and sequence. `find_label_issues` judges labels from class probabilities of any models, which `evidence_from_features` computes for tables
-and embeddings. `find_multilabel_issues` and `find_token_issues` judge those of several classes per example and of tokens. `outliers`,
-`near_duplicates`, `ambiguous` and `weak_groups` look at features and predictions, and `consensus` at the labels of several annotators.
-`RobustEnsemble` classifies with the models that judge labels from features.
+`audit` ranks and flags the labels of a trained run, or of data on which it trains one, and suggests others; `audit_run` takes only runs,
+and `audit_tokens` judges tokens and sequences. `find_label_issues` judges labels from class probabilities of any models, which
+`evidence_from_features` computes for tables and embeddings. `find_multilabel_issues` and `find_token_issues` judge those of several classes
+per example and of tokens. `outliers`, `near_duplicates`, `ambiguous` and `weak_groups` look at features and predictions, and `consensus` at
+the labels of several annotators. `RobustEnsemble` classifies with the models that judge labels from features.
 """
 
 from noisewise.audit._ambiguous import Ambiguous, ambiguous
-from noisewise.audit._audit import AUDIT_COLUMNS, Audit, add_evidence
+from noisewise.audit._audit import AUDIT_COLUMNS, Audit, add_evidence, audit_run
 from noisewise.audit._consensus import Consensus, consensus
 from noisewise.audit._duplicates import NearDuplicates, near_duplicates
 from noisewise.audit._ensemble import RobustEnsemble
@@ -42,6 +42,7 @@ __all__ = [
     "ambiguous",
     "audit",
     "audit_data",
+    "audit_run",
     "audit_tokens",
     "check_data",
     "check_judges",

@@ -254,7 +254,7 @@ class Audit(LabelIssues):
         return np.stack(histories, 1).round(6).tolist()  # type: ignore[no-any-return]
 
 
-def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined", features: Any = None) -> Audit:
+def audit_run(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined", features: Any = None) -> Audit:
     """Find the labels of a run that look wrong, from its record, or from the evidence that `add_evidence` put beside it.
 
     Args:
@@ -273,7 +273,7 @@ def audit(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined", fe
         >>> from noisewise import fit
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run = fit("mlp", "digits", noise="symmetric(0.2, flips='exact')", epochs=10, folder=folder, device="cpu")
-        ...     result = audit(run)
+        ...     result = audit_run(run)
         ...     wrong = run.dynamics.record.wrong
         >>> int(wrong.sum()), bool(wrong[result.order[:200]].mean() > 0.95)
         (287, True)

@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noisewise.audit._audit import Audit, add_evidence
-from noisewise.audit._audit import audit as audit_run
+from noisewise.audit._audit import Audit, add_evidence, audit_run
 from noisewise.audit._evidence import score_function
 from noisewise.data import READ_OPTIONS, Dataset, read
 from noisewise.dynamics import Dynamics, underfitting

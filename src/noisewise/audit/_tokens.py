@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from noisewise.arrays import Flags, Floats, Ints
-from noisewise.audit._audit import audit
+from noisewise.audit._audit import audit_run
 from noisewise.audit._listing import Listing, as_ids, parts
 from noisewise.audit._probabilities import find_label_issues
 from noisewise.errors import InputError, invalid_parameter
@@ -189,7 +189,7 @@ def audit_tokens(run: str | os.PathLike[str], tokens: Sequence[Sequence[str]] | 
     Returns:
         The labels by token. The predicted label of a doubtful one is the suggestion of the audit.
     """
-    judged = audit(run)
+    judged = audit_run(run)
     parts = [name.rpartition(":") for name in judged.ids]
     if not all(sequence and place.isdecimal() for sequence, _, place in parts):
         raise InputError("audit_tokens needs a run whose examples are tokens, with ids such as 'letter-7:12'. Use audit for other runs.")

@@ -30,13 +30,13 @@ def review(
     **reading: Any,
 ) -> None:
     """Decide on doubtful labels in the browser. Every decision is saved at once."""
-    from noisewise.audit import audit
+    from noisewise.audit import audit_run
     from noisewise.correct import CORRECTION_COLUMNS, review_server
 
     target = run / "corrected.csv" if output is None else output
     check_replacing(target, data or str(run), lambda file: has_columns(file, CORRECTION_COLUMNS), "list of labels")
     source = read_for("review", data, reading) if without_none(reading) else data
-    with review_server(audit(run), target, limit=limit, data=source, port=port) as server:
+    with review_server(audit_run(run), target, limit=limit, data=source, port=port) as server:
         print_lines(server.url)
         sys.stdout.flush()  # a program that starts this command reads the address
         inform(f"decisions are saved in {server.log.path}; press Ctrl-C to stop, and run the command again to continue.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.arrays import Ints
-from noisewise.audit import add_evidence, audit
+from noisewise.audit import add_evidence, audit_run
 from noisewise.correct._correction import Correction, correct
 from noisewise.correct._policies import policies
 from noisewise.correct._retrain import CHANGED_SETTINGS, check_model, retrain, same_length, settings_of
@@ -117,7 +117,7 @@ def _repeated(record: Record, correction: Correction, rest: Dataset, held: Datas
     model, _ = settings.pop("model"), settings.pop("data")
     held = replace(held, true_labels=None)  # a test set is judged by its true labels if they are known
     first = extension("fit")(model, rest, test=held, folder=folder / "before", watch=watch, **settings)
-    if audit(record.folder).model is not None:
+    if audit_run(record.folder).model is not None:
         add_evidence(first, rest.inputs.flatten(1).cpu().numpy())  # so that its labels are judged as those of the run were
     corrected = _same_correction(first, correction)
     if not corrected.changed.any():
@@ -128,7 +128,7 @@ def _repeated(record: Record, correction: Correction, rest: Dataset, held: Datas
 def _same_correction(run: Any, correction: Correction) -> Correction:
     """A policy is applied to the audit of the run; decisions of a person are taken over."""
     if name_of(correction.policy) in policies:
-        return correct(audit(run), correction.policy)
+        return correct(audit_run(run), correction.policy)
     rows = rows_of(numbers_of(run.dynamics.record), correction.index)
     assert rows is not None
     return _take(correction, rows)

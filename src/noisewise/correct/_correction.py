@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from noisewise.arrays import Flags, Floats, Ints, first_positions
-from noisewise.audit import Audit, audit
+from noisewise.audit import Audit, audit_run
 from noisewise.correct._decisions import Decision
 from noisewise.correct._policies import Policy, policies
 from noisewise.data import Dataset
@@ -240,7 +240,7 @@ def audited(audit_or_run: Any, owner: str) -> Audit:
     if isinstance(audit_or_run, Audit):
         return audit_or_run
     if isinstance(audit_or_run, str | os.PathLike | Dynamics):
-        return audit(audit_or_run)
+        return audit_run(audit_or_run)
     raise invalid_parameter("audit_or_run", owner, "the audit of a run, a run or its folder", type(audit_or_run).__name__)
 
 

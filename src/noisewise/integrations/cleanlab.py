@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from noisewise.audit import audit, run_probabilities
+from noisewise.audit import audit_run, run_probabilities
 from noisewise.correct import Decision
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError
@@ -44,7 +44,7 @@ def to_datalab(run: str | os.PathLike[str] | Dynamics, *, features: Any = None, 
         >>> bool(lab.get_issues("label").is_label_issue[wrong].mean() > 0.8)
         True
     """
-    result = audit(run)
+    result = audit_run(run)
     rows = result.to_frame().iloc[np.argsort(result.order)]  # in the order of the record
     data = {name: rows[name].tolist() for name in _COLUMNS} | {_LABEL: rows["given_label"].tolist()}
     lab = Datalab(data=data, label_name=_LABEL, verbosity=0)

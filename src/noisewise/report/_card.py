@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from noisewise.audit import audit
+from noisewise.audit import audit_run
 from noisewise.errors import InputError, listed
 from noisewise.output import make_folder, written_output
 from noisewise.runs import CALIBRATION, exists, read_json, regular_file
@@ -140,7 +140,7 @@ def _results(run: Run) -> dict[str, str]:
     for name, share in (dynamics.class_accuracies() or {}).items():
         results[f"test accuracy on `{name}`"] = _percent(share)
     if dynamics.record.epochs():
-        issues = audit(run)
+        issues = audit_run(run)
         low, high = issues.interval or (0.0, 0.0)
         results |= {
             "training labels": f"{len(issues):,}",

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from noisewise.audit import Audit, audit
+from noisewise.audit import Audit, audit_run
 from noisewise.draw import Film, film
 from noisewise.dynamics import MEASURES, Dynamics, Spread, over_seeds, prefer_finished, underfitting, with_original_settings
 from noisewise.errors import InputError
@@ -193,7 +193,7 @@ class ReportRun:
 
     @cached_property
     def audit(self) -> Audit | None:
-        return self.attempt(lambda: audit(self.dynamics))
+        return self.attempt(lambda: audit_run(self.dynamics))
 
     def attempt(self, read: Callable[[], Value]) -> Value | None:
         """Call `read`. If it fails, add a note with the reason and return None."""

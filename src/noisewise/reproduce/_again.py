@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from noisewise.audit import audit
+from noisewise.audit import audit_run
 from noisewise.correct import correct, retrain
 from noisewise.papers import RETRAINED
 from noisewise.runs import read_origin
@@ -34,7 +34,7 @@ class Again(Task):
 
     def train(self, data: Any, test: Any, watch: Callable[[int, int], None]) -> Run:
         run = Run(self.first)
-        again: Run = retrain(run, correct(audit(run)), data=data, test=test, folder=self.folder, watch=watch)
+        again: Run = retrain(run, correct(audit_run(run)), data=data, test=test, folder=self.folder, watch=watch)
         return again
 
 
