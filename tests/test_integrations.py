@@ -132,14 +132,14 @@ def test_with_a_folder_the_run_is_kept_and_can_be_audited(digits: tuple[np.ndarr
         clone(ours).fit(rows[:100], names[noisy[:100]])
 
 
-def test_with_a_folder_the_default_keeps_a_network_and_its_own_evidence(
+def test_with_a_folder_the_default_keeps_a_network_and_evidence_from_features(
     digits: tuple[np.ndarray, np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
     rows, labels, noisy = (part[:600] for part in digits)
     ours = RobustClassifier(epochs=3, folder=tmp_path / "run").fit(rows, noisy)
     issues, wrong = ours.run_.find_label_issues(), noisy != labels
     assert len(issues) == 600 and issues.model is not None, "the evidence judges all rows"
-    np.testing.assert_allclose(1 - issues.quality, ours.ensemble_.noise.chance, atol=1e-3)
+    assert np.corrcoef(1 - issues.quality, ours.ensemble_.noise.chance)[0, 1] > 0.95, "two of its three models are those of the ensemble"
     assert wrong[issues.is_issue].mean() > 0.9 and issues.is_issue[wrong].mean() > 0.9, "three epochs of a network find far fewer"
     without = RobustClassifier(random_state=0).fit(rows, noisy)
     np.testing.assert_array_equal(ours.predict_proba(rows), without.predict_proba(rows), "the run does not change the classifier")
@@ -357,6 +357,13 @@ def test_a_rare_class_is_learned_by_default_and_an_unlearned_class_is_named(rare
     with warned("gce(q=0.7)", "'1'", kind=Unlearned):
         without = _network(loss="gce(q=0.7)", epochs=20, random_state=0).fit(rows, labels)
     assert recall_score(true, without.predict(others)) == 0
+
+
+@pytest.mark.filterwarnings("ignore::noisewise.train.Unlearned")  # one epoch learns no rare class
+def test_the_folder_has_the_evidence_also_if_the_network_was_trained_again(rare: tuple[np.ndarray, ...], tmp_path: Path) -> None:
+    ours = RobustClassifier(epochs=1, folder=tmp_path / "run").fit(rare[0][:400], rare[1][:400])
+    assert ours.run_.path == tmp_path / "run-again"
+    np.testing.assert_array_equal(noisewise.audit(tmp_path / "run").quality, ours.run_.find_label_issues().quality)
 
 
 def test_most_of_a_few_rare_examples_are_learned() -> None:

@@ -14,8 +14,8 @@ from training_settings import QUICK, SETTINGS
 
 from costs import Compared
 from noisewise import Recorder, Run, fit
-from noisewise.audit import audit, find_label_issues
-from noisewise.correct import Correction, Decision, correct, read_decisions, retrain, review
+from noisewise.audit import audit, audit_run, find_label_issues
+from noisewise.correct import Correction, Decision, correct, read_decisions, retrain, review, write_tasks
 from noisewise.data import load
 from noisewise.runs import examples_as_given, examples_of, read_origin
 from refused import refused, warned
@@ -72,6 +72,15 @@ def test_a_run_is_audited_before_it_is_corrected(digits_audit, digits_run):
 def test_anything_but_an_audit_or_a_run_is_refused(something):
     with refused("audit_or_run", "correct", type(something).__name__):
         correct(something)
+
+
+@pytest.mark.parametrize("data", ["digits", "no-such-run"])
+def test_data_are_not_trained_on_where_a_run_is_needed(tmp_path, monkeypatch, data):
+    monkeypatch.chdir(tmp_path)
+    for needs_a_run in (correct, review, lambda run: write_tasks(run, "tasks.json"), audit_run):
+        with refused("no run", data):
+            needs_a_run(data)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_policy_and_an_invalid_bound_are_refused(digits_audit):

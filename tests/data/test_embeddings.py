@@ -152,6 +152,9 @@ def test_other_bad_files_and_names_are_refused_in_one_sentence(place: Path) -> N
     for embed, mention in (("junk.safetensors", "junk.safetensors"), ("two.npz", "2 arrays"), ("ids.npz", "2 ids"), ("no.npy", "no.npy")):
         with refused(mention):
             read(arrays, embed=embed)
+    np.save("alone.npy", np.ones((4, 2)))
+    with refused("alone.npy", "labels", "--features"):
+        read("alone.npy")
     with refused("age", "--feature"):
         read(arrays, embed="age")
     with refused("embed_cache"):

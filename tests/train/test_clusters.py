@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from small_runs import clusters, read_status, same_bits
 
-from noisewise import compare
+from noisewise import compare, plugins
 from noisewise.runs import RunFolder
 from noisewise.train import Progress, RunsFailedError, train_one
 from refused import refused
@@ -123,6 +123,28 @@ def test_run_folders_are_fetched_from_workers_that_do_not_share_the_folder(
     same_runs(again, here)
     assert {progress.state for progress in seen} == {"waiting", "finished"}
     assert sorted(path.name for path in (tmp_path / "ray").iterdir()) == sorted(run.path.name for run in again)
+
+
+@pytest.fixture
+def own_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A loss from a file that was imported here, and by no worker."""
+    monkeypatch.setattr("sys.path", list(sys.path))
+    file = tmp_path / "mine.py"
+    file.write_text("from noisewise.losses.mae import MAE\n\n\nclass Own(MAE, name='mae_from_a_file'):\n    pass\n", encoding="utf-8")
+    plugins.load(file)
+    return "mae_from_a_file"
+
+
+@pytest.mark.filterwarnings(_OF_RAY, "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_workers_of_ray_import_the_file_of_a_loss(ray_cluster: Cluster, tmp_path: Path, own_loss: str) -> None:
+    (run,) = compare("linear", clusters(), loss=[own_loss], folder=tmp_path / "runs", on=ray_cluster.spec, **SETTINGS)
+    assert run.state == "finished" and run.settings.loss == own_loss
+
+
+def test_slurm_jobs_import_the_file_of_a_loss(tmp_path: Path, own_loss: str) -> None:
+    pytest.importorskip("submitit", reason="Slurm is tested if submitit is installed: pip install 'noisewise[slurm]'")
+    (run,) = compare("linear", clusters(), loss=[own_loss], folder=tmp_path / "runs", on="slurm(cluster='local')", **SETTINGS)
+    assert run.state == "finished" and run.settings.loss == own_loss
 
 
 def test_a_comparison_in_slurm_jobs_equals_one_on_this_machine_and_an_interrupted_job_is_queued_again(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """Audit: find labels that look wrong, and what else is wrong with the data.
 
-`audit` ranks and flags the labels of a trained run, or of data on which it trains one, and suggests others; `audit_tokens` does so by token
-and sequence. `find_label_issues` judges labels from class probabilities of any models, which `evidence_from_features` computes for tables
-and embeddings. `find_multilabel_issues` and `find_token_issues` judge those of several classes per example and of tokens. `outliers`,
-`near_duplicates`, `ambiguous` and `weak_groups` look at features and predictions, and `consensus` at the labels of several annotators.
-`RobustEnsemble` classifies with the models that judge labels from features.
+`audit` ranks and flags the labels of a trained run, or of data on which it trains one, and suggests others; `audit_run` takes only runs,
+and `audit_tokens` judges tokens and sequences. `find_label_issues` judges labels from class probabilities of any models, which
+`evidence_from_features` computes for tables and embeddings. `find_multilabel_issues` and `find_token_issues` judge those of several classes
+per example and of tokens. `outliers`, `near_duplicates`, `ambiguous` and `weak_groups` look at features and predictions, and `consensus` at
+the labels of several annotators. `RobustEnsemble` classifies with the models that judge labels from features.
 """
 
 from noisewise.audit._ambiguous import Ambiguous, ambiguous

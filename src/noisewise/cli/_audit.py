@@ -9,8 +9,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from noisewise.audit import AUDIT_COLUMNS, EPOCHS, LOSS, Audit, audit_data, check_data, check_judges, is_run
-from noisewise.audit import audit as find
+from noisewise.audit import AUDIT_COLUMNS, EPOCHS, LOSS, Audit, audit_data, audit_run, check_data, check_judges, is_run
 from noisewise.cli._app import AsJson, Console, Text, app, flag, inform, percent, print_json, print_lines, progress_bar
 from noisewise.cli._beside import find_beside
 from noisewise.cli._columns import print_columns
@@ -73,7 +72,7 @@ def audit(
     if embeddings and model is not None:
         raise invalid_parameter("--model", "audit", "left out with --embeddings", model)
     if trained:
-        run, issues, beside = None, find(source, score=score), None
+        run, issues, beside = None, audit_run(source, score=score), None
     else:
         check_data(source)
         with Console(stderr=True).status("reading the data"):
@@ -186,15 +185,15 @@ def correct(
     if undo:
         _undo(run, target)
     elif review is not None:
-        print_lines(write_review(find(run), review, limit=limit or 200, data=source))
+        print_lines(write_review(audit_run(run), review, limit=limit or 200, data=source))
     else:
-        correction = apply(find(run), policy, decisions=None if decisions is None else read_decisions(decisions))
+        correction = apply(audit_run(run), policy, decisions=None if decisions is None else read_decisions(decisions))
         check_output(target, "correct", (".csv",))
         changed = bool(correction.changed.any())
         lines = _retrain(run, correction, run_folder, source, test, check is not False) if retrain and changed else []
         print_lines(repr(correction), correction.write(target), *lines)  # written last, after everything that can fail
         if retrain and not changed:
-            inform("no label was changed, so nothing was trained.")
+            inform(f"no label was changed, so nothing was trained: keep {run}.")
 
 
 def _check_options(**options: Any) -> None:

@@ -20,6 +20,7 @@ from noisewise.data._loader import from_loader
 from noisewise.data._official import Official, OfficialFiles, files, load
 from noisewise.data._official import registry as official
 from noisewise.data._table import TABLE_SUFFIXES, from_table, is_frame, is_hf, is_table
+from noisewise.data._vectors import is_vectors
 from noisewise.errors import InputError, invalid_parameter, unknown
 from noisewise.spec import name_of
 
@@ -119,6 +120,9 @@ def _reader(source: Any) -> tuple[Any, ...]:
             return f"The folder {str(path)!r}", from_folder, path
         if is_table(path):
             return f"The table {str(path)!r}", from_table, path
+        if is_vectors(path):
+            given = "Give the table or folder with the labels, and this file as 'embed' (--features on the command line)."
+            raise InputError(f"The file of embeddings {str(path)!r} has no labels. {given}")
         hint = unknown("data set", str(source), official.available())
         raise InputError(f"{hint} It is not a folder either, nor a file that ends in {', '.join(sorted(TABLE_SUFFIXES))}.")
     if is_frame(source):

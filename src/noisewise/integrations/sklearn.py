@@ -64,9 +64,10 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random_state: a seed, a RandomState to draw a seed from, or None for a random seed. With a folder, None is 0, so that fitting again
             resumes or returns the run.
         folder: the run folder, for the report and the audit; by default no run is kept. A folder contains one run, so leave it out in
-            cross-validation and searches. The run is a network, also if the classifier is the ensemble, which then adds its own evidence
-            about the labels for the audit. The record does not contain the rows held out to calibrate a network: pass calibrate=False to
-            audit every row. A second training (see `loss`) is in a folder beside it whose name ends in "-again".
+            cross-validation and searches. The run is a network, also if the classifier is the ensemble; `add_evidence` then lets the audit
+            judge the labels by their features, with one model more than the ensemble has. The record does not contain the rows held out to
+            calibrate a network: pass calibrate=False to audit every row. A second training (see `loss`) is in a folder beside it whose name
+            ends in "-again".
         verbose: 1 shows a progress bar.
 
     Attributes:
@@ -182,7 +183,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.run_ = self._trained(data, self.folder, **settings)
             self.predictor_, self.loss_ = self._predictor(self.run_), self.run_.settings.loss
             if is_ensemble:
-                keep_evidence(self.run_, ensemble.models.evidence)
+                for folder in {Path(self.folder), Path(self.run_.path)}:  # the first training, and the second if there is one
+                    keep_evidence(folder, ensemble.models.evidence)
         elif not is_ensemble:
             with tempfile.TemporaryDirectory() as temporary:
                 run = self._trained(data, Path(temporary, "run"), **_NO_RECORD)

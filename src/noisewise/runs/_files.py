@@ -78,7 +78,8 @@ def exists(folder: Folder, name: str) -> bool:
 
 def missing(folder: Folder, name: str) -> InputError:
     """The error for a missing file of a run folder."""
-    return InputError(f"The run in {str(folder)!r} has no {name}. Copy the run folder again, or train it again.")
+    elsewhere = " A training loop of your own, or a Trainer, has its weights where it saved them." if name == "model.safetensors" else ""
+    return InputError(f"The run in {str(folder)!r} has no {name}. Copy the run folder again, or train it again.{elsewhere}")
 
 
 def list_numbered(folder: Folder, name: str, start: str, ending: str) -> dict[int, Path]:

@@ -46,10 +46,10 @@ class Task:
 
     settings: Settings
     folder: Path
-    imports: tuple[str, ...] = field(init=False)
+    imports: tuple[str, ...] = field(default=(), kw_only=True)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "imports", plugins.imports_of(self.settings.as_json()))
+    def __post_init__(self) -> None:  # a copy that another process makes keeps the names, which only the first process knows
+        object.__setattr__(self, "imports", self.imports or plugins.imports_of(self.settings.as_json()))
 
     alone: ClassVar[bool] = True
     """Whether it writes to no folder but its own; other tasks need storage that all workers share."""
@@ -66,7 +66,6 @@ class Task:
 
     def train(self, data: Any, test: Any, watch: Watch) -> object:
         """Train it in this process."""
-        plugins.load(*self.imports)
         return train(self.settings, self.settings.model, data, test, self.folder, watch=watch)
 
 
@@ -431,6 +430,7 @@ def train_one(task: Task, index: int, shared: Sequence[Any], send: Callable[[Pro
     try:
         send(Progress(index, "running"))
         train_set, test_set = shared
+        plugins.load(*task.imports)
         task.train(train_set, test_set, watch)
         ended = "finished"
     except Exception as error:
