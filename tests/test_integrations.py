@@ -132,14 +132,14 @@ def test_with_a_folder_the_run_is_kept_and_can_be_audited(digits: tuple[np.ndarr
         clone(ours).fit(rows[:100], names[noisy[:100]])
 
 
-def test_with_a_folder_the_default_keeps_a_network_and_evidence_from_features(
+def test_with_a_folder_the_default_keeps_a_network_and_its_own_evidence(
     digits: tuple[np.ndarray, np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
     rows, labels, noisy = (part[:600] for part in digits)
     ours = RobustClassifier(epochs=3, folder=tmp_path / "run").fit(rows, noisy)
     issues, wrong = ours.run_.find_label_issues(), noisy != labels
     assert len(issues) == 600 and issues.model is not None, "the evidence judges all rows"
-    assert np.corrcoef(1 - issues.quality, ours.ensemble_.noise.chance)[0, 1] > 0.95, "two of its three models are those of the ensemble"
+    np.testing.assert_allclose(1 - issues.quality, ours.ensemble_.noise.chance, atol=1e-3)
     assert wrong[issues.is_issue].mean() > 0.9 and issues.is_issue[wrong].mean() > 0.9, "three epochs of a network find far fewer"
     without = RobustClassifier(random_state=0).fit(rows, noisy)
     np.testing.assert_array_equal(ours.predict_proba(rows), without.predict_proba(rows), "the run does not change the classifier")

@@ -72,7 +72,8 @@ def ray_cluster() -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         monkeypatch.setenv("RAY_health_check_period_ms", "500")  # by default a lost machine is noticed after half a minute
-        monkeypatch.setenv("RAY_health_check_failure_threshold", "3")
+        monkeypatch.setenv("RAY_health_check_failure_threshold", "10")  # five seconds, because this machine may be busy
+        monkeypatch.setenv("RAY_gcs_rpc_server_connect_timeout_s", "60")
         cluster = Cluster()
         yield cluster
         cluster.stop()

@@ -1,4 +1,4 @@
-"""Evidence about labels from features: class probabilities by two models that never see the label they judge.
+"""Evidence about labels from features: class probabilities by three models that never see the label they judge.
 
 A random forest judges an example by the trees that were grown without it. Kernel ridge regression has the prediction without an example in
 closed form, so it is fitted once. Logistic regression is fitted in five folds. All are fast, and err in different ways: the forest cuts
@@ -81,11 +81,14 @@ class FeatureModels:
             seed: of the forest, of the rows that the kernel is built on, and of the folds.
             weights: how often each row counts (N,), above 0; by default once.
         """
+        from threadpoolctl import threadpool_limits
+
         table, given = _checked(features, labels)
         classes = int(given.max()) + 1 if num_classes is None else num_classes
         forest, by_trees = _forest(table, given, classes, seed, weights)
-        kernel, by_kernel = _kernel(table, given, classes, seed, np.ones(len(table)) if weights is None else weights)
-        logistic, by_folds = _logistic(table, given, classes, seed, weights)
+        with threadpool_limits(1, user_api="blas"):  # threads cost more than they save on matrices of this size
+            kernel, by_kernel = _kernel(table, given, classes, seed, np.ones(len(table)) if weights is None else weights)
+            logistic, by_folds = _logistic(table, given, classes, seed, weights)
         return cls((_resolved(by_trees), _resolved(by_kernel), _resolved(by_folds)), forest, kernel, logistic)
 
     def predict(self, features: Floats) -> tuple[Floats, ...]:

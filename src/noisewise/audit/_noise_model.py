@@ -121,6 +121,13 @@ def fit_noise_model(evidence: Sequence[Floats], given: Ints) -> NoiseModel:
     Reference:
         Sukhbaatar et al., Training Convolutional Networks with Noisy Labels, ICLR 2015 workshop (T as the last layer).
     """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"):  # threads cost more than they save on matrices of this size
+        return _fit_noise_model(evidence, given)
+
+
+def _fit_noise_model(evidence: Sequence[Floats], given: Ints) -> NoiseModel:
     examples, classes = evidence[0].shape
     rows = _rows(examples, classes)
     part = _Fit.of([table[rows] for table in evidence], given[rows])

@@ -64,10 +64,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random_state: a seed, a RandomState to draw a seed from, or None for a random seed. With a folder, None is 0, so that fitting again
             resumes or returns the run.
         folder: the run folder, for the report and the audit; by default no run is kept. A folder contains one run, so leave it out in
-            cross-validation and searches. The run is a network, also if the classifier is the ensemble; `add_evidence` then lets the audit
-            judge the labels by their features, with one model more than the ensemble has. The record does not contain the rows held out to
-            calibrate a network: pass calibrate=False to audit every row. A second training (see `loss`) is in a folder beside it whose name
-            ends in "-again".
+            cross-validation and searches. The run is a network, also if the classifier is the ensemble, whose evidence then judges the
+            labels of the run. The record does not contain the rows held out to calibrate a network: pass calibrate=False to audit every
+            row. A second training (see `loss`) is in a folder beside it whose name ends in "-again".
         verbose: 1 shows a progress bar.
 
     Attributes:
