@@ -10,7 +10,8 @@ import os
 import shlex
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from noisewise.arrays import Floats, Ints
 from noisewise.audit import RobustEnsemble, is_run
 from noisewise.data import Dataset, read
 from noisewise.dynamics import underfitting
-from noisewise.errors import InputError, listed
+from noisewise.errors import InputError
 
 KINDS = ("none", "uniform", "class pairs", "input-dependent", "unclear")
 """What `Suggestion.kind` can be."""
@@ -152,10 +153,11 @@ def suggest(data: Any, *, seed: int = 0, **reading: Any) -> Suggestion:
         raise InputError(f"The inputs of {examples.name} are on disk. Read them into memory with a larger 'memory', or embed them.")
     chosen = np.random.default_rng(seed).permutation(len(examples))[:_ROWS]
     part = replace(examples.take(torch.from_numpy(chosen)), true_labels=None)
-    features, labels = _features(part, seed), part.labels.numpy()
-    ensemble = RobustEnsemble.fit(features, labels, num_classes=len(part.classes), seed=seed)
-    noise = _noise(ensemble, features, labels, part.classes, seed)
-    right = _held_out(part, features, noise, seed)
+    with _one_thread():
+        features, labels = _features(part, seed), part.labels.numpy()
+        ensemble = RobustEnsemble.fit(features, labels, num_classes=len(part.classes), seed=seed)
+        noise = _noise(ensemble, features, labels, part.classes, seed)
+        right = _held_out(part, features, noise, seed)
     take = _best(right, noise)
     difference = right[take].astype(float) - right["ce"]
     return Suggestion(
@@ -171,6 +173,20 @@ def suggest(data: Any, *, seed: int = 0, **reading: Any) -> Suggestion:
         float(difference.std() / np.sqrt(len(difference))),
         _commands(data, reading, take, examples.inputs.ndim == 4, noise.kind),
     )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread: several cost more than they gain on so little data, and far more on a busy machine."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _features(data: Dataset, seed: int) -> Floats:
@@ -198,8 +214,8 @@ def _noise(ensemble: RobustEnsemble, features: Floats, labels: Ints, classes: tu
     if not model.judged or high - low > _UNKNOWN:
         every = _pairs(_confusions(predicted, labels, number), classes)
         reason = (
-            f"Models that did not see a label contradict {100 * contradicted:.0f} % of them. Overlapping classes and wrong labels look alike "
-            "here, so it cannot be told which they are. Better features may help, such as embeddings"
+            f"Models that did not see a label contradict {100 * contradicted:.0f} % of them. Overlapping classes and wrong labels look "
+            "alike here, so it cannot be told which they are. Better features may help, such as embeddings"
         )
         return Noise(None, (low, high), "unclear", every, reason + _ended(every))
     if model.rate < _NONE and low <= 0:
@@ -347,8 +363,8 @@ def _commands(source: Any, reading: Mapping[str, Any], take: str, images: bool, 
 
 def _words(name: str, value: Any) -> list[str]:
     """An option of `read` as the command line takes it."""
-    option = {"features": "feature", "columns": "column", "embed": "features", "embed_cache": "features-cache"}.get(name, name)
-    values = value if isinstance(value, list | tuple) else [value]
-    return [f"--{option.replace('_', '-')}", *([] if value is True else [str(values[0])])] if len(values) == 1 else [
-        word for each in values for word in (f"--{option.replace('_', '-')}", str(each))
-    ]
+    name = {"features": "feature", "columns": "column", "embed": "features", "embed_cache": "features-cache"}.get(name, name)
+    option = f"--{name.replace('_', '-')}"
+    if value is True:
+        return [option]
+    return [word for each in (value if isinstance(value, list | tuple) else [value]) for word in (option, str(each))]
