@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 import noisewise
 from noisewise.cli._app import app
+from noisewise.data import read
 from noisewise.noise import corrupt
+from real_data import real
 from refused import refused
 
 DIGITS = load_digits(return_X_y=True)
@@ -35,6 +37,14 @@ def test_clean_tables_have_no_noise() -> None:
     for load in (load_wine, load_breast_cancer):
         found = noisewise.suggest(load(return_X_y=True))
         assert found.noise.kind == "none" and found.noise.rate is not None and found.noise.rate < 0.02
+
+
+@real("fashion_mnist")
+def test_class_pairs_on_fashion_mnist_are_named() -> None:
+    images = read("fashion_mnist").corrupted("pair(0.2)", seed=1)
+    found = noisewise.suggest(images)
+    assert found.probed == 3000 and found.noise.kind == "class pairs"
+    assert sum((images.classes.index(pair.given) - images.classes.index(pair.true)) % 10 == 1 for pair in found.noise.pairs) >= 8
 
 
 def test_labels_that_inputs_do_not_predict_are_unclear_and_no_rate_is_given() -> None:

@@ -32,6 +32,7 @@ _ROWS, _COLUMNS, _KEPT = 3000, 200, 50  # more rows are sampled; more columns th
 _HELD_OUT, _EPOCHS = 0.2, 30
 _CLASSIFIER = "RobustClassifier"
 _SURE = 0.9  # the probability of its class that makes an example sure
+_MANY = 0.75  # with fewer sure examples, the rate may include overlaps of classes
 _FEWEST = 10  # contradicted labels of sure examples that show a kind
 # Chosen on digits, iris, wine and breast cancer with made noise; docs/suggest.md says how well they do on other data.
 _NONE, _UNKNOWN = 0.03, 0.25  # no noise below this rate; nothing is known if the interval is wider than this
@@ -112,7 +113,7 @@ class Suggestion:
         sample = "" if self.probed == self.examples else f" (from {self.probed:,} of {self.examples:,} examples)"
         rate = "cannot be told" if noise.rate is None else f"about {100 * noise.rate:.0f} %"
         held_out = ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.held_out.items())
-        gain = f"{100 * self.gain:+.1f} ± {100 * self.deviation:.1f} points over ce" if self.take != "ce" else "none over ce, which is it"
+        gain = f"{100 * self.gain:+.1f} ± {100 * self.deviation:.1f} points over ce" if self.take != "ce" else "none, ce is taken"
         pairs = [f"  {pair.true} labelled as {pair.given}: {100 * pair.share:.0f} %" for pair in noise.pairs]
         lines = [
             f"Wrong labels: {rate}, between {100 * low:.0f} and {100 * high:.0f} %{sample}",
@@ -226,6 +227,9 @@ def _noise(ensemble: RobustEnsemble, features: Floats, labels: Ints, classes: tu
         reason = f"Only {int(wrong.sum())} examples whose class is sure have another label, too few to tell the kind."
         return Noise(model.rate, (low, high), "unclear", (), reason)
     kind, reason = _kind(counts, features[wrong], predicted[wrong], labels[wrong], seed)
+    if sure.mean() < _MANY:
+        overlap = f"Only {100 * sure.mean():.0f} % of the examples have a sure class, so the rate may include overlaps of classes."
+        reason = f"{overlap} {reason}"
     return Noise(model.rate, (low, high), kind, () if kind == "uniform" else pairs, reason + ("" if kind == "uniform" else _ended(pairs)))
 
 
@@ -271,7 +275,7 @@ def _kind(counts: Ints, features: Floats, predicted: Ints, labels: Ints, seed: i
         return "uniform", f"{where}, in both classes. With two classes, uniform noise and a pair of classes are the same."
     concentration = _concentration(wrong, seed)
     if concentration <= _EVEN:
-        return "uniform", f"{where}, spread over all other classes."
+        return "uniform", f"{where}, spread over all other classes. Noise that depends on the input can look the same."
     if concentration >= _PAIRED:
         return "class pairs", f"{where}, mostly one wrong class for each class"
     if _prediction_by_features(features, predicted, labels, number, seed) > _DEPENDS:
