@@ -20,7 +20,7 @@ LAYERS = [
     "transition noise losses curriculum",
     "models data tables kernels",
     "runs dynamics methods describe train",
-    "audit correct retrieval",
+    "audit correct retrieval suggest",
     "draw papers report reproduce",
     "integrations demo cli",
 ]

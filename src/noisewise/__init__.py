@@ -68,11 +68,12 @@ if TYPE_CHECKING:
     from noisewise.margin import emphasis, margin, margins
     from noisewise.noise import corrupt
     from noisewise.report import report as _report
+    from noisewise.suggest import suggest as _suggest
     from noisewise.train import Recorder, Run, compare, fit
 
     def _called(function: Callable[_P, _T]) -> _Called[_P, _T]: ...
 
-    audit, correct, report = _called(_audit), _called(_correct), _called(_report)
+    audit, correct, report, suggest = _called(_audit), _called(_correct), _called(_report), _called(_suggest)
 
 __version__ = "0.1.0"
 
@@ -128,6 +129,7 @@ __all__ = [
     "reproduce",
     "retrieval",
     "runs",
+    "suggest",
     "train",
     "transition",
 ]
@@ -171,7 +173,7 @@ class _Package(ModuleType):
     """Keeps `noisewise.margin` the function: importing the module of that name would replace it. Makes some packages callable."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("audit", "correct", "report") and isinstance(value, ModuleType):
+        if name in ("audit", "correct", "report", "suggest") and isinstance(value, ModuleType):
             value.__class__ = _Called
         super().__setattr__(name, value.margin if name == "margin" and isinstance(value, ModuleType) else value)
 

@@ -44,6 +44,7 @@ COMMANDS = {
     "report": ("_report", "Write a page that shows what happened in your runs."),
     "reproduce": ("_reproduce", "Reproduce a table or figure of the papers and compare the numbers."),
     "review": ("_review", "Decide on doubtful labels in the browser."),
+    "suggest": ("_suggest", "Estimate how noisy your labels are and of which kind, and suggest a loss."),
     "tasks": ("_tasks", "Write doubtful labels as tasks for Label Studio or Argilla."),
     "train": ("_train", "Train one run."),
 }
