@@ -179,7 +179,7 @@ def suggest(data: Any, *, seed: int = 0, **reading: Any) -> Suggestion:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Compute in one thread: several cost more than they gain on so little data, and far more on a busy machine."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
