@@ -77,7 +77,7 @@ def test_the_command_writes_the_table(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["losses", "--table", str(tmp_path / "all.json")]).exit_code == 2
 
 
-@pytest.mark.parametrize("framework", ["jax", "keras", "fastai"])
+@pytest.mark.parametrize("framework", ["jax", "keras"])
 def test_the_example_of_a_framework_runs_where_it_is_installed(framework: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"needs {framework}")
