@@ -128,7 +128,8 @@ def test_decisions_survive_a_reload_and_a_killed_server_and_are_applied_by_finis
         page.click("#finish")
         page.wait_for_selector("#finished:visible")
         output, errors = process.communicate(timeout=LIMIT)
-    assert process.returncode == 0 and output.splitlines()[-1] == str(tmp_path / "labels.csv") and "Traceback" not in errors
+    assert process.returncode == 0, errors
+    assert output.splitlines()[-1] == str(tmp_path / "labels.csv") and "Traceback" not in errors
     assert page.text_content("#finished-file") == str(tmp_path / "labels.csv") and "1 relabelled" in page.text_content("#finished-summary")
     corrected = Correction.read(tmp_path / "labels.csv", digits_audit.dynamics.record.classes)
     assert np.flatnonzero(corrected.changed).tolist() == [worst[0]]
@@ -279,6 +280,20 @@ def test_decisions_that_make_no_sense_are_refused_and_not_saved(server, decision
         wrong = json.dumps({"entries": [[index, *decision] for decision in decisions], "undo": False, "since": 0})
         status, content = ask(server, "POST", "steps", body=wrong, Origin=server.origin)
         assert status == 400 and "decision" in json.loads(content)["error"] and not server.log.path.exists()
+
+
+def test_a_server_closes_after_its_last_answer(run, digits_audit, monkeypatch):
+    asked, released, answers = threading.Event(), threading.Event(), []
+    with serving(run, digits_audit) as server:
+        details = server.details
+        monkeypatch.setattr(server, "details", lambda numbers: asked.set() or (released.wait(LIMIT) and details(numbers)))
+        asking = threading.Thread(target=lambda: answers.append(ask(server, path="details/0")[0]))
+        asking.start()
+        assert asked.wait(LIMIT)
+        threading.Timer(0.3, released.set).start()
+    assert released.is_set(), "Python aborts if it ends while a thread runs code of torch"
+    asking.join()
+    assert answers == [200]
 
 
 def test_a_finish_that_fails_says_why_and_the_review_continues(context, run, digits_audit, tmp_path):

@@ -63,6 +63,7 @@ class ReviewServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, cards: Cards, log: DecisionLog, finish: Callable[[], tuple[Correction, Path]], port: int) -> None:
+        self._answers, self._closed, self._changed = 0, False, threading.Condition()
         try:
             super().__init__((_ADDRESS, port), _Handler)
         except OSError as error:
@@ -96,6 +97,27 @@ class ReviewServer(ThreadingHTTPServer):
         """Ignore connections that the browser closed."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Keep the server open while the block answers a request."""
+        with self._changed:
+            if self._closed:
+                raise ConnectionAbortedError
+            self._answers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._answers -= 1
+                self._changed.notify_all()
+
+    def server_close(self) -> None:
+        """Close the server when all answers are given: Python aborts if it ends while a thread runs code of torch."""
+        super().server_close()
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._answers, _PATIENCE)
 
     def details(self, numbers: list[int]) -> list[dict[str, Any]]:
         """The details of some cards, with the addresses of their pictures."""
@@ -206,12 +228,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _try(self, call: Callable[[], tuple[str, bytes]]) -> None:
         """Answer with a result, or with the sentence of an error."""
-        try:
-            kind, content = call()
-        except NoisewiseError as error:
-            self._answer(*_json({"error": str(error)}), status=400)
-            return
-        self._answer(kind, content)
+        with self.server.answering():
+            try:
+                kind, content = call()
+            except NoisewiseError as error:
+                self._answer(*_json({"error": str(error)}), status=400)
+                return
+            self._answer(kind, content)
 
     def _refuse(self) -> None:
         self.close_connection = True  # the content of the request was not read
