@@ -34,7 +34,7 @@ def _choice(annotation: dict[str, Any]) -> str | None:
 
 
 def _entry(index: Any, example: str, given: str, answers: list[str | None]) -> dict[str, Any] | None:
-    """The answer that most annotators gave; "unsure" if there is none."""
+    """The answer that most annotators gave; "unsure" if no answer has the most votes."""
     if not answers:
         return None
     counts = Counter(answers).most_common(2)

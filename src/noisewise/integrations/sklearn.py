@@ -77,7 +77,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         offset_: for numbers, a number per column that is subtracted first: the mean if the column is far from 0 compared with its
             variation, else 0.
         ensemble_: the ensemble; None if the classifier is a network. `ensemble_.noise.chance` is the chance that each label is wrong.
-        loss_: the spec of the loss that the network was trained with; None if there is none.
+        loss_: the spec of the loss that the network was trained with; None if no network was trained.
         temperature_: the number that scores are divided by before the softmax; 1 without calibration.
         run_: the run, or None if no folder was given.
 
