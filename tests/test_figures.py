@@ -119,10 +119,10 @@ def test_every_measure_follows_its_definition_in_the_papers(tmp_path: Path) -> N
 
 
 def test_without_true_labels_the_measures_are_over_all_examples(tmp_path: Path) -> None:
-    metrics = [{"epoch": 1, "step": 5, "emphasis": {"all": {"pull": 0.9, "eta": 3.0}}}]
+    metrics = [{"epoch": 1, "step": 5, "emphasis": {"all": {"pull": 0.9, "eta": 3.0}}, "adapted": {"noise": 0.2}}]
     run = Dynamics(write_run(tmp_path / "run", [0, 1], training=[(1, [1, -1], [0, 0])], metrics=metrics))
     measures = {name: course.mean.tolist() for name, course in history([run]).lines[0].curves.items()}
-    assert measures == {"fitting": [0.5], "alpha": pytest.approx([0.6]), "emphasis": pytest.approx([0.3])}
+    assert measures == {"fitting": [0.5], "alpha": pytest.approx([0.6]), "emphasis": pytest.approx([0.3]), "noise": [0.2]}
     known = _run(tmp_path / "known", {5: 0.5}, loss="ce")
     assert history([known, run]).measures == tuple(CURVES), "runs with and without true labels can be drawn together"
 
@@ -438,7 +438,7 @@ def test_special_characters_in_names_are_shown_as_they_are(tmp_path: Path) -> No
 
 
 def test_measures_that_only_some_runs_have_are_drawn_too(tmp_path: Path) -> None:
-    metrics = [{"epoch": 1, "step": 5, "emphasis": {"all": {"pull": 0.9, "eta": 3.0}}}]
+    metrics = [{"epoch": 1, "step": 5, "emphasis": {"all": {"pull": 0.9, "eta": 3.0}}, "adapted": {"noise": 0.2}}]
     unknown = Dynamics(write_run(tmp_path / "unknown", [0, 1], training=[(1, [1, -1], [0, 0])], metrics=metrics, loss="nce"))
     words = _words(draw.dynamics([_run(tmp_path / "known", {5: 0.5, 10: 0.6}), unknown], tmp_path / "x.svg"))
     assert all(measure.title in words for measure in CURVES.values())

@@ -18,7 +18,7 @@ COVERED = [spec for spec in EVERY if covered(build(spec))]
 
 
 def test_every_margin_loss_and_the_losses_of_all_costs_are_covered():
-    assert set(MARGIN) < set(COVERED)
+    assert {spec for spec in MARGIN if not build(spec).adapts} < set(COVERED)
     others = {spec for spec in COVERED if spec not in MARGIN}
     assert {spec.split("(")[0] for spec in others} == {"nce", "gls", "ls", "cr", "0.3*nce + 0.7*mae"}
 

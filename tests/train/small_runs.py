@@ -48,6 +48,7 @@ def same_up_to_rounding(first: Run, second: Run) -> None:
         assert line.get("test_accuracy") == other.get("test_accuracy")
         for name in ("train_loss", "mean_emphasis"):
             assert math.isclose(line[name], other[name], rel_tol=1e-4, abs_tol=1e-5), name
+        assert line.get("adapted") == pytest.approx(other.get("adapted"))
         for group, sums in line["emphasis"].items():
             assert math.isclose(sums["pull"], other["emphasis"][group]["pull"], rel_tol=1e-4)
             assert math.isclose(sums["eta"], other["emphasis"][group]["eta"], rel_tol=1e-6)

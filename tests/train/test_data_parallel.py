@@ -115,6 +115,7 @@ def test_two_processes_keep_the_same_best_model_as_one(tmp_path, two):
 UNEVEN = {
     "one left": (65, {"batch_size": 32}),
     "one left, normalised": (65, {"batch_size": 32, "loss": "0.5*imae(T=8, normalise='batch') + 0.5*ce"}),
+    "one left, adaptive": (65, {"batch_size": 32, "loss": "auto", "noise": "symmetric(0.4)", "epochs": 3}),
     "one left, weighted": (65, {"batch_size": 32, "loss": "ce(weight=(1.0, 5.0, 2.0))"}),
     "one left, parts": (65, {"batch_size": 32, "accumulate": 3, "loss": "0.5*imae(T=8, normalise='batch')"}),
     "parts": (97, {"batch_size": 64, "accumulate": 8}),

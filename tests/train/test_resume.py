@@ -69,6 +69,16 @@ def test_a_resumed_run_removes_the_record_of_epochs_that_it_trains_again(tmp_pat
     assert len(run.metrics) == 4 and run.dynamics.record.epochs() == (1, 2, 3, 4)
 
 
+@pytest.mark.parametrize("step", [7, 12])
+def test_an_adaptive_loss_resumes_to_the_same_bits(tmp_path, step):
+    settings = {**QUICK, "loss": "auto", "noise": "symmetric(0.4)"}
+    straight = fit("linear", clusters(), folder=tmp_path / "straight", **settings)
+    interrupt_after(step, "linear", clusters(), folder=tmp_path / "run", **settings)
+    fit("linear", clusters(), folder=tmp_path / "run", **settings)
+    same_bits(straight.path, tmp_path / "run")
+    assert [line["adapted"]["q"] for line in straight.metrics] == [0.0, 0.25, 0.5]
+
+
 MODULES = {
     "user module": lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)),
     "built-in model": lambda: models.get("mlp(hidden=(16,))", num_classes=3, shape=(8,)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def _block(panels: Sequence[Any], history: History, measures: Sequence[str]) -> 
         elif measures[index] not in history.measures:
             axes.set_axis_off()
         else:
-            _measure(axes, history, measures[index], f"({'abcdefgh'[index]}) ")
+            _measure(axes, history, measures[index], f"({string.ascii_lowercase[index]}) ")
 
 
 def _head(row: Sequence[Any], label: str, titles: str = "left") -> None:

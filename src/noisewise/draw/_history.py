@@ -91,6 +91,7 @@ CURVES: dict[str, Curve] = {
     "clean_emphasis": Curve("mean emphasis, clean labels", False, _emphasis_of("clean")),
     "noisy_emphasis": Curve("mean emphasis, noisy labels", False, _emphasis_of("noisy")),
     "emphasis": Curve("mean emphasis", False, _emphasis_of("all")),
+    "noise": Curve("estimated share of wrong labels", True, lambda run: run.noise_estimate),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -91,10 +92,10 @@ def sample(specs: Sequence[str], classes: int, styles: Sequence[int] | None = No
     if not specs:
         raise InputError('There is nothing to draw. Give at least one loss, like "ce" or "imae(T=8)".')
     losses = [get(spec) for spec in specs]
-    drawable = [loss for loss in losses if isinstance(loss, MarginLoss) and not loss.depends_on_batch]
+    drawable = [cast(MarginLoss, loss) for loss in losses if loss.has_curve]
     refused = [repr(spec) for spec, loss in zip(specs, losses, strict=True) if loss not in drawable]
     if refused:
-        raise InputError(f"Only losses that are functions of p alone have a curve. Leave out {', '.join(refused)}.")
+        raise InputError(f"Only losses that are one function of p alone have a curve. Leave out {', '.join(refused)}.")
     margins = simulated_margins(classes, samples=max(2_000, min(100_000, 20_000_000 // classes)))
     low = min(-10.0, float(margins.mean()) - 4)
     near_ends = torch.linspace(low, 10, 601, dtype=torch.float64)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -23,10 +23,13 @@ from noisewise.data import number_of_batches
 from noisewise.dynamics._estimate import Estimate, split_estimate
 from noisewise.dynamics._measures import emphasis_at, unlearned_classes
 from noisewise.errors import InputError, invalid_parameter
-from noisewise.losses import MarginLoss, batch_normalised, get
+from noisewise.losses import Adaptive, MarginLoss, batch_normalised, get
 from noisewise.runs import LARGEST, MARGINS, Halves, Record, codes, data_set_numbers, read_origin
 
 Curve = dict[int, float]
+
+_State = float | tuple[tuple[str, float], ...]
+"""What a loss that changes was in an epoch: the progress of its schedules, or what an adaptive loss had decided."""
 
 # Margins have half precision: counting each value gives exact histograms and means.
 _NUMBERS: Flags = ~np.isnan(MARGINS)
@@ -202,6 +205,11 @@ class Dynamics:
         clean, noisy = self._mean_emphasis(("clean",)), self._mean_emphasis(("noisy",))
         return {epoch: clean[epoch] / noisy[epoch] for epoch in clean if noisy.get(epoch)}
 
+    @cached_property
+    def noise_estimate(self) -> Curve:
+        """The noise rate that an adaptive loss estimated in each epoch; empty for other losses."""
+        return {epoch: adapted["noise"] for epoch, adapted in self._adapted.items() if "noise" in adapted}
+
     @property
     def mean_emphasis(self) -> Curve:
         """Mean emphasis over the examples of each epoch."""
@@ -222,12 +230,12 @@ class Dynamics:
         """The p with the largest emphasis in each epoch; empty if the loss is not a function of the margin."""
         if self._margin_loss is None:
             return {}
-        peaks: dict[float, float] = {}
+        peaks: dict[_State, float] = {}
         for epoch in self.record.epochs():
-            progress = self._progress(epoch)
-            if progress not in peaks:
-                peaks[progress] = curve.peak(self._emphasis_in(epoch))[0]
-        return {epoch: peaks[self._progress(epoch)] for epoch in self.record.epochs()}
+            state = self._state(epoch)
+            if state not in peaks:
+                peaks[state] = curve.peak(self._emphasis_in(epoch))[0]
+        return {epoch: peaks[self._state(epoch)] for epoch in self.record.epochs()}
 
     @cached_property
     def spread(self) -> Curve:
@@ -410,6 +418,8 @@ class Dynamics:
             return None
         if not isinstance(loss, MarginLoss) or loss.weight is not None or loss.label_smoothing > 0:
             return None
+        if isinstance(loss, Adaptive):
+            return loss if self._adapted else None
         return None if _is_scheduled(loss) and self.record.recorded else loss  # a recorded loop moves its schedules itself
 
     def _size(self, mean: float) -> float:
@@ -419,9 +429,16 @@ class Dynamics:
         normalised = batch_normalised(self._margin_loss)
         return 1.0 if normalised is None else mean / normalised[0]
 
-    def _progress(self, epoch: int) -> float:
-        """The progress of schedules inside the loss, from 0 in the first epoch to 1 in the last; 0 without schedules."""
+    @cached_property
+    def _adapted(self) -> dict[int, dict[str, float]]:
+        """What an adaptive loss was in each epoch."""
+        return {line["epoch"]: line["adapted"] for line in self.record.metrics if "adapted" in line}
+
+    def _state(self, epoch: int) -> _State:
+        """What differs between epochs in which the loss differs; equal for epochs with the same loss."""
         loss, settings = self._margin_loss, self.record.settings
+        if isinstance(loss, Adaptive):
+            return tuple(self._adapted[epoch].items())
         if loss is None or not _is_scheduled(loss):
             return 0.0
         planned = settings.get("epochs") or math.ceil(settings["steps"] / number_of_batches(len(self.record.given), settings["batch_size"]))
@@ -429,21 +446,23 @@ class Dynamics:
 
     def _emphasis_in(self, epoch: int) -> curve.Curve:
         """The emphasis of the loss in an epoch, as a function of the margin."""
-        loss = self._margin_loss
+        loss, state = self._margin_loss, self._state(epoch)
         assert loss is not None
-        if _is_scheduled(loss):
-            advance(loss, self._progress(epoch))
+        if isinstance(state, tuple):
+            cast(Adaptive, loss).restore(dict(state))
+        elif _is_scheduled(loss):
+            advance(loss, state)
         return lambda d: emphasis_at(loss, d, len(self.record.classes))
 
     @cached_property
-    def _emphasis_cache(self) -> dict[tuple[float, bytes], Floats]:
+    def _emphasis_cache(self) -> dict[tuple[_State, bytes], Floats]:
         return {}
 
     def _pulls(self, epoch: int, margins: Floats) -> Floats:
         """The emphasis at some margins in an epoch, computed once for consecutive epochs with the same loss."""
-        cache, key = self._emphasis_cache, (self._progress(epoch), margins.tobytes())
+        cache, key = self._emphasis_cache, (self._state(epoch), margins.tobytes())
         if key not in cache:
-            if any(progress != key[0] for progress, _ in cache):
+            if any(state != key[0] for state, _ in cache):
                 cache.clear()  # a scheduled loss would add half a megabyte each epoch
             cache[key] = self._emphasis_in(epoch)(torch.from_numpy(margins)).numpy()
         return cache[key]

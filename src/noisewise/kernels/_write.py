@@ -51,7 +51,7 @@ def covered(loss: Loss) -> bool:
         return False  # with smoothed labels, a class weight applies to every class
     if isinstance(loss, MarginLoss):
         own_rule = type(loss).per_example in (MarginLoss.per_example, Normalising.per_example)
-        return own_rule and not loss.depends_on_batch
+        return own_rule and not loss.depends_on_batch and not loss.adapts
     if type(loss) is Combination:
         return all(covered(term) for _, term in loss.parts)
     return loss.costs_are_current and loss.is_of_costs

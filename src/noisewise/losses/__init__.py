@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from noisewise.extensions import extension
+from noisewise.losses._adaptive import Adaptive
 from noisewise.losses._base import CONTRACT, Combination, Loss, MarginLoss, get, inner_margin_loss, registry
 from noisewise.losses._normalising import (
     NORMALISATIONS,
@@ -25,6 +26,7 @@ __all__ = [
     "CONTRACT",
     "NORMALISATIONS",
     "Accumulation",
+    "Adaptive",
     "Combination",
     "Loss",
     "MarginLoss",

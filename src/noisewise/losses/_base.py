@@ -61,6 +61,9 @@ class Loss(Named, nn.Module, registry=registry):
 
     examples: ClassVar[tuple[str, ...]] = ()
 
+    adapts: ClassVar[bool] = False
+    """Whether the loss changes during training by what it sees. Such a loss is an `Adaptive`."""
+
     weight: Tensor | None = setting(default=None, check=_class_weight, kw_only=True)
     ignore_index: int = setting(default=-100, check=_ignored, kw_only=True)
     reduction: str = setting(default="mean", choices=("mean", "sum", "none"), kw_only=True)
@@ -106,9 +109,14 @@ class Loss(Named, nn.Module, registry=registry):
         return False
 
     @property
+    def has_curve(self) -> bool:
+        """Whether the emphasis is one function of the margin, the same in every batch and epoch."""
+        return isinstance(self, MarginLoss) and not (self.depends_on_batch or self.adapts)
+
+    @property
     def is_of_margin(self) -> bool:
         """Whether the loss of an example is a function of its margin alone; false with class weights and smoothed labels."""
-        return isinstance(self, MarginLoss) and self.weight is None and self.label_smoothing == 0 and not self.depends_on_batch
+        return self.has_curve and self.weight is None and self.label_smoothing == 0
 
     def forward(self, scores: Tensor, target: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
         """Loss of a batch.
@@ -377,6 +385,7 @@ def inner_loss(value: Any) -> Loss:
         raise InputError(f"Set {', '.join(loss.contract)} on the outer loss, not on the loss inside it. Got {loss!r} inside.")
     if loss.depends_on_batch:
         raise InputError(f"A loss that depends on the whole batch cannot be inside another loss. Got {loss!r}; make it the outermost loss.")
+    _check_fixed(loss)
     return loss
 
 
@@ -401,12 +410,19 @@ def _check_of_classes(loss: Loss) -> None:
         raise InputError(f"Binary losses cannot be added, multiplied or put inside another loss. Got {loss!r}; put the others inside it.")
 
 
+def _check_fixed(loss: Loss) -> None:
+    """Refuse an adaptive loss, which sees the batches only if it is outermost."""
+    if loss.adapts:
+        raise InputError(f"{loss!r} sets its own hyper-parameters, so it cannot be added, multiplied or put inside another loss.")
+
+
 def _combine(parts: Sequence[tuple[float, Loss]]) -> Loss:
     """A sum of multiples as one flat loss, with the contract of its parts."""
     contract = parts[0][1].contract
     terms: list[tuple[float, Loss]] = []
     for factor, loss in parts:
         _check_of_classes(loss)
+        _check_fixed(loss)
         if loss.contract != contract:
             raise InputError(
                 f"The losses of a sum must agree in {', '.join(CONTRACT)}. Got {parts[0][1]!r} and {loss!r}; "

@@ -50,8 +50,11 @@ class LossPull:
         self.by_emphasis = (
             isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin and not (loss.contract or loss.depends_on_batch)
         )
-        # A loss that is normalised over the batch needs none either, if a kernel computes emphasis and value together.
-        self.by_kernel = self.by_emphasis or (not accumulates and not loss.contract and before_batch_normalisation(loss) is not None)
+        # A kernel has the hyper-parameters as constants, and an adaptive loss changes them. A loss that is normalised over the batch needs
+        # no autograd either, if a kernel computes emphasis and value together.
+        self.by_kernel = (
+            not loss.adapts if self.by_emphasis else not (accumulates or loss.contract or before_batch_normalisation(loss) is None)
+        )
 
     def __call__(self, scores: Tensor, labels: Tensor) -> Pull:
         """The pull of a batch. The value is a sum, or None."""

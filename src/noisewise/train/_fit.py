@@ -360,6 +360,10 @@ class _Training:
         self._capture()
         self._scorings: dict[str, tuple[Scoring, Callable[..., None]]] = {}
 
+    def _loss_state(self) -> dict[str, Tensor]:
+        """What an adaptive loss has noted and decided."""
+        return {} if self.step.adaptive is None else self.step.adaptive.state_dict()
+
     def _capture(self) -> None:
         """Replace the step by one that is captured at its first call, if it can be."""
         self.captured = GraphedStep(self.step, (self.generator, self.method_generator), self._changing) if self.graphs else None
@@ -368,7 +372,7 @@ class _Training:
     def _changing(self) -> list[Tensor]:
         tally = vars(self.step.tally).values()
         state = self.method_state.values()
-        return [self.step.number, *tally, *state, *self.updater.state().values(), *self.model.state_dict().values()]
+        return [self.step.number, *tally, *state, *self.loss.buffers(), *self.updater.state().values(), *self.model.state_dict().values()]
 
     def run(self) -> None:
         """Train to the end, from the newest checkpoint if there is one."""
@@ -435,6 +439,8 @@ class _Training:
             self.updater.load(_under("updater.", tensors))
             for name, value in self.method_state.items():
                 value.copy_(tensors[f"method.{name}"])
+            for name, value in self._loss_state().items():
+                value.copy_(tensors[f"loss.{name}"])
             self.step.number.fill_(notes["step"])
             wait_for_all()
             if self.rank == 0:
@@ -483,8 +489,10 @@ class _Training:
         self.writer.flush()  # the files of the epoch before; an error ends the run here
         if self.method.mixes:
             self._record_pass()
-        line = {"epoch": epoch, "step": first + number, "lr": float(rates[-1]), "train_loss": self.step.mean_loss()}
+        line: dict[str, Any] = {"epoch": epoch, "step": first + number, "lr": float(rates[-1]), "train_loss": self.step.mean_loss()}
         line |= self.step.tally.metrics(self.data.train.true_labels is not None)
+        if self.step.adaptive is not None:
+            line["adapted"] = self.step.adaptive.update()
         if epoch % self.settings.evaluate_every == 0 or epoch == self.epochs:
             line |= self._evaluate(epoch)
         line["seconds"] = time.perf_counter() - started
@@ -666,6 +674,7 @@ class _Training:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"updater.{name}": value for name, value in self.updater.state().items()}
         tensors |= {f"method.{name}": value for name, value in self.method_state.items()}
+        tensors |= {f"loss.{name}": value for name, value in self._loss_state().items()}
         notes = {"epoch": epoch, "step": int(self.step.number), "best": best, "best_epoch": self.best_epoch, "waited": waited}
         self.writer.submit(self.folder.write_checkpoint, epoch, {name: _on_host(value) for name, value in tensors.items()}, notes)
 

@@ -19,7 +19,7 @@ from noisewise.data import from_arrays
 from noisewise.dynamics import emphasis_at
 from noisewise.errors import DivergedError, InputError, NoisewiseError, invalid_parameter
 from noisewise.kernels import Pass, loss_and_gradient
-from noisewise.losses import Loss, MarginLoss, as_whole_batch
+from noisewise.losses import Adaptive, Loss, MarginLoss, as_whole_batch
 from noisewise.runs import RunFolder, end_state, make_provenance, read_settings
 from noisewise.spec import as_int
 from noisewise.train._run import Run, is_built_in
@@ -34,7 +34,8 @@ class Recorder:
     Args:
         folder: a new run folder.
         labels: the labels you train on, of all examples, as numbers or names.
-        loss: the loss you train with, or its spec; it determines the emphasis of every example.
+        loss: the loss you train with, or its spec; it determines the emphasis of every example. Of a loss that adapts, such as "auto",
+            pass the one you train with: `end_epoch` calls its `update`.
         classes: the names of all classes, in the order of the columns of scores; by default the numbers that occur.
         true_labels: the true labels, if you know them.
         ids: a unique id for every example.
@@ -77,6 +78,8 @@ class Recorder:
         after: int | None = None,
     ) -> None:
         self._loss = losses.get(loss)
+        self._adaptive = self._loss if isinstance(self._loss, Adaptive) else None
+        self._shows = not isinstance(loss, Loss)  # the batches to an adaptive loss; one that the loop calls sees them itself
         self._weighted = bool({"weight", "ignore_index"} & self._loss.contract.keys())
         try:
             number = len(labels)
@@ -202,6 +205,8 @@ class Recorder:
         tally = self._tally_on(device)
         index = index.to(device, non_blocking=scores.is_cuda)  # copies from a GPU must block
         labels = self._data.labels[index]
+        if self._adaptive is not None and self._shows:
+            self._adaptive.observe(scores, labels)
         draws = any(isinstance(part, losses.Peer) for part in self._loss.modules())
         with torch.random.fork_rng([device] if scores.is_cuda else [], enabled=draws), as_whole_batch(self._loss):
             result = loss_and_gradient(self._loss_on(device), scores, labels)
@@ -241,10 +246,13 @@ class Recorder:
             raise InputError(f"The record in {str(self._folder.path)!r} is finished. Use a new Recorder for another loop.")
 
     def _loss_on(self, device: torch.device) -> Loss:
-        """The loss with its current hyper-parameters, on a device. It is copied if necessary, because the loop may need it where it is."""
-        if all(tensor.device == device for tensor in (*self._loss.parameters(), *self._loss.buffers())):
+        """The loss with its current hyper-parameters, on a device. It is copied if necessary, because the loop may need it where it is.
+
+        An adaptive loss is copied in any case: in evaluation mode it does not note this batch a second time.
+        """
+        if self._adaptive is None and all(tensor.device == device for tensor in (*self._loss.parameters(), *self._loss.buffers())):
             return self._loss
-        return copy.deepcopy(self._loss).to(device, non_blocking=device.type == "cuda")
+        return copy.deepcopy(self._loss).eval().to(device, non_blocking=device.type == "cuda")
 
     def _current(self) -> Tally | None:
         """The tally of the current epoch; None if nothing was logged in it."""
@@ -271,11 +279,13 @@ class Recorder:
         total_loss = float(tally.loss)
         if not math.isfinite(total_loss):
             raise DivergedError(f"The loss {self._loss!r} was not finite in epoch {self._epoch + 1}. Try a smaller learning rate.")
-        line = {"epoch": self._epoch + 1, "step": self._step, "train_loss": total_loss / float(tally.number.sum())}
+        line: dict[str, Any] = {"epoch": self._epoch + 1, "step": self._step, "train_loss": total_loss / float(tally.number.sum())}
         line |= tally.metrics(self._data.true_labels is not None)
         for name in line.keys() & metrics.keys():
             raise invalid_parameter(name, "Recorder.end_epoch", "left out, because the Recorder computes it", metrics[name])
         line |= {name: float(value) for name, value in metrics.items()}
+        if self._adaptive is not None:
+            line["adapted"] = self._adaptive.update()
         self._epoch += 1
         self._folder.write_record("training", self._epoch, tally.margins, tally.predictions)
         self._folder.add_metrics(line)

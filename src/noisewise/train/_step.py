@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from noisewise.data import Augmentation, Dataset, smallest_part
-from noisewise.losses import Accumulation, Loss
+from noisewise.losses import Accumulation, Adaptive, Loss
 from noisewise.margin import margin
 from noisewise.methods import Batch, LossPull, Method, Pull, State
 from noisewise.models import Classifier
@@ -260,7 +260,8 @@ class Step:
     ) -> None:
         device = data.labels.device
         self.networks, self.models, self.method, self.state = networks, models, method, state
-        self.loss, self.updater, self.data, self.prepare = loss.to(device), updater, data, prepare
+        self.loss, self.updater, self.data, self.prepare = loss.to(device).eval(), updater, data, prepare
+        self.adaptive = self.loss if isinstance(self.loss, Adaptive) else None
         self.clip, self.accumulate, self.total, self.generator = clip, accumulate, total, generator
         self.tally = tally.of(len(data), device)
         self.number = torch.zeros((), dtype=torch.int64, device=device)
@@ -344,6 +345,8 @@ class Step:
             margins = pulls[0].margin if len(pulls) == 1 else None
             margins = margin(combined, batch.labels) + 0 * value if margins is None else margins
             self.tally.note(batch.index, combined, margins, self.number)
+            if self.adaptive is not None:
+                self.adaptive.observe(combined, batch.labels)
             emphasis = _mean([_emphasis(pull) for pull in pulls])
             sums = torch.cat([self.groups[:, batch.index] @ emphasis.double(), value.view(1)])
             return sums if mean_weight is None else size * sums

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from noisewise.draw import Figure, Film, History, curves_figure, dynamics_figure, loss_curves
-from noisewise.losses import MarginLoss
 from noisewise.report._tasks import ReportRun, Task, averaged_runs
 
 LINKS = {"emphasis": ("Emphasis", 40), "dynamics": ("Dynamics", 50), "film": ("Margins", 60)}
@@ -26,10 +25,10 @@ def task_facts(task: Task) -> dict[str, Any]:
 
 def _emphasis(runs: list[ReportRun]) -> tuple[Figure | None, str | None]:
     """The figure of the losses that have a curve, and a note on the others."""
-    drawn = [run for run in runs if isinstance(run.known_loss, MarginLoss) and not run.known_loss.depends_on_batch]
+    drawn = [run for run in runs if run.known_loss is not None and run.known_loss.has_curve]
     others = dict.fromkeys(run.loss for run in runs if run not in drawn)
     whose = "its" if len(others) == 1 else "their"
-    note = f"No curve for {', '.join(others)}: {whose} emphasis is not a function of p alone." if others else None
+    note = f"No curve for {', '.join(others)}: {whose} emphasis is not one function of p alone." if others else None
     classes = next((len(run.classes) for run in runs if len(run.classes) > 1), None)
     # A loss has the same colour here as in the dynamics; runs on uncorrected labels come first.
     colours: dict[str, int] = {}

@@ -1,0 +1,51 @@
+"""Losses that set their own hyper-parameters during training, from the scores and labels they see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from noisewise.exact import going_forward
+from noisewise.losses._base import MarginLoss
+
+
+class Adaptive(MarginLoss):
+    """A margin loss that changes between epochs.
+
+    In training mode it notes the scores and labels of every batch (`observe`). `update`, called once at the end of every epoch, decides
+    from these notes what the loss is in the next one. Notes and decisions are buffers that are written in place: they are part of
+    `state_dict`, and a captured CUDA graph sees them change.
+
+    `fit` and `Recorder.end_epoch` call `update`. In a loop without them, call it yourself.
+    """
+
+    adapts: ClassVar[bool] = True
+
+    def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
+        # Inside torch.func, nothing outside of the function may change.
+        if self.training and scores.requires_grad and not (going_forward() or torch._C._are_functorch_transforms_active()):
+            labels = target if kept is None else target.masked_fill(~kept, self.ignore_index)
+            self.observe(scores.detach().movedim(1, -1).reshape(-1, scores.shape[1]), labels.flatten())
+        return super().per_example(scores, target, kept)
+
+    def observe(self, scores: Tensor, labels: Tensor) -> None:
+        """Note a batch of scores (N, C) and labels (N,). Examples with the label `ignore_index` are ignored."""
+        raise NotImplementedError
+
+    def update(self) -> dict[str, float]:
+        """Decide from all batches since the last call, of all processes of a data-parallel run. Without a batch, nothing changes.
+
+        Returns:
+            What the loss was in the epoch that ends, as `restore` takes it, and what it saw.
+        """
+        raise NotImplementedError
+
+    def restore(self, record: Mapping[str, float]) -> None:
+        """Make the loss what it was in the epoch that `update` returned this record for."""
+        raise NotImplementedError
+
+    def _has_closed_form(self) -> bool:
+        return True

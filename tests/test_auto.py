@@ -1,0 +1,214 @@
+"""`auto`, and what adaptive losses have in common: what they note, when they change, and who may use them."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+
+import noisewise
+from noisewise import Recorder, fit
+from noisewise.kernels import loss_and_gradient
+from noisewise.losses import Adaptive
+from refused import refused
+
+ROBUST = {"q": 0.75, "scale": 0.6}
+SETTINGS = {"epochs": 6, "device": "cpu", "optimiser": "sgd(lr=0.1, momentum=0.9)", "seed": 0}
+
+
+def robust():
+    loss = noisewise.get("auto")
+    loss.restore(ROBUST)
+    return loss
+
+
+def seen(loss, predicted, labels, sureness, classes=3):
+    """Let a loss see examples with these predictions, labels and margins of the prediction."""
+    scores = torch.zeros(len(predicted), classes)
+    others = math.log(classes - 1)
+    scores[torch.arange(len(predicted)), torch.as_tensor(predicted)] = torch.as_tensor(sureness, dtype=torch.float32) + others
+    loss(scores.requires_grad_(), torch.as_tensor(labels))
+
+
+def test_it_is_cross_entropy_until_its_first_update():
+    scores, labels = torch.randn(20, 5), torch.arange(20) % 5
+    torch.testing.assert_close(noisewise.get("auto")(scores, labels), nn.functional.cross_entropy(scores, labels))
+
+
+def test_after_an_update_it_is_gce_at_a_scaled_margin():
+    scores, labels = torch.randn(20, 5, dtype=torch.float64), torch.arange(20) % 5
+    expected = noisewise.get("scaled(gce(q=0.75), tau=0.6, expected=-1.0)")
+    torch.testing.assert_close(robust()(scores, labels), expected(scores, labels))
+    d = torch.linspace(-30, 30, 61, dtype=torch.float64)
+    torch.testing.assert_close(robust().emphasis(d), expected.emphasis(d))
+    assert gradcheck(lambda s: robust().eval()(s, labels[:4]), scores[:4].requires_grad_())
+    assert gradgradcheck(lambda s: robust().eval()(s, labels[:4]), scores[:4].requires_grad_())
+
+
+def test_it_compares_labels_with_the_surest_quarter_of_every_predicted_class():
+    loss = noisewise.get("auto")
+    # Class 0: the surest two of eight examples have the labels 0 and 1. Class 1: the surest two of eight both have the label 1.
+    predicted = [0] * 8 + [1] * 8
+    labels = [0, 1, *[2] * 6, 1, 1, *[0] * 6]
+    seen(loss, predicted, labels, [5, 5, 1, 1, 1, 1, 1, 1] * 2)
+    assert loss.update()["surest"] == pytest.approx(1 / 4)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.4, 0.7])
+def test_the_estimate_is_the_noise_rate_if_the_model_knows_the_classes(rate):
+    """The reference: labels with symmetric noise, and scores whose softmax is the chance of every class, given the input."""
+    generator = torch.Generator().manual_seed(0)
+    scores = 6 * torch.randn(4000, 10, generator=generator)
+    true = torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
+    given = noisewise.noise.corrupt(true, f"symmetric({rate}, flips='exact')", num_classes=10).labels
+    loss = noisewise.get("auto")
+    loss.observe(scores, given)
+    record = loss.update()
+    assert record["noise"] == pytest.approx(rate, abs=0.03)
+    assert record["noise_low"] < rate < record["noise_high"]
+
+
+@pytest.mark.parametrize(
+    ("noise", "classes", "q", "scale"), [(0.0, 3, 0.0, 1.0), (0.05, 3, 0.25, None), (0.5, 3, 0.25, None), (0.5, 200, 0.25, None)]
+)
+def test_q_follows_the_noise_but_rises_by_at_most_a_quarter(noise, classes, q, scale):
+    loss = noisewise.get("auto")
+    wrong = round(100 * noise)
+    seen(loss, [0] * 100, [1] * wrong + [0] * (100 - wrong), [4.0] * 100, classes)
+    assert loss.update()["q"] == 0.0, "the record is of the epoch that ends"
+    q = min(q, max(0.0, (noise - 0.03) / 0.07))
+    start = 2 / ((1 - 0.6 * noise) * max(2.0, math.log(classes - 1)))
+    assert float(loss.q) == pytest.approx(q) and float(loss.scale) == pytest.approx(1 - q + q * start)
+
+
+def test_q_falls_at_once():
+    loss = robust()
+    seen(loss, [0] * 100, [0] * 100, [4.0] * 100)
+    loss.update()
+    assert float(loss.q) == 0.0 and float(loss.scale) == 1.0
+
+
+def test_without_a_batch_nothing_changes():
+    loss = robust()
+    assert loss.update() == pytest.approx(ROBUST) and float(loss.q) == ROBUST["q"]
+
+
+def test_it_notes_only_what_it_trains_on():
+    loss, scores, labels = noisewise.get("auto", ignore_index=1), torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
+    loss(scores, labels)
+    loss.eval()(scores.clone().requires_grad_(), labels)
+    assert int(loss.margins.sum()) == 0
+    loss.train()(scores.clone().requires_grad_(), labels)
+    assert int(loss.margins.sum()) == 4, "two labels are ignored"
+    pixels = torch.randn(2, 3, 4, 4, requires_grad=True)
+    loss(pixels, torch.zeros(2, 4, 4, dtype=torch.long))
+    assert int(loss.margins.sum()) == 4 + 32
+
+
+def test_its_state_is_part_of_state_dict():
+    loss = robust()
+    seen(loss, [0, 1], [0, 0], [1.0, 2.0])
+    again = noisewise.get("auto")
+    again.load_state_dict(loss.state_dict())
+    assert again.update() == loss.update() and float(again.q) == float(loss.q)
+
+
+@pytest.mark.parametrize("wrapped", ["0.5*auto", "auto + mae", "scaled(auto, tau=2)", "normalised(auto)"])
+def test_it_cannot_be_part_of_another_loss(wrapped):
+    with refused("auto", "sets its own hyper-parameters"):
+        noisewise.get(wrapped)
+
+
+def test_a_kernel_does_not_freeze_it():
+    loss, scores, labels = robust().eval(), torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+    before = loss_and_gradient(loss, scores, labels).emphasis
+    loss.restore({"q": 0.0, "scale": 1.0})
+    torch.testing.assert_close(loss_and_gradient(loss, scores, labels).emphasis, noisewise.emphasis(nn.CrossEntropyLoss(), scores, labels))
+    assert not torch.allclose(before, loss_and_gradient(loss, scores, labels).emphasis)
+
+
+def blobs(number=600, classes=4):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(number) % classes
+    return 3 * torch.eye(classes, 8)[labels] + torch.randn(number, 8, generator=generator), labels
+
+
+def test_a_run_records_every_decision_and_its_dynamics_follow_them(tmp_path):
+    run = fit("mlp(hidden=(32,))", blobs(), loss="auto", noise="symmetric(0.4)", folder=tmp_path / "run", **SETTINGS)
+    adapted = [line["adapted"] for line in run.metrics]
+    assert [record["q"] for record in adapted] == [0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
+    dynamics = run.dynamics
+    assert dynamics.noise_estimate == {epoch: record["noise"] for epoch, record in enumerate(adapted, 1)}
+    assert dynamics.noise_estimate[6] == pytest.approx(0.4, abs=0.03)
+    margins = torch.linspace(-4, 4, 9).numpy()
+    first, last = (dynamics.emphasis_curve(epoch, margins) for epoch in (1, 6))
+    torch.testing.assert_close(torch.from_numpy(first), torch.sigmoid(-torch.linspace(-4, 4, 9)), check_dtype=False)
+    assert last.argmax() == 4, "the emphasis of a MAE is largest at margin 0"
+    assert dynamics.focus[1] == pytest.approx(0.0, abs=1e-3) and dynamics.focus[6] == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("by_spec", [True, False])
+def test_a_recorded_loop_decides_like_fit_and_records_it(tmp_path, by_spec):
+    inputs, labels = blobs()
+    labels = torch.where(torch.arange(600) % 5 == 0, (labels + 1) % 4, labels)
+    torch.manual_seed(0)
+    model, criterion = nn.Linear(8, 4), noisewise.get("auto")
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.3)
+    recorder, expected = Recorder(tmp_path / "run", labels, loss="auto" if by_spec else criterion), []
+    for _ in range(3):
+        for index in torch.randperm(600).split(100):
+            scores = model(inputs[index])
+            optimiser.zero_grad()
+            criterion(scores, labels[index]).backward()
+            optimiser.step()
+            recorder.log(index, scores)
+        if by_spec:
+            expected.append(criterion.update())
+        recorder.end_epoch()
+    adapted = [line["adapted"] for line in recorder.finish().metrics]
+    assert [record["q"] for record in adapted] == [0.0, 0.25, 0.5]
+    assert adapted[-1]["noise"] == pytest.approx(0.2, abs=0.06)
+    if by_spec:
+        assert adapted == expected
+
+
+def test_it_resists_wrong_labels_and_learns_clean_ones(tmp_path):
+    """Seeded: a model that memorises wrong labels with cross-entropy does not with `auto`, which loses nothing on clean labels."""
+    settings = {**SETTINGS, "epochs": 40, "evaluate_every": 40, "validation": 0.3}
+    accuracy = {}
+    for noise in ("none", "symmetric(0.4)"):
+        for loss in ("ce", "auto"):
+            run = fit("mlp", "digits", loss=loss, noise=noise, folder=tmp_path / f"{loss}-{noise}", **settings)
+            accuracy[noise, loss] = run.metrics[-1]["test_accuracy"]
+    assert accuracy["none", "auto"] > accuracy["none", "ce"] - 0.01
+    assert accuracy["symmetric(0.4)", "auto"] > accuracy["symmetric(0.4)", "ce"] + 0.08
+
+
+def test_a_custom_adaptive_loss_needs_three_functions(tmp_path):
+    class Patient(Adaptive):
+        """Cross-entropy that becomes weaker every epoch."""
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("size", torch.ones(()))
+
+        def value(self, d):
+            return -self.size * nn.functional.logsigmoid(d)
+
+        def observe(self, scores, labels):
+            pass
+
+        def update(self):
+            record = {"size": float(self.size)}
+            self.restore({"size": 0.5 * record["size"]})
+            return record
+
+        def restore(self, record):
+            self.size.fill_(record["size"])
+
+    criterion = Patient()
+    scores, labels = torch.randn(6, 3, requires_grad=True), torch.tensor([0, 1, 2, 0, 1, 2])
+    before = criterion(scores, labels)
+    assert criterion.update() == {"size": 1.0}
+    torch.testing.assert_close(criterion(scores, labels), 0.5 * before)
