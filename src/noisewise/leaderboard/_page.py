@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from noisewise.leaderboard._board import Board, board
+from noisewise.leaderboard._board import board
 from noisewise.leaderboard._results import Results
 from noisewise.leaderboard._results import results as committed_results
 from noisewise.leaderboard._tables import Table, cost_in_words, number, seeds_in_words, tables
@@ -16,9 +16,9 @@ def page(results: Results | None = None) -> str:
     return "\n".join(line for table in found for line in _section(table)) or "There are no results yet.\n"
 
 
-def rows_page(compared: Board | None = None) -> str:
+def rows_page() -> str:
     """The rows with the source of their settings, in Markdown."""
-    every = {row.name: row for protocol in (compared or board()).protocols for row in protocol.rows}
+    every = {row.name: row for protocol in board().protocols for row in protocol.rows}
     lines = ["| row | published setting | other settings to choose from | source |", "|---|---|---|---|"]
     for row in every.values():
         published = ", ".join(f"`{spec}`" for spec in dict.fromkeys(row.published.values()))
@@ -48,21 +48,17 @@ def _section(table: Table) -> Iterator[str]:
 
 def _learned(table: Table) -> Iterator[str]:
     """The share of wrong labels that was learned, for the rows and conditions that have it."""
-    conditions = [each for each in table.conditions if any(_has_learned(table, place, each.name) for place in range(len(table.entries)))]
+    spreads = {(entry.name, name): cell.over_seeds("learned") for entry in table.entries for name, cell in entry.cells.items()}
+    conditions = [each for each in table.conditions if any(spreads.get((entry.name, each.name)) for entry in table.entries)]
     if not conditions:
         return
     head = ["", *(condition.short for condition in conditions)]
     yield from ("Share of the wrong labels that were learned, in %:", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head))
     for entry in table.entries:
-        spreads = [cell.over_seeds("learned") if (cell := entry.cells.get(each.name)) else None for each in conditions]
-        if any(spreads):
-            yield "| " + " | ".join([entry.name, *map(_nowrap, map(number, spreads))]) + " |"
+        cells = [number(spreads.get((entry.name, each.name))) for each in conditions]
+        if any(cells):
+            yield "| " + " | ".join([entry.name, *map(_nowrap, cells)]) + " |"
     yield ""
-
-
-def _has_learned(table: Table, place: int, condition: str) -> bool:
-    cell = table.entries[place].cells.get(condition)
-    return cell is not None and cell.over_seeds("learned") is not None
 
 
 def _nowrap(text: str) -> str:

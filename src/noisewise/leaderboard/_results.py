@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from importlib.resources import as_file, files
 from os import PathLike
@@ -151,7 +151,7 @@ class Results:
         """The results with these settings, by seed."""
         return dict(sorted(self._by_run.get(key(settings), {}).items()))
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Result]:
         return (result for by_seed in self._by_run.values() for result in by_seed.values())
 
 

@@ -148,6 +148,9 @@ def train(
     failures: dict[int, str] = {}
     for data, group in groupby(range(len(runs)), key=lambda place: runs[place].condition.data):
         places = list(group)
+        if time.time() > until:  # starting workers takes a while
+            failures |= dict.fromkeys(places, _TOO_LATE)
+            continue
 
         def step(progress: Progress, places: list[int] = places) -> None:
             task = tasks[places[progress.place]]
