@@ -1,7 +1,8 @@
 """What the leaderboard compares, read from `board.toml`: how to train, on what, and which losses and methods.
 
     [protocols.resnet20]          how to train: a title, the rows (or "losses", "methods"), the conditions and the settings of a run;
-                                  `tuned` also trains the candidates of losses, a `hidden` protocol is shown only if it is asked for
+                                  `tuned` also trains the candidates of losses, a `hidden` protocol is shown only if it is asked for;
+                                  `compile` has an effect on a GPU only
     [data.cifar10]                a data set, the number of its training examples, and its conditions: a noise, and the share of wrong
                                   labels, which methods are told where they have {rate}
     [losses.GCE]                  a row: the published spec (one per data set if they differ), and other candidates to choose from;

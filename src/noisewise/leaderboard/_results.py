@@ -18,7 +18,7 @@ from typing import Any
 
 from noisewise.errors import InputError, shown
 from noisewise.output import written_whole
-from noisewise.papers import decisive, key
+from noisewise.papers import key
 from noisewise.train import Run
 
 ENDING = ".jsonl"
@@ -66,14 +66,14 @@ class Result:
 
         Args:
             run: the run.
-            settings: the settings that were asked for, without the seed.
+            settings: the settings that it is found by, without the seed.
             jobs: the number of runs at a time.
         """
         dynamics, lines = run.dynamics, run.metrics
         last, seconds = lines[-1], [line["seconds"] for line in lines]
         classes, adapted = dynamics.class_accuracies() or {}, last.get("adapted") or {}
         return cls(
-            {name: value for name, value in settings.items() if name in decisive({})},
+            settings,
             run.settings.seed,
             now(),
             final=dynamics.final,

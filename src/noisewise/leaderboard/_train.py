@@ -21,12 +21,12 @@ from typing import Any
 import torch
 
 from noisewise import methods
-from noisewise.data import read
+from noisewise.data import Dataset, read
 from noisewise.errors import DivergedError, NoisewiseError
 from noisewise.leaderboard._board import Board, Condition, Protocol, Spec
 from noisewise.leaderboard._results import ENDING, Result, Results, made_with, now, read_file, write_file
 from noisewise.output import check_output
-from noisewise.papers import key
+from noisewise.papers import decisive, key
 from noisewise.runs import folder_name
 from noisewise.train import RUNS_ON_A_GPU, Progress, Run, Runs, RunsFailedError, Task, check_jobs, plan, train_each
 
@@ -142,9 +142,7 @@ def train(
     found = read_file(file) if file.exists() else []
     jobs = jobs or (RUNS_ON_A_GPU if torch.cuda.is_available() else os.cpu_count() or 1)
     tasks = [_task(run, jobs, until) for run in runs]
-    sets = {name: (read(name), read(name, split="test")) for name in dict.fromkeys(run.condition.data for run in runs)}
-    for data, noise in dict.fromkeys((run.condition.data, run.condition.noise) for run in runs):
-        sets[data][0].corruption(noise)  # fails now if labels are missing
+    sets = _read(runs)
     failures: dict[int, str] = {}
     for data, group in groupby(range(len(runs)), key=lambda place: runs[place].condition.data):
         places = list(group)
@@ -168,13 +166,23 @@ def train(
     return len(late)
 
 
+def _read(runs: Sequence[Missing]) -> dict[str, tuple[Dataset, Dataset]]:
+    """The training and the test set of every data set, each read once, after a check that the training set has what its noises need."""
+    sets = {name: (read(name), read(name, split="test")) for name in dict.fromkeys(run.condition.data for run in runs)}
+    for data, noise in dict.fromkeys((run.condition.data, run.condition.noise) for run in runs):
+        sets[data][0].corruption(noise)
+    return sets
+
+
 def _task(run: Missing, jobs: int, until: float) -> _Training:
     """The task of a run, with checked settings."""
     others = {name: value for name, value in run.settings.items() if name not in ("data", "noise", "loss", "method", "model")}
+    others["compile"] = others.get("compile", False) and torch.cuda.is_available()
     axes: dict[str, Any] = {"loss": [run.spec.loss], "noise": [run.condition.noise], "method": [run.spec.method], "seed": [run.seed]}
     (task,) = plan(run.settings["model"], run.condition.data, **axes, folder=FOLDER, **others)
     name = f"{folder_name(str(run.spec))}-{hashlib.sha256(key(run.settings).encode()).hexdigest()[:8]}-seed{run.seed}"
-    return _Training(task.settings, FOLDER / name, run.settings, jobs, until)
+    asked = {name: value for name, value in run.settings.items() if name in decisive({})}
+    return _Training(task.settings, FOLDER / name, asked, jobs, until)
 
 
 def _summary(runs: Sequence[Missing], failures: Mapping[int, str]) -> str:
