@@ -13,6 +13,8 @@ NEEDED = (
     "noisewise/draw/plotly-basic.min.js",
     "noisewise/papers/imae.toml",
     "noisewise/papers/results/",
+    "noisewise/leaderboard/board.toml",
+    "noisewise/leaderboard/results/",
 )
 LICENCES = {"LICENSE", "src/noisewise/draw/plotly-basic.LICENSE"}
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import noisewise
-from noisewise import data, describe, integrations, methods, models, noise, papers, reproduce
+from noisewise import data, describe, integrations, leaderboard, methods, models, noise, papers, reproduce
 from noisewise.spec import name_of
 
 HERE = Path(__file__).parent
@@ -70,8 +70,16 @@ def tables() -> dict[str, str]:
         "methods": _methods(),
         "models": _table(("name", "network"), networks),
         "data sets": _table(("spec", "what", "size", "licence", "how to get it"), map(_data_set, data.available())),
+        "leaderboard": _leaderboard()[0],
+        "leaderboard rows": _leaderboard()[1],
         "data folders": _table(("data set", "in the data folder"), filter(operator.itemgetter(1), map(_folders, data.available()))),
     }
+
+
+@functools.cache
+def _leaderboard() -> tuple[str, str]:
+    """The tables of results, and that of the rows."""
+    return leaderboard.page(), leaderboard.rows_page()
 
 
 def _methods() -> str:

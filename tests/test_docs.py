@@ -246,6 +246,13 @@ def test_the_times_of_methods_are_those_of_the_benchmark_and_left_out_without_on
     assert "on A GPU" in how and "`python benchmarks/methods.py`" in how
 
 
+def test_the_page_of_the_leaderboard_has_its_results_and_rows(hooks: ModuleType) -> None:
+    text = hooks.on_page_markdown((DOCS / "leaderboard.md").read_text(encoding="utf-8"), None, None, None)
+    assert "{{" not in text and "### Methods: ResNet-20, 30 epochs: CIFAR-10\n" in text
+    rows = {row.name for protocol in noisewise.leaderboard.board().protocols for row in protocol.rows}
+    assert all(f"\n| {name} | " in text.partition("## The rows")[2] for name in rows)
+
+
 def test_the_losses_the_readme_names_exist() -> None:
     rows = [line.split("|")[2] for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}

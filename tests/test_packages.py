@@ -21,7 +21,7 @@ LAYERS = [
     "models data tables kernels",
     "runs dynamics methods describe train",
     "audit correct retrieval suggest",
-    "draw papers report reproduce",
+    "draw papers report reproduce leaderboard",
     "integrations demo cli",
 ]
 """All modules and packages, from the bottom up: each imports only what comes before it."""

@@ -152,9 +152,10 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
         There is no loss named 'imea'. Did you mean 'imae'?
     """
     known = sorted(known)
-    close = difflib.get_close_matches(str(name)[:_LONGEST].lower(), known, n=3, cutoff=0.55)
+    lower = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(str(name)[:_LONGEST].lower(), lower, n=3, cutoff=0.55)
     if close:
-        hint = "Did you mean " + " or ".join(repr(candidate) for candidate in close) + "?"
+        hint = "Did you mean " + " or ".join(repr(lower[candidate]) for candidate in close) + "?"
     else:
         hint = "Known: " + (listed(known) or "none") + "."
     return InputError(f"There is no {kind} named {shown(name)}. {hint}")

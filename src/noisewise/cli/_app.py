@@ -38,6 +38,7 @@ COMMANDS = {
     "demo": ("_demo", "Train several losses on digits with 40 % wrong labels, in less than a minute."),
     "export": ("_export", "Write the model of a run as ONNX or as a PyTorch program."),
     "figure": ("_figure", "Draw losses and runs, for papers and slides."),
+    "leaderboard": ("_leaderboard", "Compare losses and methods on noisy labels; train what is missing."),
     "losses": ("_losses", "List all losses, or show one in detail."),
     "methods": ("_methods", "List all methods, training rules that need more than a loss, or show one in detail."),
     "predict": ("_predict", "Predict the classes of new rows with a trained run."),
