@@ -268,7 +268,7 @@ def _samples(classes: int) -> int:
 
 def _starved(loss: Loss, classes: int, std: float, d: Tensor) -> str | None:
     """How weak the loss is before training, as a phrase; None if it is strong enough."""
-    if not loss.of_classes or loss.depends_on_batch:  # other margins, or an emphasis that the batch normalises
+    if not loss.of_classes or loss.depends_on_batch or loss.adapts:  # other margins, or an emphasis that changes by itself
         return None
     cross_entropy = float(CE().emphasis(d).mean())
     if isinstance(loss, MarginLoss):

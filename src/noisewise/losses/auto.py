@@ -20,8 +20,14 @@ SUREST = 0.25
 ROBUST_FROM, ROBUST_AT = 0.03, 0.10
 """If up to the first share of these labels differ, the loss is cross-entropy, and from the second on a scaled MAE."""
 
-RAMP = 0.25
-"""The largest increase of q in one epoch. MAE from the start on can give up classes; slower, the model memorises wrong labels."""
+START, RAMP = 0.85, 0.25
+"""q in the first epoch, and its largest change in one epoch."""
+
+COVERED = 0.3
+"""A class is given up if it is predicted for less than this share of its labels that may be right."""
+
+LEARNING = 0.35
+"""The q down to which the loss becomes less robust while a class is given up."""
 
 TAU = 2.0
 """The scaled MAE starts at the margin −2, as the curriculum paper's for clean labels, and further below 0 with noise."""
@@ -34,33 +40,31 @@ _ROUNDS = 100
 
 
 class Auto(Adaptive, name="auto"):
-    """Cross-entropy that turns into a scaled MAE as far as labels are wrong. It needs no hyper-parameter and no noise rate.
+    """Between cross-entropy and a scaled MAE, as far as labels are wrong. It needs no hyper-parameter and no noise rate.
 
-    It is a `gce` at a scaled margin. Its exponent q follows the labels of sure examples: of those predicted as a class, the quarter with
-    the surest predictions should have that label. If some have another one, the next epoch is more robust. Cross-entropy comes first, so
-    that the model learns every class.
-
-    It also estimates the noise rate. The estimate does not change the loss.
+    It is a `gce` at a scaled margin. Between epochs, its exponent q follows an estimate of the noise rate: without noise the loss becomes
+    cross-entropy, with noise a scaled MAE. MAE-like losses can give up whole classes. If that happens, q falls until the class is learned.
 
     `fit` moves it after every epoch. In your own loop, call `update` once an epoch, or record the loop with `noisewise.Recorder`.
 
     Formula:
         l(p) = (1 − σ(cΔ)^q) / (q c)
         w = σ(cΔ)^q σ(−cΔ)
-        q = 0 in the first epoch; then clip((ρ − 0.03) / 0.07, 0, 1), but at most 0.25 more than in the epoch before
-        c = 1 − q + q · 2 / ((1 − 0.6 ρ) max(2, log(C − 1)))
-        ρ = the share of labels other than the prediction among the surest quarter of every predicted class, in the last epoch
-        η̂ = max(ρ, η), where η is the rate of symmetric noise under which the labels are most likely, given the predictions
+        q = 0.85 in the first epoch; then clip((η̂ − 0.03) / 0.07, 0, 1), but at most 0.25 more than before; after an epoch in which a
+        class was given up, at most 0.25 less than before or 0.35
+        c = 1 − q + q · 2 / ((1 − 0.6 η̂) max(2, log(C − 1))), with η̂ = 0 in the first epoch
+        η̂ = the larger of two estimates from the last epoch: the share of labels other than the prediction among the surest quarter of
+        every predicted class; and the rate of symmetric noise under which the labels are most likely, given the predictions
 
     Example:
         >>> loss = Auto()
         >>> scores = torch.tensor([[4.0, 0.0, 0.0], [0.0, 4.0, 0.0]], requires_grad=True)
-        >>> loss(scores, torch.tensor([0, 0]))  # cross-entropy, in the first epoch
-        tensor(2.0360, grad_fn=<MeanBackward0>)
-        >>> round(loss.update()["noise"], 2)  # the estimated noise rate
+        >>> loss(scores, torch.tensor([0, 0]))
+        tensor(0.5949, grad_fn=<MeanBackward0>)
+        >>> loss.update()["noise"]  # the estimated noise rate
         0.5
-        >>> loss.q  # in the second epoch
-        tensor(0.2500)
+        >>> loss.q  # the second epoch is more robust
+        tensor(1.)
 
     Reference:
         noisewise; the parts are those of Zhang & Sabuncu (gce) and of A curriculum view of robust loss functions, section 5.1 (scaling).
@@ -69,6 +73,7 @@ class Auto(Adaptive, name="auto"):
     examples: ClassVar[tuple[str, ...]] = ("auto",)
 
     predictions: Tensor
+    labels: Tensor
     margins: Tensor
     q: Tensor
     scale: Tensor
@@ -78,11 +83,19 @@ class Auto(Adaptive, name="auto"):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.register_buffer("predictions", torch.zeros(_GROUPS, _STEPS, 2, dtype=torch.int64))  # with the same label, and with another
+        self.register_buffer("labels", torch.zeros(_GROUPS, dtype=torch.int64))
         self.register_buffer("margins", torch.zeros(_CELLS, dtype=torch.int64))
-        self.register_buffer("q", torch.zeros(()))
+        self.register_buffer("q", torch.tensor(START, dtype=torch.float32))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("highest", torch.zeros(()))  # noise rate since q is 1
         self.register_buffer("classes", torch.zeros((), dtype=torch.int64))
+        self._begun = False  # saves a look at the number of classes, which waits for the GPU
+
+    def begin(self, classes: int) -> None:
+        if not self._begun and not int(self.classes):
+            self.classes.fill_(classes)
+            self._move_to(START, 0.0)
+        self._begun = True
 
     def value(self, d: Tensor) -> Tensor:
         log_p, q = logsigmoid(self.scale * d), self.q
@@ -96,35 +109,35 @@ class Auto(Adaptive, name="auto"):
     @torch.no_grad()
     def observe(self, scores: Tensor, labels: Tensor) -> None:
         kept = labels != self.ignore_index
-        predicted, classes = scores.argmax(1), scores.shape[1]
+        predicted = scores.argmax(1)
         sureness, margins = (margin_of(scores, label.unsqueeze(1), 1)[0].squeeze(1) for label in (predicted, labels.masked_fill(~kept, 0)))
         row = (predicted % _GROUPS) * _STEPS + _cell(sureness, _LOWEST, _HIGHEST, _STEPS)
         self.predictions.view(-1).index_add_(0, 2 * row + (predicted != labels), kept.long())
         self.margins.index_add_(0, _cell(margins, -_WIDEST, _WIDEST, _CELLS), kept.long())
-        self.classes.fill_(classes)
+        self.labels.index_add_(0, labels.masked_fill(~kept, 0) % _GROUPS, kept.long())
 
     def update(self) -> dict[str, float]:
         if dist.is_available() and dist.is_initialized():
-            dist.all_reduce(self.predictions)
-            dist.all_reduce(self.margins)
-            dist.all_reduce(self.classes, dist.ReduceOp.MAX)
-        record, classes = {"q": float(self.q), "scale": float(self.scale)}, int(self.classes)
-        if not self.margins.any():
+            for counts in (self.predictions, self.labels, self.margins):
+                dist.all_reduce(counts)
+        record = {"q": float(self.q), "scale": float(self.scale)}
+        predictions, labels, margins = self.predictions.cpu(), self.labels.cpu(), self.margins.cpu()
+        if not margins.any():
             return record
-        likeliest, surest = _likeliest_rate(self.margins.cpu(), classes), _among_surest(self.predictions.cpu())
-        noise = max(likeliest, surest)  # the first is too low while the model is unsure because of the noise
+        likeliest, doubt = _likeliest_rate(margins, int(self.classes)), _doubt_of_surest(predictions)
+        noise = max(likeliest, doubt)  # the first is too low while the model is unsure because of the noise
         self.highest.fill_(max(noise, float(self.highest)) if self.q == 1 else noise)
-        self._move(surest, classes)
-        self.predictions.zero_()
-        self.margins.zero_()
+        covered = _least_covered(predictions, labels, doubt)
+        q = min(record["q"] + RAMP, 1.0) if covered > COVERED else max(record["q"] - RAMP, LEARNING)
+        self._move_to(min(q, max(0.0, (noise - ROBUST_FROM) / (ROBUST_AT - ROBUST_FROM))), noise)
+        for counts in (self.predictions, self.labels, self.margins):
+            counts.zero_()
         # Memorised labels are missing in later estimates, and sure examples may have fewer wrong labels than others.
-        low, high = max(0.0, min(likeliest, surest) - _ERROR), min(1.0, float(self.highest) + _ERROR)
-        return {**record, "surest": surest, "noise": noise, "noise_low": low, "noise_high": high}
+        low, high = max(0.0, min(likeliest, doubt) - _ERROR), min(1.0, float(self.highest) + _ERROR)
+        return {**record, "doubt": doubt, "covered": covered, "noise": noise, "noise_low": low, "noise_high": high}
 
-    def _move(self, surest: float, classes: int) -> None:
-        wanted = min(1.0, max(0.0, (surest - ROBUST_FROM) / (ROBUST_AT - ROBUST_FROM)))
-        q = min(wanted, float(self.q) + RAMP)
-        scale = TAU / (1 - 0.6 * surest) / max(TAU, math.log(max(classes - 1, 1)))
+    def _move_to(self, q: float, noise: float) -> None:
+        scale = TAU / ((1 - 0.6 * noise) * max(TAU, math.log(max(int(self.classes) - 1, 1))))
         self.restore({"q": q, "scale": 1 - q + q * scale})
 
     def restore(self, record: Mapping[str, float]) -> None:
@@ -137,7 +150,7 @@ def _cell(values: Tensor, low: float, high: float, cells: int) -> Tensor:
     return ((values - low) * (cells / (high - low))).nan_to_num(0).clamp(0, cells - 1).long()
 
 
-def _among_surest(predictions: Tensor) -> float:
+def _doubt_of_surest(predictions: Tensor) -> float:
     """The share of the surest examples of every group whose label differs from the prediction."""
     counts = predictions.flip(1).double()  # the surest first
     seen = counts.sum(2)
@@ -145,6 +158,12 @@ def _among_surest(predictions: Tensor) -> float:
     wanted = (SUREST * seen.sum(1, keepdim=True) - before).clamp(min=0)
     part = (wanted / seen.clamp(min=1)).clamp(max=1)  # the last cell is counted in part
     return float((part * counts[:, :, 1]).sum() / (part * seen).sum())
+
+
+def _least_covered(predictions: Tensor, labels: Tensor, doubt: float) -> float:
+    """The smallest ratio of the predictions of a class to its labels that may be right."""
+    given = labels > 0
+    return float((predictions.sum((1, 2))[given] / labels[given]).min()) / max(1 - doubt, _ERROR)
 
 
 def _likeliest_rate(margins: Tensor, classes: int) -> float:

@@ -262,6 +262,8 @@ class Step:
         self.networks, self.models, self.method, self.state = networks, models, method, state
         self.loss, self.updater, self.data, self.prepare = loss.to(device).eval(), updater, data, prepare
         self.adaptive = self.loss if isinstance(self.loss, Adaptive) else None
+        if self.adaptive is not None:
+            self.adaptive.begin(len(data.classes))
         self.clip, self.accumulate, self.total, self.generator = clip, accumulate, total, generator
         self.tally = tally.of(len(data), device)
         self.number = torch.zeros((), dtype=torch.int64, device=device)
