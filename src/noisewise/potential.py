@@ -16,7 +16,7 @@ from torch import Tensor
 
 from noisewise.arrays import Floats
 from noisewise.errors import InputError
-from noisewise.exact import can_keep
+from noisewise.exact import can_keep, can_look
 
 _NODES = 10
 HOME = 2.0**-5  # the cell around 0, so small that it is never halved, so that V has a small relative error there
@@ -25,6 +25,7 @@ _PRECISION = 1e-14
 _SPLITS = 24
 _CELLS = 2**16  # far more than an emphasis with a few kinks needs
 _BINS = 2**16
+_FEW = 4_000  # margins for which a search takes less time than a lookup, which is more operations
 
 _POINTS = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
 _PROBES = np.linspace(-1.0, 1.0, 7)
@@ -126,9 +127,10 @@ class Potential:
 
     def __call__(self, margin: Tensor) -> Tensor:
         columns, edges, first = self._on(margin.device, margin.dtype)
-        inside = margin.clamp(-REACH, REACH)
-        if first is None:
-            cell = torch.bucketize(inside, edges[:-1])
+        near = _are_near(margin)
+        inside = margin if near else margin.clamp(-REACH, REACH)
+        if first is None or (near and margin.numel() < _FEW):
+            cell = torch.bucketize(inside, edges if near else edges[:-1])
         else:  # ten times as fast; the polynomial is also accurate slightly outside its cell
             cell = _take(first, _bin(inside).nan_to_num(0.0).long())
             cell = cell + (inside >= _take(edges, cell))
@@ -137,6 +139,8 @@ class Potential:
         value = powers[-1]
         for power in powers[-2::-1]:
             value = torch.addcmul(power, value, step)
+        if near:
+            return value
         for slope, beyond in ((self._left, margin.clamp(max=-REACH) + REACH), (self._right, margin.clamp(min=REACH) - REACH)):
             if slope != 0:  # 0 times an infinite margin is NaN
                 value = value - slope * beyond
@@ -150,6 +154,14 @@ class Potential:
         if can_keep():
             self._by_device[key] = tensors
         return tensors
+
+
+def _are_near(margin: Tensor) -> bool:
+    """Whether all margins are known to be within REACH, so that nothing has to be clamped; false for NaN."""
+    if not can_look(margin) or margin.numel() == 0:
+        return False
+    low, high = torch.aminmax(margin.detach())
+    return -REACH < float(low) and float(high) < REACH
 
 
 def _bin(margin: Tensor) -> Tensor:
