@@ -52,6 +52,17 @@ def _from_softmax(scores: Tensor, label: Tensor) -> Parts:
     return d, pull, total
 
 
+def log_p_and_p(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """log p and p of every class. A log p near 0 has an error like one near −1, so use them in sums over three classes or more."""
+    if scores.shape[1] >= _WIDE:
+        log_p = scores.log_softmax(1)
+        return log_p, log_p.exp()
+    log_p = scores - scores.amax(1, keepdim=True)
+    p = log_p.exp()
+    total = p.sum(1, keepdim=True)
+    return log_p.sub_(total.log()), p.div_(total)
+
+
 def is_near(d: Tensor) -> bool:
     """Whether at none of these margins p or 1 − p underflows in a softmax; false for NaN."""
     low, high = torch.aminmax(d)
@@ -183,6 +194,12 @@ def other_costs(scores: Tensor, label: Tensor) -> Parts:
     """The margins of labels, with the class dimension (1) kept; −log p of the other classes, 0 at the label; the softmax over them."""
     d, costs, softmax = applied(_OtherCosts, scores, label)
     return d, costs, softmax.detach()
+
+
+def to_overwrite(saved: Tensor) -> Tensor:
+    """A tensor that a backward saved for itself alone, to be overwritten; a copy if the graph is kept and it may be needed again."""
+    keep = torch.compiler.is_compiling() or torch._C._autograd._get_current_graph_task_keep_graph()
+    return saved.clone() if keep else saved
 
 
 def put(values: Tensor, label: Tensor, entries: Tensor, dim: int = 1) -> Tensor:

@@ -130,9 +130,7 @@ class Loss(Named, nn.Module, registry=registry):
             One number, or one per example with reduction "none", in the type that `nn.CrossEntropyLoss` returns.
         """
         if sample_weight is None and self.goes_at_once and is_plain(scores, target) and self._is_plain(scores.shape[1]):
-            value = at_once(self, scores, target)
-            if value is not None:
-                return value
+            return at_once(self, scores, target)
         return self._loss(scores, target, sample_weight)
 
     def _is_plain(self, classes: int) -> bool:

@@ -3,7 +3,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from noisewise.exact import applied, at_least_float, going_forward, margin_of, parts_of, put, total_of
+from noisewise.exact import applied, at_least_float, going_forward, margin_of, parts_of, put, to_overwrite, total_of
 from noisewise.losses._base import Loss
 from noisewise.margin import margins
 
@@ -78,7 +78,10 @@ class _SquaredError(torch.autograd.Function):
         p, rest = d.sigmoid(), (-d).sigmoid()
         factor, gain = 2 * grad * rest, p * (rest * (1 + largest) + ctx.beyond)
         constant, slope = factor * (rest**2 * spread + gain) / total, factor / total * (rest / total)
-        others = torch.addcmul(constant, slope, behind, value=-1).mul_(pull)
+        if torch.is_grad_enabled():
+            others = (constant - slope * behind) * pull
+        else:
+            others = to_overwrite(behind).mul_(-slope).add_(constant).mul_(pull)
         return put(others, label, factor * (p * rest * spread - gain)), None, None
 
 
