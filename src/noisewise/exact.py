@@ -36,7 +36,7 @@ def _from_scores(scores: Tensor, label: Tensor, dim: int) -> Parts:
     return d, pull, torch.where(total == 0, 1.0, total)
 
 
-def _from_softmax(scores: Tensor, label: Tensor) -> Parts:
+def from_softmax(scores: Tensor, label: Tensor) -> Parts:
     """The parts from torch's fused softmax; rows where it underflows are computed from the scores.
 
     1 − p_y is the sum of the other probabilities, so nothing cancels, and the margin is log p_y − log(1 − p_y).
@@ -90,18 +90,19 @@ class _Margin(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None]:
-        return gradient_of_parts(*ctx.saved_tensors, ctx.dim, *grads), None, None
+        label, pull, total = ctx.saved_tensors
+        return gradient_of_parts(label, pull, total, ctx.dim, *grads), None, None
 
 
 def parts_of(scores: Tensor, label: Tensor, dim: int) -> Parts:
     """The parts of the margins of labels, in the fastest way that is exact."""
     if dim == 1 and scores.dim() == 2 and can_look(scores, label):
-        return _from_softmax(scores, label)
+        return from_softmax(scores, label)
     return _from_scores(scores, label, dim)
 
 
 def gradient_of_parts(
-    label: Tensor, pull: Tensor, total: Tensor, dim: int, by_margin: Tensor | None, by_pull: Tensor | None, by_total: Tensor | None
+    label: Tensor, pull: Tensor, total: Tensor, dim: int, by_margin: Tensor | None, by_pull: Tensor | None, by_total: Tensor | None = None
 ) -> Tensor | None:
     """The gradient with respect to the scores, from the gradients with respect to the parts."""
     parts = [None if by_margin is None else -by_margin / total, by_pull, by_total]
@@ -196,10 +197,14 @@ def other_costs(scores: Tensor, label: Tensor) -> Parts:
     return d, costs, softmax.detach()
 
 
-def to_overwrite(saved: Tensor) -> Tensor:
-    """A tensor that a backward saved for itself alone, to be overwritten; a copy if the graph is kept and it may be needed again."""
-    keep = torch.compiler.is_compiling() or torch._C._autograd._get_current_graph_task_keep_graph()
-    return saved.clone() if keep else saved
+def scaled(saved: Tensor, factor: Tensor) -> Tensor:
+    """A tensor that a backward saved for itself alone, times a factor.
+
+    It is overwritten, unless the graph is kept and it may be needed again, or torch differentiates several outputs at once.
+    """
+    if not can_look(saved, factor) or torch._C._functorch.is_legacy_batchedtensor(factor):
+        return saved * factor
+    return saved * factor if torch._C._autograd._get_current_graph_task_keep_graph() else saved.mul_(factor)
 
 
 def put(values: Tensor, label: Tensor, entries: Tensor, dim: int = 1) -> Tensor:
@@ -237,6 +242,6 @@ def seen_finite(values: Tensor) -> bool:
 
 def can_look(*tensors: Tensor) -> bool:
     """Whether values can be read without cost: on the CPU, outside torch.compile, torch.func transforms and tracing."""
-    return not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()) and all(
-        tensor.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors
-    )
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return False
+    return all(tensor.is_cpu and not torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors)

@@ -6,13 +6,14 @@ often and leaves everything else to the general path of `Loss`: class weights, i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from noisewise.exact import gradient_of_parts, parts_of, to_overwrite, total_of
+from noisewise.exact import from_softmax, gradient_of_parts, put, scaled, total_of
 
 _TENSORS = (Tensor, nn.Parameter)
 _TYPES = (torch.float32, torch.float64)
@@ -35,7 +36,7 @@ def is_plain(scores: Tensor, target: Tensor) -> bool:
 
 def at_once(loss: Any, scores: Tensor, target: Tensor) -> Tensor:
     """The reduced loss of a plain batch."""
-    return _reduced(scores, target.unsqueeze(1), loss, loss.reduction)[0]  # type: ignore[no-any-return]
+    return _reduced(scores, target.unsqueeze(1), loss, loss.reduction)[0]
 
 
 class _Reduced(torch.autograd.Function):
@@ -46,7 +47,7 @@ class _Reduced(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, label: Tensor, loss: Any, reduction: str) -> tuple[Tensor, Tensor, Tensor]:
-        d, pull, total = parts_of(scores, label, 1)
+        d, pull, total = from_softmax(scores, label)
         values = loss.of_margin(d, scores.shape[1])
         ctx.loss, ctx.number = loss, len(d) if reduction == "mean" else 1
         ctx.save_for_backward(label, d, pull, total)
@@ -60,14 +61,14 @@ class _Reduced(torch.autograd.Function):
             if grad is not None:
                 slope = ctx.loss.emphasis_of(d, pull.shape[1]) * (_as_column(grad) / -ctx.number)
                 by_margin = slope if by_margin is None else by_margin + slope
-            return gradient_of_parts(label, pull, total_of(pull), 1, by_margin, by_pull, None), None, None, None
+            return gradient_of_parts(label, pull, total_of(pull), 1, by_margin, by_pull), None, None, None
         zero = _ZEROS[d.dtype]  # so that a product with a number is one operation
         slope = torch.addcmul(zero, ctx.loss.emphasis_of(d, pull.shape[1]), _as_column(grad), value=-1 / ctx.number)
         factor = torch.addcdiv(zero, slope, total, value=-1)
-        return to_overwrite(pull).mul_(factor).scatter_(1, label, slope), None, None, None
+        return put(scaled(pull, factor), label, slope), None, None, None
 
 
-_reduced = super(torch.autograd.Function, _Reduced).apply  # type: ignore[misc]  # see `applied`
+_reduced: Callable[..., tuple[Tensor, ...]] = super(torch.autograd.Function, _Reduced).apply  # type: ignore[misc]  # see `applied`
 _ZEROS = {kind: torch.zeros((), dtype=kind) for kind in _TYPES}
 
 

@@ -407,7 +407,7 @@ def _expanded(d: Tensor, loss: MarginLoss) -> Tensor:
     return loss.value(start) - step * (0.5 * _total(pulls))
 
 
-def _goes_at_once(part: nn.Module) -> bool:
+def _goes_at_once(part: nn.Module | None) -> bool:
     """Whether a part of a loss can be computed at once: a loss without trained parameters, or a list of such."""
     if isinstance(part, Loss):
         return part.goes_at_once and not part._parameters and all(map(_goes_at_once, part._modules.values()))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from noisewise.exact import applied, going_forward, is_near, log_p_and_p, other_costs, put, seen_finite, to_overwrite
+from noisewise.exact import applied, going_forward, is_near, log_p_and_p, other_costs, put, scaled, seen_finite
 from noisewise.losses._at_once import is_plain
 from noisewise.losses._base import Loss
 from noisewise.losses.ce import CE
@@ -199,7 +199,7 @@ class _AtOnce(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, label: Tensor, loss: ShareOfCosts) -> Tensor | None:
+    def forward(ctx: Any, scores: Tensor, label: Tensor, loss: Any) -> Tensor | None:
         log_p, p = log_p_and_p(scores)
         own_p = p.gather(1, label)
         nothing = torch.zeros_like(own_p)
@@ -218,7 +218,7 @@ class _AtOnce(torch.autograd.Function):
             value = loss.alpha * value + loss.beta * negative[0]
         ctx.loss = loss
         ctx.save_for_backward(scores, label, d, p, total, slopes, cost, others, *(negative or ())[1:])
-        return value
+        return value  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
@@ -236,7 +236,7 @@ class _AtOnce(torch.autograd.Function):
             each = loss.alpha * each
             pulls = torch.where(inside, each + loss.beta * grad * by_room, each)
         if slopes is not None:
-            pulls = to_overwrite(slopes).mul_(pulls)
+            pulls = scaled(slopes, pulls)
         # E is `pulls`, which is `each` at the label
         sum_of_pulls = (p.shape[1] - 1) * each if pulls is each else pulls.sum(1, keepdim=True) - each
         rest = (-d).sigmoid()
@@ -244,8 +244,8 @@ class _AtOnce(torch.autograd.Function):
         if slopes is not None:
             by_margin = by_margin * _Focal.slope(-logsigmoid(d), rest, ctx.loss.q)
         own = by_margin - d.sigmoid() * sum_of_pulls
-        gradient = to_overwrite(p).mul_((by_margin + rest * sum_of_pulls) / -total).add_(pulls)
-        return gradient.scatter_(1, label, own), None, None
+        gradient = scaled(p, (by_margin + rest * sum_of_pulls) / -total).add_(pulls)
+        return put(gradient, label, own), None, None
 
 
 def _weigh(log_p: Tensor, p: Tensor, q: float) -> Tensor:

@@ -189,12 +189,9 @@ class Accumulation:
         return mean
 
 
-def fade(d: Tensor, saturation: float) -> Tensor | float:
-    """(1 − p) / (1 − p + saturation): about 1 until an example is learned to within `saturation`, then it falls to 0.
+def fade(rest: Tensor, saturation: float) -> Tensor | float:
+    """(1 − p) / (1 − p + saturation), given 1 − p: about 1 until an example is learned to within `saturation`, then it falls to 0.
 
     The IMAE and GR papers leave this factor out of their formulas; their code has it.
     """
-    if saturation == 0:
-        return 1.0
-    rest = (-d).sigmoid()
-    return rest / (rest + saturation)
+    return rest / (rest + saturation) if saturation else 1.0

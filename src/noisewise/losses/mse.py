@@ -3,7 +3,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from noisewise.exact import applied, at_least_float, going_forward, margin_of, parts_of, put, to_overwrite, total_of
+from noisewise.exact import applied, at_least_float, going_forward, margin_of, parts_of, put, scaled, total_of
 from noisewise.losses._base import Loss
 from noisewise.margin import margins
 
@@ -78,10 +78,8 @@ class _SquaredError(torch.autograd.Function):
         p, rest = d.sigmoid(), (-d).sigmoid()
         factor, gain = 2 * grad * rest, p * (rest * (1 + largest) + ctx.beyond)
         constant, slope = factor * (rest**2 * spread + gain) / total, factor / total * (rest / total)
-        if torch.is_grad_enabled():
-            others = (constant - slope * behind) * pull
-        else:
-            others = to_overwrite(behind).mul_(-slope).add_(constant).mul_(pull)
+        plain = not torch.is_grad_enabled()
+        others = scaled(behind, -slope).add_(constant).mul_(pull) if plain else (constant - slope * behind) * pull
         return put(others, label, factor * (p * rest * spread - gain)), None, None
 
 
