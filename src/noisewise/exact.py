@@ -204,7 +204,7 @@ def scaled(saved: Tensor, factor: Tensor) -> Tensor:
     """
     if not can_look(saved, factor) or torch._C._functorch.is_legacy_batchedtensor(factor):
         return saved * factor
-    return saved * factor if torch._C._autograd._get_current_graph_task_keep_graph() else saved.mul_(factor)
+    return saved * factor if torch._C._autograd._get_current_graph_task_keep_graph() else saved.detach().mul_(factor)
 
 
 def put(values: Tensor, label: Tensor, entries: Tensor, dim: int = 1) -> Tensor:
