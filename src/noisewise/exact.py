@@ -52,15 +52,12 @@ def from_softmax(scores: Tensor, label: Tensor) -> Parts:
     return d, pull, total
 
 
-def log_p_and_p(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """log p and p of every class. A log p near 0 has an error like one near −1, so use them in sums over three classes or more."""
+def log_softmax(scores: Tensor) -> Tensor:
+    """log p of every class. One near 0 has an error like one near −1, so use them in sums over three classes or more."""
     if scores.shape[1] >= _WIDE:
-        log_p = scores.log_softmax(1)
-        return log_p, log_p.exp()
-    log_p = scores - scores.amax(1, keepdim=True)
-    p = log_p.exp()
-    total = p.sum(1, keepdim=True)
-    return log_p.sub_(total.log()), p.div_(total)
+        return scores.log_softmax(1)
+    behind = scores - scores.amax(1, keepdim=True)
+    return behind.sub_(behind.exp().sum(1, keepdim=True).log_())
 
 
 def is_near(d: Tensor) -> bool:
@@ -197,14 +194,14 @@ def other_costs(scores: Tensor, label: Tensor) -> Parts:
     return d, costs, softmax.detach()
 
 
-def scaled(saved: Tensor, factor: Tensor) -> Tensor:
-    """A tensor that a backward saved for itself alone, times a factor.
-
-    It is overwritten, unless the graph is kept and it may be needed again, or torch differentiates several outputs at once.
-    """
-    if not can_look(saved, factor) or torch._C._functorch.is_legacy_batchedtensor(factor):
-        return saved * factor
-    return saved * factor if torch._C._autograd._get_current_graph_task_keep_graph() else saved.detach().mul_(factor)
+def may_overwrite(grad: Tensor) -> bool:
+    """Whether a backward may overwrite what was saved for it alone: it is neither differentiated nor kept to be called again."""
+    return (
+        not torch.is_grad_enabled()
+        and can_look(grad)
+        and not torch._C._functorch.is_legacy_batchedtensor(grad)  # several outputs are differentiated at once
+        and not torch._C._autograd._get_current_graph_task_keep_graph()
+    )
 
 
 def put(values: Tensor, label: Tensor, entries: Tensor, dim: int = 1) -> Tensor:

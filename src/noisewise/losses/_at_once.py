@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from noisewise.exact import from_softmax, gradient_of_parts, put, scaled, total_of
+from noisewise.exact import from_softmax, gradient_of_parts, may_overwrite, total_of
 
 _TENSORS = (Tensor, nn.Parameter)
 _TYPES = (torch.float32, torch.float64)
@@ -57,20 +57,18 @@ class _Reduced(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, by_margin: Tensor | None, by_pull: Tensor | None) -> Any:
         label, d, pull, total = ctx.saved_tensors
-        if torch.is_grad_enabled() or grad is None:  # for second derivatives
-            if grad is not None:
-                slope = ctx.loss.emphasis_of(d, pull.shape[1]) * (_as_column(grad) / -ctx.number)
-                by_margin = slope if by_margin is None else by_margin + slope
+        if grad is None:
             return gradient_of_parts(label, pull, total_of(pull), 1, by_margin, by_pull), None, None, None
-        zero = _ZEROS[d.dtype]  # so that a product with a number is one operation
-        slope = torch.addcmul(zero, ctx.loss.emphasis_of(d, pull.shape[1]), _as_column(grad), value=-1 / ctx.number)
-        factor = torch.addcdiv(zero, slope, total, value=-1)
-        return put(scaled(pull, factor), label, slope), None, None, None
+        emphasis, grad = ctx.loss.emphasis_of(d, pull.shape[1]), grad.unsqueeze(1) if grad.dim() else grad
+        if may_overwrite(grad):
+            zero = _ZEROS[d.dtype]  # so that a product with a number is one operation
+            slope = torch.addcmul(zero, emphasis, grad, value=-1 / ctx.number)
+            factor = torch.addcdiv(zero, slope, total, value=-1)
+            return pull.detach().mul_(factor).scatter_(1, label, slope), None, None, None
+        slope = emphasis * (grad / -ctx.number)
+        by_margin = slope if by_margin is None else by_margin + slope
+        return gradient_of_parts(label, pull, total_of(pull), 1, by_margin, by_pull), None, None, None
 
 
 _reduced: Callable[..., tuple[Tensor, ...]] = super(torch.autograd.Function, _Reduced).apply  # type: ignore[misc]  # see `applied`
 _ZEROS = {kind: torch.zeros((), dtype=kind) for kind in _TYPES}
-
-
-def _as_column(grad: Tensor) -> Tensor:
-    return grad.unsqueeze(1) if grad.dim() else grad

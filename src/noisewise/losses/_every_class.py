@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from noisewise.exact import applied, going_forward, is_near, log_p_and_p, other_costs, put, scaled, seen_finite
+from noisewise.exact import applied, going_forward, is_near, log_softmax, may_overwrite, other_costs, put, seen_finite
 from noisewise.losses._at_once import is_plain
 from noisewise.losses._base import Loss
 from noisewise.losses.ce import CE
@@ -200,25 +200,32 @@ class _AtOnce(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, label: Tensor, loss: Any) -> Tensor | None:
-        log_p, p = log_p_and_p(scores)
-        own_p = p.gather(1, label)
-        nothing = torch.zeros_like(own_p)
+        log_p = log_softmax(scores)
+        every_cost = loss.q > 0 or isinstance(loss, ActiveNegative)
+        whole = None if every_cost else -log_p.sum(1, keepdim=True)
+        p = log_p.exp() if every_cost else log_p.exp_()
+        own = p.gather(1, label)
+        nothing = torch.zeros_like(own)
         total = p.scatter_(1, label, nothing).sum(1, keepdim=True)
-        d = (own_p / total).log_()
-        log_p.scatter_(1, label, nothing)
-        slopes = _weigh(log_p, p, loss.q) if loss.q > 0 else None
-        others = log_p.sum(1, keepdim=True).neg_()
+        d = (own / total).log_()
+        cost, slopes = -logsigmoid(d), None
+        if whole is not None:
+            others = whole - cost
+        else:
+            log_p.scatter_(1, label, nothing)
+            if loss.q > 0:
+                slopes = _weigh(log_p, p, loss.q)
+                cost = (-d).sigmoid().pow_(loss.q).mul_(cost)
+            others = -log_p.sum(1, keepdim=True)
         if not (is_near(d) and math.isfinite(float(others.sum()))):
             return None
-        own = -logsigmoid(d)
-        cost = own if slopes is None else own * (-d).sigmoid().pow(loss.q)
-        value = cost / (cost + others)
-        negative = _negative(loss, cost, log_p, label) if isinstance(loss, ActiveNegative) else None
-        if negative is not None:
-            value = loss.alpha * value + loss.beta * negative[0]
+        value, negative = cost / (cost + others), ()
+        if isinstance(loss, ActiveNegative):
+            part, *negative = _negative(loss, cost, log_p, label)
+            value = loss.alpha * value + loss.beta * part
         ctx.loss = loss
-        ctx.save_for_backward(scores, label, d, p, total, slopes, cost, others, *(negative or ())[1:])
-        return value  # type: ignore[no-any-return]
+        ctx.save_for_backward(scores, label, d, p, total, slopes, cost, others, *negative)
+        return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
@@ -226,7 +233,7 @@ class _AtOnce(torch.autograd.Function):
         if torch.is_grad_enabled():  # for second derivatives
             values = ctx.loss.of_any_label(scores, label)
             return torch.autograd.grad(values, scores, grad, create_graph=True)[0], None, None
-        factor = grad / (cost + others).square()
+        in_place, factor = may_overwrite(grad), grad / (cost + others).square()
         by_own, each = factor * others, factor * cost
         pulls = each
         if negative:
@@ -236,7 +243,7 @@ class _AtOnce(torch.autograd.Function):
             each = loss.alpha * each
             pulls = torch.where(inside, each + loss.beta * grad * by_room, each)
         if slopes is not None:
-            pulls = scaled(slopes, pulls)
+            pulls = slopes.mul_(pulls) if in_place else slopes * pulls
         # E is `pulls`, which is `each` at the label
         sum_of_pulls = (p.shape[1] - 1) * each if pulls is each else pulls.sum(1, keepdim=True) - each
         rest = (-d).sigmoid()
@@ -244,8 +251,8 @@ class _AtOnce(torch.autograd.Function):
         if slopes is not None:
             by_margin = by_margin * _Focal.slope(-logsigmoid(d), rest, ctx.loss.q)
         own = by_margin - d.sigmoid() * sum_of_pulls
-        gradient = scaled(p, (by_margin + rest * sum_of_pulls) / -total).add_(pulls)
-        return put(gradient, label, own), None, None
+        factor = (by_margin + rest * sum_of_pulls) / -total
+        return put(p.mul_(factor).add_(pulls) if in_place else p * factor + pulls, label, own), None, None
 
 
 def _weigh(log_p: Tensor, p: Tensor, q: float) -> Tensor:

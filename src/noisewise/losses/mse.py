@@ -3,7 +3,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from noisewise.exact import applied, at_least_float, going_forward, margin_of, parts_of, put, scaled, total_of
+from noisewise.exact import applied, at_least_float, going_forward, margin_of, may_overwrite, parts_of, put, total_of
 from noisewise.losses._base import Loss
 from noisewise.margin import margins
 
@@ -78,8 +78,8 @@ class _SquaredError(torch.autograd.Function):
         p, rest = d.sigmoid(), (-d).sigmoid()
         factor, gain = 2 * grad * rest, p * (rest * (1 + largest) + ctx.beyond)
         constant, slope = factor * (rest**2 * spread + gain) / total, factor / total * (rest / total)
-        plain = not torch.is_grad_enabled()
-        others = scaled(behind, -slope).add_(constant).mul_(pull) if plain else (constant - slope * behind) * pull
+        in_place = may_overwrite(grad)
+        others = behind.detach().mul_(-slope).add_(constant).mul_(pull) if in_place else (constant - slope * behind) * pull
         return put(others, label, factor * (p * rest * spread - gain)), None, None
 
 
