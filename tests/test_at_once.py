@@ -47,6 +47,20 @@ def test_the_gradients_of_all_examples_can_be_computed_together(spec):
     torch.testing.assert_close(together, one_by_one)
 
 
+@EACH_KIND
+def test_a_loss_can_be_added_to_a_penalty_on_its_gradient(spec):
+    loss, (scores, target) = build(spec), batch(3, 4)
+
+    def penalised(s):
+        value = loss(s, target)
+        return value + torch.autograd.grad(value, s, create_graph=True)[0].square().sum()
+
+    assert gradcheck(penalised, scores.requires_grad_())  # it keeps the graph
+    total = penalised(scores)
+    kept, last = (torch.autograd.grad(total, scores, retain_graph=again)[0] for again in (True, False))
+    torch.testing.assert_close(last, kept)
+
+
 def test_a_loss_defined_by_its_value_has_exact_derivatives():
     loss, (scores, target) = Squared(), batch(3, 4)
     assert gradcheck(lambda s: loss(s, target), scores.requires_grad_())

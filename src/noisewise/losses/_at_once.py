@@ -60,7 +60,7 @@ class _Reduced(torch.autograd.Function):
         if grad is None:
             return gradient_of_parts(label, pull, total_of(pull), 1, by_margin, by_pull), None, None, None
         emphasis, grad = ctx.loss.emphasis_of(d, pull.shape[1]), grad.unsqueeze(1) if grad.dim() else grad
-        if may_overwrite(grad):
+        if by_margin is None and by_pull is None and may_overwrite(grad):
             zero = _ZEROS[d.dtype]  # so that a product with a number is one operation
             slope = torch.addcmul(zero, emphasis, grad, value=-1 / ctx.number)
             factor = torch.addcdiv(zero, slope, total, value=-1)
