@@ -5,7 +5,7 @@ alike; what is compared is the median of CPU time. A ratio below 1 is faster tha
 threads it is the least CPU time: if another process takes a core, one thread waits for the other in a busy loop, so the time of a
 round is either right or up to forty times too long.
 
-    python benchmarks/losses.py [--rounds 15] [--compiled] [--every-class] [--write]
+    python benchmarks/losses.py [--rounds 15] [--threads 1 2] [--compiled] [--every-class] [--write]
 
 Memory that is given back is kept by the process: else whoever is dealt fresh pages pays for them, which can double a time.
 
@@ -241,6 +241,7 @@ def _threads(number: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15, help="how often each contender is measured")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="how many threads to measure with")
     parser.add_argument("--compiled", action="store_true", help="a few losses through torch.compile too")
     parser.add_argument("--every-class", action="store_true", help="the losses that look at every class instead")
     parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
@@ -266,7 +267,7 @@ def main() -> None:
         "the margin with 100 classes or more, and 2.5 for the two small batches.",
     ]
     missed: list[str] = []
-    for threads in (1, 2):
+    for threads in arguments.threads:
         rows, late = table(threads, arguments.rounds, arguments.compiled)
         lines += ["", f"### {_threads(threads)}", "", *rows]
         missed += late
