@@ -70,5 +70,5 @@ class _Reduced(torch.autograd.Function):
         return gradient_of_parts(label, pull, total_of(pull), 1, by_margin, by_pull), None, None, None
 
 
-_reduced: Callable[..., tuple[Tensor, ...]] = super(torch.autograd.Function, _Reduced).apply  # type: ignore[misc]  # see `applied`
+_reduced: Callable[..., tuple[Tensor, ...]] = super(torch.autograd.Function, _Reduced).apply  # see `applied`
 _ZEROS = {kind: torch.zeros((), dtype=kind) for kind in _TYPES}

@@ -219,7 +219,8 @@ class _AtOnce(torch.autograd.Function):
             others = -log_p.sum(1, keepdim=True)
         if not (is_near(d) and math.isfinite(float(others.sum()))):
             return None
-        value, negative = cost / (cost + others), ()
+        value = cost / (cost + others)
+        negative: list[Tensor] = []
         if isinstance(loss, ActiveNegative):
             part, *negative = _negative(loss, cost, log_p, label)
             value = loss.alpha * value + loss.beta * part
