@@ -146,6 +146,9 @@ class Scaled(_Moved, name="scaled"):
         factor = self.factor(classes)
         return self.loss.of_margin(factor * d, classes) / factor
 
+    def emphasis_of(self, d: Tensor, classes: int) -> Tensor:
+        return self.loss.emphasis_of(self.factor(classes) * d, classes)
+
 
 class Shifted(_Moved, name="shifted"):
     """A loss whose margins are shifted so that training starts at emphasis w(−tau) instead of w(E[Δ]).
@@ -182,6 +185,9 @@ class Shifted(_Moved, name="shifted"):
 
     def of_margin(self, d: Tensor, classes: int) -> Tensor:
         return self.loss.of_margin(d + self.offset(classes), classes)
+
+    def emphasis_of(self, d: Tensor, classes: int) -> Tensor:
+        return self.loss.emphasis_of(d + self.offset(classes), classes)
 
 
 class Normalised(Normalising, name="normalised"):
@@ -302,6 +308,9 @@ class Scheduled(MarginLoss, name="scheduled"):
 
     def of_margin(self, d: Tensor, classes: int) -> Tensor:
         return self.loss.of_margin(d, classes)
+
+    def emphasis_of(self, d: Tensor, classes: int) -> Tensor:
+        return self.loss.emphasis_of(d, classes)
 
 
 def advance(loss: Loss, progress: float) -> None:

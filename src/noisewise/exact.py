@@ -17,7 +17,13 @@ from torch.autograd import forward_ad
 from torch.nn.functional import logsigmoid
 
 Parts = tuple[Tensor, Tensor, Tensor]
-"""A margin, the pull of each other class up to one factor (0 at the label), and the sum of the pulls."""
+"""A margin, the pull of each other class up to one factor (0 at the label), and the sum of the pulls (1 if every other score is −inf)."""
+
+_NEAR = {torch.float32: 57.0, torch.float64: 460.0}
+"""The margins up to which neither p nor 1 − p underflows in a softmax: exp(−57) is 2e-25."""
+
+_WIDE = 16
+"""The classes from which on torch's softmax uses vector instructions; with fewer it takes several times as long as it need."""
 
 
 def _from_scores(scores: Tensor, label: Tensor, dim: int) -> Parts:
@@ -26,25 +32,38 @@ def _from_scores(scores: Tensor, label: Tensor, dim: int) -> Parts:
     highest = others.amax(dim, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
     pull = others.sub_(highest).exp_()
     total = pull.sum(dim, keepdim=True)
-    return (scores.gather(dim, label) - highest) - total.log(), pull, total
+    d = (scores.gather(dim, label) - highest) - total.log()
+    return d, pull, torch.where(total == 0, 1.0, total)
 
 
-def _from_softmax(scores: Tensor, label: Tensor) -> Parts:
+def from_softmax(scores: Tensor, label: Tensor) -> Parts:
     """The parts from torch's fused softmax; rows where it underflows are computed from the scores.
 
     1 − p_y is the sum of the other probabilities, so nothing cancels, and the margin is log p_y − log(1 − p_y).
     """
-    pull = scores.softmax(1)
+    pull = scores.softmax(1) if scores.shape[1] >= _WIDE else (scores - scores.amax(1, keepdim=True)).exp_()
     own = pull.gather(1, label)
-    total = pull.scatter_(1, label, torch.zeros_like(own)).sum(1, keepdim=True)
-    d = (own / total).log()
-    least = {torch.float32: 1e-25, torch.float64: 1e-200}[scores.dtype]
-    nearer = torch.minimum(own, total)
-    if scores.numel() and not float(nearer.amin()) > least:  # true also for NaN
-        far = ~(nearer > least).squeeze(1)
+    total = pull.scatter_(1, label, torch.zeros_like(own)).sum(1, keepdim=True)  # a number instead of zeros is slower
+    d = (own / total).log_()
+    if scores.numel() and not is_near(d):
+        far = ~(d.abs() < _NEAR[d.dtype]).squeeze(1)
         for whole, part in zip((d, pull, total), _from_scores(scores[far], label[far], 1), strict=True):
             whole[far] = part
     return d, pull, total
+
+
+def log_softmax(scores: Tensor) -> Tensor:
+    """log p of every class. One near 0 has an error like one near −1, so use them in sums over three classes or more."""
+    if scores.shape[1] >= _WIDE:
+        return scores.log_softmax(1)
+    behind = scores - scores.amax(1, keepdim=True)
+    return behind.sub_(behind.exp().sum(1, keepdim=True).log_())
+
+
+def is_near(d: Tensor) -> bool:
+    """Whether at none of these margins p or 1 − p underflows in a softmax; false for NaN."""
+    low, high = torch.aminmax(d)
+    return -_NEAR[d.dtype] < float(low) and float(high) < _NEAR[d.dtype]
 
 
 class _Margin(torch.autograd.Function):
@@ -58,9 +77,7 @@ class _Margin(torch.autograd.Function):
 
     @staticmethod
     def forward(scores: Tensor, label: Tensor, dim: int) -> Parts:
-        if dim == 1 and scores.dim() == 2 and can_look(scores, label):
-            return _from_softmax(scores, label)
-        return _from_scores(scores, label, dim)
+        return parts_of(scores, label, dim)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Parts) -> None:
@@ -71,16 +88,26 @@ class _Margin(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None]:
         label, pull, total = ctx.saved_tensors
-        by_margin, by_pull, by_total = grads
-        # The total is 0 if every other score is −inf.
-        parts = [None if by_margin is None else -by_margin / torch.where(total == 0, 1.0, total), by_pull, by_total]
-        present = [part for part in parts if part is not None]
-        if not present:
-            return None, None, None
-        grad = pull * functools.reduce(operator.add, present)
-        if by_margin is not None:
-            grad = put(grad, label, by_margin, ctx.dim)
-        return grad, None, None
+        return gradient_of_parts(label, pull, total, ctx.dim, *grads), None, None
+
+
+def parts_of(scores: Tensor, label: Tensor, dim: int) -> Parts:
+    """The parts of the margins of labels, in the fastest way that is exact."""
+    if dim == 1 and scores.dim() == 2 and can_look(scores, label):
+        return from_softmax(scores, label)
+    return _from_scores(scores, label, dim)
+
+
+def gradient_of_parts(
+    label: Tensor, pull: Tensor, total: Tensor, dim: int, by_margin: Tensor | None, by_pull: Tensor | None, by_total: Tensor | None = None
+) -> Tensor | None:
+    """The gradient with respect to the scores, from the gradients with respect to the parts."""
+    parts = [None if by_margin is None else -by_margin / total, by_pull, by_total]
+    present = [part for part in parts if part is not None]
+    if not present:
+        return None
+    grad = pull * functools.reduce(operator.add, present)
+    return grad if by_margin is None else put(grad, label, by_margin, dim)
 
 
 def other_classes(scores: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -152,14 +179,29 @@ def margin_of(scores: Tensor, label: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 def margin_and_softmax(scores: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
     """The margins of labels, with the class dimension (1) kept, and the softmax over the other classes; both can be differentiated."""
     d, pull = margin_of(scores, label, 1)
+    return d, pull / total_of(pull)
+
+
+def total_of(pull: Tensor) -> Tensor:
+    """The sum of the pulls of every row, or 1 if all of them are 0."""
     total = pull.sum(1, keepdim=True)
-    return d, pull / torch.where(total == 0, 1.0, total)
+    return torch.where(total == 0, 1.0, total)
 
 
 def other_costs(scores: Tensor, label: Tensor) -> Parts:
     """The margins of labels, with the class dimension (1) kept; −log p of the other classes, 0 at the label; the softmax over them."""
     d, costs, softmax = applied(_OtherCosts, scores, label)
     return d, costs, softmax.detach()
+
+
+def may_overwrite(grad: Tensor) -> bool:
+    """Whether a backward may overwrite what was saved for it alone: it is neither differentiated nor kept to be called again."""
+    return (
+        not torch.is_grad_enabled()
+        and can_look(grad)
+        and not torch._C._functorch.is_legacy_batchedtensor(grad)  # several outputs are differentiated at once
+        and not torch._C._autograd._get_current_graph_task_keep_graph()
+    )
 
 
 def put(values: Tensor, label: Tensor, entries: Tensor, dim: int = 1) -> Tensor:
@@ -196,7 +238,7 @@ def seen_finite(values: Tensor) -> bool:
 
 
 def can_look(*tensors: Tensor) -> bool:
-    """Whether values can be read without cost: on the CPU, outside torch.compile and torch.func transforms."""
-    return not torch.compiler.is_compiling() and all(
-        tensor.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors
-    )
+    """Whether values can be read without cost: on the CPU, outside torch.compile, torch.func transforms and tracing."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return False
+    return all(tensor.is_cpu and not torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors)

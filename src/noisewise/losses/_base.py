@@ -12,7 +12,7 @@ import functools
 import math
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from noisewise.checks import check_labels, check_scores, check_some, class_dim
 from noisewise.errors import InputError, invalid_parameter
-from noisewise.exact import applied, at_least_float, autocasts, going_forward, margin_of, seen_finite
+from noisewise.exact import applied, at_least_float, autocasts, can_keep, going_forward, margin_of, seen_finite
 from noisewise.extensions import extension
+from noisewise.losses._at_once import at_once, is_plain
 from noisewise.margin import margins
 from noisewise.potential import Potential
 from noisewise.spec import Named, Registry, as_int, real, setting
@@ -72,10 +73,15 @@ class Loss(Named, nn.Module, registry=registry):
     costs_are_current: ClassVar[bool] = False
     """Whether no subclass has overridden another rule after `of_costs`; set here because torch.compile cannot look it up."""
 
+    goes_at_once: ClassVar[bool] = False
+    """Whether the loss is what `of_margin` and `emphasis_of` say, so that a plain batch can be computed at once."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         rules = {"of_costs", "of_label", "of_scores", "per_example"} & vars(cls).keys()
         cls.costs_are_current = "of_costs" in rules if rules else cls.costs_are_current
+        if "emphasis_of" in vars(cls) or {"of_margin", "per_example"} & vars(cls).keys():
+            cls.goes_at_once = vars(cls).get("goes_at_once", "emphasis_of" in vars(cls))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -131,7 +137,21 @@ class Loss(Named, nn.Module, registry=registry):
         Returns:
             One number, or one per example with reduction "none", in the type that `nn.CrossEntropyLoss` returns.
         """
+        if sample_weight is None and self.goes_at_once and is_plain(scores, target) and self._is_plain(scores.shape[1]):
+            return at_once(self, scores, target)
         return self._loss(scores, target, sample_weight)
+
+    def _is_plain(self, classes: int) -> bool:
+        """Whether the loss has no settings for which `at_once` is not made."""
+        own = self.__dict__
+        return (
+            own["_buffers"]["weight"] is None
+            and own["label_smoothing"] == 0
+            and not 0 <= own["ignore_index"] < classes
+            and not self.depends_on_batch
+            and not own["_parameters"]
+            and all(map(_goes_at_once, own["_modules"].values()))
+        )
 
     def _loss(
         self,
@@ -317,6 +337,8 @@ class MarginLoss(Loss):
 
     def emphasis(self, d: Tensor) -> Tensor:
         """The emphasis at margin `d`. By default minus the derivative of the value."""
+        if can_keep() and not going_forward():
+            return _minus_slope(self.value, d)
         pullback = torch.func.vjp(self.value, d)[1]
         (slope,) = pullback(torch.ones_like(d))
         return -slope  # type: ignore[no-any-return]
@@ -327,13 +349,31 @@ class MarginLoss(Loss):
             return self.value(d)
         if going_forward():
             return _expanded(d, self)
+        if not torch.is_grad_enabled():
+            return self.value(d)
         return applied(Descent, d, self, None)  # type: ignore[no-any-return]
+
+    def emphasis_of(self, d: Tensor, classes: int) -> Tensor:
+        """The emphasis at margin `d`, given the number of classes. A subclass that overrides `of_margin` also overrides this."""
+        return self.emphasis(d)
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
         return self.of_margin(margin_of(scores, target.unsqueeze(1), 1)[0].squeeze(1), scores.shape[1])
 
     def per_class(self, scores: Tensor) -> Tensor:
         return self.of_margin(margins(scores), scores.shape[1])
+
+
+def _minus_slope(value: Callable[[Tensor], Tensor], d: Tensor) -> Tensor:
+    """Minus the derivative of a function of each margin, in eager mode, where torch.func would take ten times as long."""
+    again = torch.is_grad_enabled() and d.requires_grad
+    with torch.enable_grad():
+        leaf = d if again else d.detach().requires_grad_()
+        values = value(leaf)
+        if not values.requires_grad:
+            return torch.zeros_like(d)
+        (slope,) = torch.autograd.grad(values, leaf, torch.ones_like(d), create_graph=again)
+    return -slope
 
 
 class Descent(torch.autograd.Function):
@@ -373,6 +413,13 @@ def _expanded(d: Tensor, loss: MarginLoss) -> Tensor:
     step = torch.where(finite, d, 0.0) - torch.where(finite, start, 0.0)  # 0, with the derivatives of d
     pulls = [loss.emphasis(start + node * step) for node in _NODES]
     return loss.value(start) - step * (0.5 * _total(pulls))
+
+
+def _goes_at_once(part: nn.Module | None) -> bool:
+    """Whether a part of a loss can be computed at once: a loss without trained parameters, or a list of such."""
+    if isinstance(part, Loss):
+        return part.goes_at_once and not part._parameters and all(map(_goes_at_once, part._modules.values()))
+    return isinstance(part, nn.ModuleList) and all(map(_goes_at_once, part))
 
 
 def inner_loss(value: Any) -> Loss:
@@ -484,6 +531,9 @@ class MarginCombination(Combination, MarginLoss):
 
     def of_margin(self, d: Tensor, classes: int) -> Tensor:
         return _total(factor * term.of_margin(d, classes) for factor, term in self.parts)
+
+    def emphasis_of(self, d: Tensor, classes: int) -> Tensor:
+        return _total(factor * term.emphasis_of(d, classes) for factor, term in self.parts)
 
     per_class = MarginLoss.per_class
     per_example = MarginLoss.per_example

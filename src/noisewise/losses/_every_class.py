@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from noisewise.exact import applied, going_forward, other_costs, put, seen_finite
+from noisewise.exact import applied, going_forward, is_near, log_softmax, may_overwrite, other_costs, put, seen_finite
+from noisewise.losses._at_once import is_plain
 from noisewise.losses._base import Loss
 from noisewise.losses.ce import CE
 from noisewise.losses.focal import Focal
@@ -50,6 +51,14 @@ class ShareOfCosts(Loss):
         if going_forward():
             return super().per_example(scores, target, kept)
         label = target.unsqueeze(1)
+        if scores.shape[1] > 2 and type(self).of_label in _KNOWN and is_plain(scores, target):
+            rows = applied(_AtOnce, scores, label, self)
+            if rows is not None:
+                return rows.squeeze(1)  # type: ignore[no-any-return]
+        return self.of_any_label(scores, label).squeeze(1)
+
+    def of_any_label(self, scores: Tensor, label: Tensor) -> Tensor:
+        """The loss of labels, which keep dimension 1, for any scores and differentiable to any order."""
         d, costs, softmax = other_costs(scores, label)
         masked = None if seen_finite(costs) and seen_finite(d) else costs == torch.inf
         if masked is not None:
@@ -61,7 +70,7 @@ class ShareOfCosts(Loss):
             own = applied(_Focal, own, rest, self.q)
             costs = applied(_Focal, costs, put((1 - softmax).mul_(rest).add_(p), label, torch.zeros_like(p)), self.q)
         value = self.of_label(own, costs, label, masked)
-        return (value if masked is None else value.masked_fill(gone, torch.inf)).squeeze(1)
+        return value if masked is None else value.masked_fill(gone, torch.inf)
 
     def of_every_class(self, costs: Tensor) -> Tensor:
         """The loss of every class as the label, from the costs of all classes, (N, C, …)."""
@@ -105,7 +114,11 @@ class ActiveNegative(ShareOfCosts):
 
     def _room(self, costs: Tensor) -> Tensor:
         """The difference between the cost of a class with probability `p_min` and these costs, at least 0."""
-        return (-math.pow(1 - self.p_min, self.q) * math.log(self.p_min) - costs).relu()
+        return (self.largest_cost() - costs).relu()
+
+    def largest_cost(self) -> float:
+        """The cost of a class with probability `p_min`."""
+        return -math.pow(1 - self.p_min, self.q) * math.log(self.p_min)
 
 
 def shares(costs: Tensor) -> Tensor:
@@ -175,3 +188,94 @@ class _Focal(torch.autograd.Function):
         """(1 − p)^q (1 − q p / (1 − p) · log p)."""
         power = rest.pow(q)
         return torch.addcmul(power, power, costs / rest - costs, value=q)
+
+
+class _AtOnce(torch.autograd.Function):
+    """The losses of labels from their scores in one step of autograd; None if a softmax underflows or a class is masked.
+
+    With E_j ≥ 0, minus the derivative by the cost of class j ≠ y, and g, the derivative by the margin with these costs fixed, the gradient
+    is g − p_y Σ E for the label and E_j − r_j (g + (1 − p_y) Σ E) for another class, where r_j is its share of 1 − p_y. An error of E_j
+    cancels if p_j is almost 1. With two classes it would matter that a cost near 0 is not exact, so there must be more.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, label: Tensor, loss: Any) -> Tensor | None:
+        log_p = log_softmax(scores)
+        every_cost = loss.q > 0 or isinstance(loss, ActiveNegative)
+        whole = None if every_cost else -log_p.sum(1, keepdim=True)
+        p = log_p.exp() if every_cost else log_p.exp_()
+        own = p.gather(1, label)
+        nothing = torch.zeros_like(own)
+        total = p.scatter_(1, label, nothing).sum(1, keepdim=True)
+        d = (own / total).log_()
+        cost, slopes = -logsigmoid(d), None
+        if whole is not None:
+            others = whole - cost
+        else:
+            log_p.scatter_(1, label, nothing)
+            if loss.q > 0:
+                slopes = _weigh(log_p, p, loss.q)
+                cost = (-d).sigmoid().pow_(loss.q).mul_(cost)
+            others = -log_p.sum(1, keepdim=True)
+        if not (is_near(d) and math.isfinite(float(others.sum()))):
+            return None
+        value = cost / (cost + others)
+        negative: list[Tensor] = []
+        if isinstance(loss, ActiveNegative):
+            part, *negative = _negative(loss, cost, log_p, label)
+            value = loss.alpha * value + loss.beta * part
+        ctx.loss = loss
+        ctx.save_for_backward(scores, label, d, p, total, slopes, cost, others, *negative)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        scores, label, d, p, total, slopes, cost, others, *negative = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for second derivatives
+            values = ctx.loss.of_any_label(scores, label)
+            return torch.autograd.grad(values, scores, grad, create_graph=True)[0], None, None
+        in_place, factor = may_overwrite(grad), grad / (cost + others).square()
+        by_own, each = factor * others, factor * cost
+        pulls = each
+        if negative:
+            inside, by_own_room, by_room = negative
+            loss = ctx.loss
+            by_own = loss.alpha * by_own + loss.beta * grad * by_own_room
+            each = loss.alpha * each
+            pulls = torch.where(inside, each + loss.beta * grad * by_room, each)
+        if slopes is not None:
+            pulls = slopes.mul_(pulls) if in_place else slopes * pulls
+        # E is `pulls`, which is `each` at the label
+        sum_of_pulls = (p.shape[1] - 1) * each if pulls is each else pulls.sum(1, keepdim=True) - each
+        rest = (-d).sigmoid()
+        by_margin = -rest * by_own
+        if slopes is not None:
+            by_margin = by_margin * _Focal.slope(-logsigmoid(d), rest, ctx.loss.q)
+        own = by_margin - d.sigmoid() * sum_of_pulls
+        factor = (by_margin + rest * sum_of_pulls) / -total
+        return put(p.mul_(factor).add_(pulls) if in_place else p * factor + pulls, label, own), None, None
+
+
+def _weigh(log_p: Tensor, p: Tensor, q: float) -> Tensor:
+    """Multiply log p by (1 − p)^q, in place, and return the derivatives of the products by log p."""
+    rest = (1 - p).clamp_(min=torch.finfo(p.dtype).eps / 2)
+    power = rest.pow(q)
+    log_p.mul_(power)
+    return power.sub_((log_p * p).div_(rest), alpha=q)
+
+
+def _negative(loss: ActiveNegative, own: Tensor, others: Tensor, label: Tensor) -> tuple[Tensor, ...]:
+    """The negative part from the label's cost and minus the others', where these have room, and its derivatives by both."""
+    loss._check_p_min(others.shape[1])
+    most = loss.largest_cost()
+    own_room, room = (most - own).relu_(), (others + most).relu_()
+    rest = room.scatter_(1, label, torch.zeros_like(own)).sum(1, keepdim=True)
+    whole = own_room + rest
+    empty = whole == 0
+    whole = whole + empty
+    square = whole.square()
+    return (rest + empty) / whole, room > 0, (rest / square) * (own_room > 0), own_room / square
+
+
+_KNOWN = (ShareOfCosts.of_label, ActiveNegative.of_label)
+"""The rules that `_AtOnce` has derivatives of."""

@@ -30,6 +30,8 @@ NORMALISATIONS = ("none", "maximum", "integral", "batch")
 class Normalising(MarginLoss):
     """A margin loss whose emphasis is a raw `pull`, normalised in one of the ways in `NORMALISATIONS`."""
 
+    goes_at_once = True  # unless it depends on the batch
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._whole: Accumulation | None = None
@@ -52,7 +54,7 @@ class Normalising(MarginLoss):
         super()._settle()
 
     def emphasis(self, d: Tensor) -> Tensor:
-        return self.pull(d) / self._scale
+        return self.pull(d) if self._scale == 1 else self.pull(d) / self._scale
 
     @property
     def depends_on_batch(self) -> bool:
@@ -187,12 +189,9 @@ class Accumulation:
         return mean
 
 
-def fade(d: Tensor, saturation: float) -> Tensor | float:
-    """(1 − p) / (1 − p + saturation): about 1 until an example is learned to within `saturation`, then it falls to 0.
+def fade(rest: Tensor, saturation: float) -> Tensor | float:
+    """(1 − p) / (1 − p + saturation), given 1 − p: about 1 until an example is learned to within `saturation`, then it falls to 0.
 
     The IMAE and GR papers leave this factor out of their formulas; their code has it.
     """
-    if saturation == 0:
-        return 1.0
-    rest = (-d).sigmoid()
-    return rest / (rest + saturation)
+    return rest / (rest + saturation) if saturation else 1.0

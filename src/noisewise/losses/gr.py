@@ -51,10 +51,11 @@ class GR(Normalising, name="gr"):
         return self.normalise
 
     def pull(self, d: Tensor) -> Tensor:
-        wanted = self.beta * (-d).sigmoid()
+        rest = (-d).sigmoid()
+        wanted = self.beta * rest
         if self.lam > 0:
             wanted = wanted * (self.lam * logsigmoid(d)).exp()
-        return 0.5 * (wanted if self.g == "identity" else wanted.exp() * fade(d, self.saturation))
+        return 0.5 * (wanted if self.g == "identity" else wanted.exp() * fade(rest, self.saturation))
 
     def _has_closed_form(self) -> bool:
         return self.g == "identity"

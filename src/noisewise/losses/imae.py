@@ -40,4 +40,5 @@ class IMAE(Normalising, name="imae"):
         return self.normalise
 
     def pull(self, d: Tensor) -> Tensor:
-        return 0.5 * (self.T * d.sigmoid() * (-d).sigmoid()).exp() * fade(d, self.saturation)
+        rest = (-d).sigmoid()
+        return 0.5 * (self.T * d.sigmoid() * rest).exp() * fade(rest, self.saturation)

@@ -3,7 +3,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from noisewise.exact import applied, going_forward, margin_and_softmax, put
+from noisewise.exact import applied, at_least_float, going_forward, margin_of, may_overwrite, parts_of, put, total_of
 from noisewise.losses._base import Loss
 from noisewise.margin import margins
 
@@ -55,10 +55,10 @@ class _SquaredError(torch.autograd.Function):
 
     @staticmethod
     def forward(scores: Tensor, label: Tensor, beyond: float) -> tuple[Tensor, ...]:
-        d, shares = margin_and_softmax(scores, label)
-        largest, behind, spread = _behind(shares)
+        d, pull, total = parts_of(at_least_float(scores), label, 1)
+        largest, behind, spread = _behind(pull, total)
         rest = (-d).sigmoid()
-        return (rest + beyond) ** 2 + rest**2 * (largest - spread), d, shares, largest, behind, spread
+        return (rest + beyond) ** 2 + rest**2 * (largest - spread), d, pull, total, largest, behind, spread
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, ...]) -> None:
@@ -70,18 +70,21 @@ class _SquaredError(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, None, None]:
         if grad is None:
             return None, None, None
-        scores, label, d, shares, largest, behind, spread = ctx.saved_tensors
+        scores, label, d, pull, total, largest, behind, spread = ctx.saved_tensors
         if torch.is_grad_enabled():  # for second derivatives
-            d, shares = margin_and_softmax(scores, label)
-            largest, behind, spread = _behind(shares)
+            d, pull = margin_of(scores, label, 1)
+            total = total_of(pull)
+            largest, behind, spread = _behind(pull, total)
         p, rest = d.sigmoid(), (-d).sigmoid()
-        factor, pull = 2 * grad * rest, p * (rest * (1 + largest) + ctx.beyond)
-        others = torch.addcmul(factor * (rest**2 * spread + pull), factor * rest, behind, value=-1) * shares
-        return put(others, label, factor * (p * rest * spread - pull)), None, None
+        factor, gain = 2 * grad * rest, p * (rest * (1 + largest) + ctx.beyond)
+        constant, slope = factor * (rest**2 * spread + gain) / total, factor / total * (rest / total)
+        in_place = may_overwrite(grad)
+        others = behind.detach().mul_(-slope).add_(constant).mul_(pull) if in_place else (constant - slope * behind) * pull
+        return put(others, label, factor * (p * rest * spread - gain)), None, None
 
 
-def _behind(shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The largest share R, R − r_i for each, and Σ r_i (R − r_i), which is R − Σ r_i²."""
-    largest = shares.detach().amax(1, keepdim=True)
-    behind = largest - shares
-    return largest, behind, (behind * shares).sum(1, keepdim=True)
+def _behind(pull: Tensor, total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """For the shares r of the pulls: the largest share R, R − r_i for each times the total, and Σ r_i (R − r_i), which is R − Σ r_i²."""
+    most = pull.detach().amax(1, keepdim=True)
+    behind = most - pull
+    return most / total, behind, (behind * pull).sum(1, keepdim=True) / total / total
