@@ -13,7 +13,7 @@ from noisewise.kernels import loss_and_gradient
 from noisewise.losses import Adaptive
 from refused import refused
 
-ROBUST = {"q": 0.75, "scale": 0.6}
+ROBUST = {"q": 0.75, "assumed": 0.4}
 SETTINGS = {"epochs": 6, "device": "cpu", "optimiser": "sgd(lr=0.1, momentum=0.9)", "seed": 0}
 
 
@@ -31,17 +31,21 @@ def seen(loss, predicted, labels, sureness, classes=3):
     loss(scores.requires_grad_(), torch.as_tensor(labels))
 
 
-def test_it_is_cross_entropy_until_its_first_update():
-    scores, labels = torch.randn(20, 5), torch.arange(20) % 5
-    torch.testing.assert_close(noisewise.get("auto")(scores, labels), nn.functional.cross_entropy(scores, labels))
+@pytest.mark.parametrize(("classes", "scale"), [(5, 1.0), (100, 2 / math.log(99))])
+def test_it_starts_as_gce_at_a_margin_that_is_scaled_for_many_classes(classes, scale):
+    scores, labels = torch.randn(20, classes, dtype=torch.float64), torch.arange(20) % classes
+    scale = 1 - 0.85 + 0.85 * scale
+    expected = noisewise.get(f"scaled(gce(q=0.85), tau={scale}, expected=-1.0)")
+    torch.testing.assert_close(noisewise.get("auto")(scores, labels), expected(scores, labels), rtol=1e-6, atol=1e-7)
 
 
 def test_after_an_update_it_is_gce_at_a_scaled_margin():
     scores, labels = torch.randn(20, 5, dtype=torch.float64), torch.arange(20) % 5
-    expected = noisewise.get("scaled(gce(q=0.75), tau=0.6, expected=-1.0)")
-    torch.testing.assert_close(robust()(scores, labels), expected(scores, labels))
+    scale = 0.25 + 0.75 / (1 - 0.6 * 0.4)
+    expected = noisewise.get(f"scaled(gce(q=0.75), tau={scale}, expected=-1.0)")
+    torch.testing.assert_close(robust()(scores, labels), expected(scores, labels), rtol=1e-6, atol=1e-7)
     d = torch.linspace(-30, 30, 61, dtype=torch.float64)
-    torch.testing.assert_close(robust().emphasis(d), expected.emphasis(d))
+    torch.testing.assert_close(robust().emphasis_of(d, 5), expected.emphasis(d), rtol=1e-5, atol=1e-7)
     assert gradcheck(lambda s: robust().eval()(s, labels[:4]), scores[:4].requires_grad_())
     assert gradgradcheck(lambda s: robust().eval()(s, labels[:4]), scores[:4].requires_grad_())
 
@@ -52,7 +56,7 @@ def test_it_compares_labels_with_the_surest_quarter_of_every_predicted_class():
     predicted = [0] * 8 + [1] * 8
     labels = [0, 1, *[2] * 6, 1, 1, *[0] * 6]
     seen(loss, predicted, labels, [5, 5, 1, 1, 1, 1, 1, 1] * 2)
-    assert loss.update()["surest"] == pytest.approx(1 / 4)
+    assert loss.update()["doubt"] == pytest.approx(1 / 4)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.4, 0.7])
@@ -69,24 +73,29 @@ def test_the_estimate_is_the_noise_rate_if_the_model_knows_the_classes(rate):
     assert record["noise_low"] < rate < record["noise_high"]
 
 
-@pytest.mark.parametrize(
-    ("noise", "classes", "q", "scale"), [(0.0, 3, 0.0, 1.0), (0.05, 3, 0.25, None), (0.5, 3, 0.25, None), (0.5, 200, 0.25, None)]
-)
-def test_q_follows_the_noise_but_rises_by_at_most_a_quarter(noise, classes, q, scale):
+@pytest.mark.parametrize(("wrong", "before", "q"), [(0.0, 0.5, 0.0), (0.05, 0.5, 2 / 7), (0.5, 0.5, 0.75), (0.5, 0.85, 1.0)])
+def test_q_follows_the_noise_but_rises_by_at_most_a_quarter(wrong, before, q):
+    loss, number = noisewise.get("auto"), round(100 * wrong)
+    loss.restore({"q": before, "assumed": 0.0})
+    seen(loss, [0] * 100, [1] * number + [0] * (100 - number), [4.0] * 100)
+    loss.labels[1:].zero_()  # no class is given up here
+    record = loss.update()
+    assert record["q"] == pytest.approx(before), "the record is of the epoch that ends"
+    assert record["doubt"] == pytest.approx(wrong) and record["noise"] == pytest.approx(wrong, abs=0.02)
+    assert float(loss.q) == pytest.approx(min(q, max(0.0, (record["noise"] - 0.03) / 0.07)), abs=0.02)
+    start = 2 / ((1 - 0.6 * record["noise"]) * math.log(99))
+    assert float(loss.scale(100)) == pytest.approx(1 - float(loss.q) + float(loss.q) * start)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1.0, 0.75), (0.5, 0.35), (0.35, 0.35)])
+def test_while_a_class_is_given_up_q_falls(before, after):
     loss = noisewise.get("auto")
-    wrong = round(100 * noise)
-    seen(loss, [0] * 100, [1] * wrong + [0] * (100 - wrong), [4.0] * 100, classes)
-    assert loss.update()["q"] == 0.0, "the record is of the epoch that ends"
-    q = min(q, max(0.0, (noise - 0.03) / 0.07))
-    start = 2 / ((1 - 0.6 * noise) * max(2.0, math.log(classes - 1)))
-    assert float(loss.q) == pytest.approx(q) and float(loss.scale) == pytest.approx(1 - q + q * start)
-
-
-def test_q_falls_at_once():
-    loss = robust()
-    seen(loss, [0] * 100, [0] * 100, [4.0] * 100)
-    loss.update()
-    assert float(loss.q) == 0.0 and float(loss.scale) == 1.0
+    loss.restore({"q": before, "assumed": 0.0})
+    # A third of the labels are of class 2, which is predicted once.
+    seen(loss, [0] * 50 + [1] * 49 + [2], [0] * 33 + [2] * 17 + [1] * 33 + [2] * 17, [4.0] * 100)
+    record = loss.update()
+    assert record["covered"] == pytest.approx(1 / 34 / (1 - record["doubt"]), rel=1e-4)
+    assert float(loss.q) == pytest.approx(after)
 
 
 def test_without_a_batch_nothing_changes():
@@ -123,7 +132,7 @@ def test_it_cannot_be_part_of_another_loss(wrapped):
 def test_a_kernel_does_not_freeze_it():
     loss, scores, labels = robust().eval(), torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
     before = loss_and_gradient(loss, scores, labels).emphasis
-    loss.restore({"q": 0.0, "scale": 1.0})
+    loss.restore({"q": 0.0, "assumed": 0.0})
     torch.testing.assert_close(loss_and_gradient(loss, scores, labels).emphasis, noisewise.emphasis(nn.CrossEntropyLoss(), scores, labels))
     assert not torch.allclose(before, loss_and_gradient(loss, scores, labels).emphasis)
 
@@ -135,17 +144,18 @@ def blobs(number=600, classes=4):
 
 
 def test_a_run_records_every_decision_and_its_dynamics_follow_them(tmp_path):
-    run = fit("mlp(hidden=(32,))", blobs(), loss="auto", noise="symmetric(0.4)", folder=tmp_path / "run", **SETTINGS)
+    run = fit("mlp(hidden=(32,))", blobs(), loss="auto", noise="symmetric(0.4)", folder=tmp_path / "run", batch_size=32, **SETTINGS)
     adapted = [line["adapted"] for line in run.metrics]
-    assert [record["q"] for record in adapted] == [0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
+    assert adapted[0]["q"] == pytest.approx(0.85) and adapted[-1]["q"] == 1.0
     dynamics = run.dynamics
     assert dynamics.noise_estimate == {epoch: record["noise"] for epoch, record in enumerate(adapted, 1)}
     assert dynamics.noise_estimate[6] == pytest.approx(0.4, abs=0.03)
     margins = torch.linspace(-4, 4, 9).numpy()
     first, last = (dynamics.emphasis_curve(epoch, margins) for epoch in (1, 6))
-    torch.testing.assert_close(torch.from_numpy(first), torch.sigmoid(-torch.linspace(-4, 4, 9)), check_dtype=False)
+    expected = noisewise.get("gce(q=0.85)").emphasis(torch.linspace(-4, 4, 9))
+    torch.testing.assert_close(torch.from_numpy(first), expected, check_dtype=False, rtol=1e-4, atol=1e-5)
     assert last.argmax() == 4, "the emphasis of a MAE is largest at margin 0"
-    assert dynamics.focus[1] == pytest.approx(0.0, abs=1e-3) and dynamics.focus[6] == pytest.approx(0.5, abs=0.01)
+    assert dynamics.focus[1] == pytest.approx(0.85 / 1.85, abs=0.01) and dynamics.focus[6] == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize("by_spec", [True, False])
@@ -156,8 +166,8 @@ def test_a_recorded_loop_decides_like_fit_and_records_it(tmp_path, by_spec):
     model, criterion = nn.Linear(8, 4), noisewise.get("auto")
     optimiser = torch.optim.SGD(model.parameters(), lr=0.3)
     recorder, expected = Recorder(tmp_path / "run", labels, loss="auto" if by_spec else criterion), []
-    for _ in range(3):
-        for index in torch.randperm(600).split(100):
+    for _ in range(8):
+        for index in torch.randperm(600).split(50):
             scores = model(inputs[index])
             optimiser.zero_grad()
             criterion(scores, labels[index]).backward()
@@ -167,7 +177,7 @@ def test_a_recorded_loop_decides_like_fit_and_records_it(tmp_path, by_spec):
             expected.append(criterion.update())
         recorder.end_epoch()
     adapted = [line["adapted"] for line in recorder.finish().metrics]
-    assert [record["q"] for record in adapted] == [0.0, 0.25, 0.5]
+    assert adapted[0]["q"] == pytest.approx(0.85) and adapted[-1]["q"] == 1.0
     assert adapted[-1]["noise"] == pytest.approx(0.2, abs=0.06)
     if by_spec:
         assert adapted == expected

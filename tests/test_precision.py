@@ -19,7 +19,7 @@ from registry import EVERY, MARGIN, SEPARATE, SUMS, build, slow_unless_first
 
 # Peer loss draws at random (tests/test_peer.py); sums are linear (tests/test_contract.py).
 COMPARED = [spec for spec in EVERY if spec not in SUMS and not spec.startswith("peer(")]
-AT_MARGINS = [spec for spec in MARGIN if spec not in SUMS]
+AT_MARGINS = [spec for spec in MARGIN if spec not in SUMS and not build(spec).adapts]
 # A difference of costs can be small: the error of the value is measured against the costs, not against their difference.
 DIFFERENCES = ("backward(", "gls(", "cr(", "ls(", "anl_")
 # Curricula that take E[Δ] from the number of classes do not work with two classes, where it is 0.
@@ -61,6 +61,8 @@ def transcription(loss: Loss, classes: int) -> tuple[str, dict[str, object], flo
         return loss.name, {"inner": transcription(loss.loss, classes)[:2], "tau": loss.tau}, 1.0
     if loss.name in ("forward", "backward"):
         return loss.name, {"inner": transcription(loss.loss, classes)[:2], "matrix": matrix(loss.noise, classes)}, 1.0
+    if loss.adapts:  # before its first update
+        return "scaled", {"inner": ("gce", {"q": float(loss.q)}), "tau": float(loss.scale(classes)), "expected": -1.0}, 1.0
     name = "js" if loss.name == "gjs" else loss.name
     return name, {key: getattr(loss, key) for key in reference.LOSSES[name].hyper}, getattr(loss, "_scale", 1.0)
 

@@ -24,11 +24,7 @@ class Adaptive(MarginLoss):
 
     adapts: ClassVar[bool] = True
 
-    def begin(self, classes: int) -> None:
-        """Prepare for scores of this many classes. It is called before the first batch, and does nothing when it is called again."""
-
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
-        self.begin(scores.shape[1])
         # Inside torch.func, nothing outside of the function may change.
         if self.training and scores.requires_grad and not (going_forward() or torch._C._are_functorch_transforms_active()):
             labels = target if kept is None else target.masked_fill(~kept, self.ignore_index)

@@ -60,7 +60,7 @@ class Auto(Adaptive, name="auto"):
         >>> loss = Auto()
         >>> scores = torch.tensor([[4.0, 0.0, 0.0], [0.0, 4.0, 0.0]], requires_grad=True)
         >>> loss(scores, torch.tensor([0, 0]))
-        tensor(0.5949, grad_fn=<MeanBackward0>)
+        tensor(0.5869, grad_fn=<MeanBackward0>)
         >>> loss.update()["noise"]  # the estimated noise rate
         0.5
         >>> loss.q  # the second epoch is more robust
@@ -76,7 +76,7 @@ class Auto(Adaptive, name="auto"):
     labels: Tensor
     margins: Tensor
     q: Tensor
-    scale: Tensor
+    noise: Tensor
     highest: Tensor
     classes: Tensor
 
@@ -86,25 +86,28 @@ class Auto(Adaptive, name="auto"):
         self.register_buffer("labels", torch.zeros(_GROUPS, dtype=torch.int64))
         self.register_buffer("margins", torch.zeros(_CELLS, dtype=torch.int64))
         self.register_buffer("q", torch.tensor(START, dtype=torch.float32))
-        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("noise", torch.zeros(()))
         self.register_buffer("highest", torch.zeros(()))  # noise rate since q is 1
         self.register_buffer("classes", torch.zeros((), dtype=torch.int64))
-        self._begun = False  # saves a look at the number of classes, which waits for the GPU
 
-    def begin(self, classes: int) -> None:
-        if not self._begun and not int(self.classes):
-            self.classes.fill_(classes)
-            self._move_to(START, 0.0)
-        self._begun = True
+    def scale(self, classes: int) -> Tensor:
+        """The factor of the margin: the scaled MAE starts with a pull that does not depend on the number of classes."""
+        start = max(TAU, math.log(max(classes - 1, 1)))
+        return 1 - self.q + self.q * (TAU / start) / (1 - 0.6 * self.noise)
 
     def value(self, d: Tensor) -> Tensor:
-        log_p, q = logsigmoid(self.scale * d), self.q
-        risen = torch.where(q > 0, (q * log_p).expm1() / torch.where(q > 0, q, 1.0), log_p)
-        return -risen / self.scale
+        log_p, q = logsigmoid(d), self.q
+        return -torch.where(q > 0, (q * log_p).expm1() / torch.where(q > 0, q, 1.0), log_p)
 
     def emphasis(self, d: Tensor) -> Tensor:
-        d = self.scale * d
         return torch.where(self.q > 0, self.q * logsigmoid(d), 0.0).exp() * (-d).sigmoid()
+
+    def of_margin(self, d: Tensor, classes: int) -> Tensor:
+        scale = self.scale(classes)
+        return super().of_margin(scale * d, classes) / scale
+
+    def emphasis_of(self, d: Tensor, classes: int) -> Tensor:
+        return self.emphasis(self.scale(classes) * d)
 
     @torch.no_grad()
     def observe(self, scores: Tensor, labels: Tensor) -> None:
@@ -114,13 +117,15 @@ class Auto(Adaptive, name="auto"):
         row = (predicted % _GROUPS) * _STEPS + _cell(sureness, _LOWEST, _HIGHEST, _STEPS)
         self.predictions.view(-1).index_add_(0, 2 * row + (predicted != labels), kept.long())
         self.margins.index_add_(0, _cell(margins, -_WIDEST, _WIDEST, _CELLS), kept.long())
+        self.classes.fill_(scores.shape[1])
         self.labels.index_add_(0, labels.masked_fill(~kept, 0) % _GROUPS, kept.long())
 
     def update(self) -> dict[str, float]:
         if dist.is_available() and dist.is_initialized():
             for counts in (self.predictions, self.labels, self.margins):
                 dist.all_reduce(counts)
-        record = {"q": float(self.q), "scale": float(self.scale)}
+            dist.all_reduce(self.classes, dist.ReduceOp.MAX)
+        record = {"q": float(self.q), "assumed": float(self.noise)}
         predictions, labels, margins = self.predictions.cpu(), self.labels.cpu(), self.margins.cpu()
         if not margins.any():
             return record
@@ -129,20 +134,16 @@ class Auto(Adaptive, name="auto"):
         self.highest.fill_(max(noise, float(self.highest)) if self.q == 1 else noise)
         covered = _least_covered(predictions, labels, doubt)
         q = min(record["q"] + RAMP, 1.0) if covered > COVERED else max(record["q"] - RAMP, LEARNING)
-        self._move_to(min(q, max(0.0, (noise - ROBUST_FROM) / (ROBUST_AT - ROBUST_FROM))), noise)
+        self.restore({"q": min(q, max(0.0, (noise - ROBUST_FROM) / (ROBUST_AT - ROBUST_FROM))), "assumed": noise})
         for counts in (self.predictions, self.labels, self.margins):
             counts.zero_()
         # Memorised labels are missing in later estimates, and sure examples may have fewer wrong labels than others.
         low, high = max(0.0, min(likeliest, doubt) - _ERROR), min(1.0, float(self.highest) + _ERROR)
         return {**record, "doubt": doubt, "covered": covered, "noise": noise, "noise_low": low, "noise_high": high}
 
-    def _move_to(self, q: float, noise: float) -> None:
-        scale = TAU / ((1 - 0.6 * noise) * max(TAU, math.log(max(int(self.classes) - 1, 1))))
-        self.restore({"q": q, "scale": 1 - q + q * scale})
-
     def restore(self, record: Mapping[str, float]) -> None:
         self.q.fill_(record["q"])
-        self.scale.fill_(record["scale"])
+        self.noise.fill_(record["assumed"])
 
 
 def _cell(values: Tensor, low: float, high: float, cells: int) -> Tensor:

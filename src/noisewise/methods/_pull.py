@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -47,9 +48,8 @@ class LossPull:
     def __init__(self, loss: Loss, accumulates: bool = False) -> None:
         self.loss = loss
         # A function of the margin needs no autograd: its emphasis is its gradient, and its value is computed later from the margins.
-        self.by_emphasis = (
-            isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin and not (loss.contract or loss.depends_on_batch)
-        )
+        plain = loss.adapts or (isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin)
+        self.by_emphasis = plain and not (loss.contract or loss.depends_on_batch)
         # A kernel has the hyper-parameters as constants, and an adaptive loss changes them. A loss that is normalised over the batch needs
         # no autograd either, if a kernel computes emphasis and value together.
         self.by_kernel = (
@@ -69,7 +69,7 @@ class LossPull:
             return self._by_kernel(scores, labels)
         if self.by_emphasis:
             pull = self._by_emphasis(scores, labels)
-            return pull._replace(value=self.loss.value(pull.margin))  # type: ignore[operator]
+            return pull._replace(value=self.loss.of_margin(pull.margin, scores.shape[1]))  # type: ignore[operator]
         with torch.enable_grad():
             leaf = scores.detach().requires_grad_()
             values = self._each()(leaf, labels)
@@ -87,7 +87,7 @@ class LossPull:
         return Pull(result.gradient, result.value, result.margin, result.emphasis)
 
     def _by_emphasis(self, scores: Tensor, labels: Tensor) -> Pull:
-        return of_emphasis(scores, labels, self.loss.emphasis)  # type: ignore[arg-type]
+        return of_emphasis(scores, labels, partial(self.loss.emphasis_of, classes=scores.shape[1]))  # type: ignore[arg-type]
 
     def _by_differentiation(self, scores: Tensor, labels: Tensor) -> Pull:
         with torch.enable_grad():

@@ -206,7 +206,6 @@ class Recorder:
         index = index.to(device, non_blocking=scores.is_cuda)  # copies from a GPU must block
         labels = self._data.labels[index]
         if self._adaptive is not None and self._shows:
-            self._adaptive.begin(scores.shape[1])
             self._adaptive.observe(scores, labels)
         draws = any(isinstance(part, losses.Peer) for part in self._loss.modules())
         with torch.random.fork_rng([device] if scores.is_cuda else [], enabled=draws), as_whole_batch(self._loss):

@@ -262,8 +262,6 @@ class Step:
         self.networks, self.models, self.method, self.state = networks, models, method, state
         self.loss, self.updater, self.data, self.prepare = loss.to(device).eval(), updater, data, prepare
         self.adaptive = self.loss if isinstance(self.loss, Adaptive) else None
-        if self.adaptive is not None:
-            self.adaptive.begin(len(data.classes))
         self.clip, self.accumulate, self.total, self.generator = clip, accumulate, total, generator
         self.tally = tally.of(len(data), device)
         self.number = torch.zeros((), dtype=torch.int64, device=device)
@@ -370,7 +368,8 @@ class Step:
         if not self.value_from_margins:
             return float(self.tally.loss) / float(self.tally.number.sum())
         margins = self.tally.margins
-        return float(self.loss.value(margins[~margins.isnan()]).double().mean())  # type: ignore[operator]
+        with torch.no_grad():
+            return float(self.loss.of_margin(margins[~margins.isnan()], len(self.data.classes)).double().mean())  # type: ignore[operator]
 
     def share_state(self) -> None:
         """Copy the rows of the method's state that each process changed to all others. Call it before `Tally.gather`."""
