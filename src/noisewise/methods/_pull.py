@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -87,7 +87,7 @@ class LossPull:
         return Pull(result.gradient, result.value, result.margin, result.emphasis)
 
     def _by_emphasis(self, scores: Tensor, labels: Tensor) -> Pull:
-        return of_emphasis(scores, labels, partial(self.loss.emphasis_of, classes=scores.shape[1]))  # type: ignore[arg-type]
+        return of_emphasis(scores, labels, partial(cast(MarginLoss, self.loss).emphasis_of, classes=scores.shape[1]))
 
     def _by_differentiation(self, scores: Tensor, labels: Tensor) -> Pull:
         with torch.enable_grad():
