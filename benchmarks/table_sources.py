@@ -35,7 +35,7 @@ FRESH_KEEL = (
     *("ring", "saheart", "titanic", "twonorm", "wisconsin"),
 )
 FRESH_COMMON = ("balance", "flare", "kr-vs-k")
-"""The rest of the packages: all other tables of at least 350 rows, without other versions and parts of those here, and files above 10 MB."""
+"""All other tables of the packages with at least 350 rows in a file below 10 MB, without other versions and parts of those here."""
 FIRST = tuple(sorted({*KEEL, *COMMON, *GENERATED, "breast_cancer", "digits"}))
 NAMES = tuple(sorted({*FIRST, *FRESH_KEEL, *FRESH_COMMON}))
 
