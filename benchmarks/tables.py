@@ -215,6 +215,12 @@ def lines_of(rows: list[dict[str, Any]]) -> Iterator[str]:
         off = np.mean([abs(row["rate"] - row["wrong"] / row["labels"]) for row in own])
         numbers = (held, below, width, flagged, expected, measured, off)
         yield f"| {noise} | " + " | ".join(f"{100 * number:.1f} %" for number in numbers).replace("nan %", "–") + " |"
+    clean = [row for row in rows if not row["wrong"]]
+    tables = {row["table"] for row in clean}
+    flagged_of = {name: np.mean([row["count"] / row["labels"] for row in clean if row["table"] == name]) for name in tables}
+    many = [f"{name} {100 * share:.1f} %" for name, share in sorted(flagged_of.items(), key=lambda item: -item[1]) if share > 0.01]
+    yield ""
+    yield f"Tables with more than 1 % of the clean labels flagged: {', '.join(many) or 'none'}."
 
 
 def main() -> None:
