@@ -55,6 +55,16 @@ def test_the_interval_holds_the_number_of_wrong_labels():
     assert np.mean(held) >= 0.9 and np.median(widths) < 0.12
 
 
+@pytest.mark.parametrize(("spread", "share"), [(8, 0.5), (3, 1.0)])
+def test_the_interval_includes_contradictions_where_wrong_labels_can_hide(spread, share):
+    """All labels are right, but classes overlap: half of the contradictions are included, and all if they are many."""
+    probabilities, given, _ = simulated(0, 0.0, spread=spread)
+    issues = find_label_issues(given, probabilities)
+    contradicted = np.count_nonzero(issues.predicted_label != given)
+    assert issues.expected_count < 0.05 * len(given) and issues.interval[0] == 0
+    assert issues.interval[1] >= issues.expected_count + share * (contradicted - issues.expected_count)
+
+
 def test_distorted_probabilities_give_the_same_answer():
     """Overconfident or underconfident models are calibrated on the given labels."""
     probabilities, given, wrong = simulated(3, 0.2)

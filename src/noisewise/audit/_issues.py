@@ -20,7 +20,7 @@ LIST_COLUMNS = ("index", "id", "is_label_issue", "label_quality", "given_label",
 _ARRAYS = LIST_COLUMNS[2:]
 _UNSURE = 0.25  # the width of an interval, as a share of the labels, that says too little
 _UNEXPLAINED = 0.12  # the share of labels that are contradicted and probably right
-_BEYOND, _MANY = 0.03, 0.1  # labels contradicted beyond the interval, if that ends above this share
+_BEYOND, _MANY = 0.02, 0.1  # labels contradicted beyond the interval, if that ends above this share
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -46,14 +46,13 @@ _MOST_SINGLE = 10  # with more classes, it is not tried
 _ELSEWHERE = 0.001  # the rate of the other classes then
 _RATES = (0.002, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
 _ROUNDS, _STEPS = 12, 3
-_DROP, _DROP_OF_ONE = 0.9, 1.92  # of the logarithm of the likelihood, for several models and for one (a 95 % interval)
-_ALONE = 2  # of several models, the ones that predict most labels are also fitted alone
+_DROP, _MISFIT = 0.9, 10.0  # of the logarithm of the likelihood; it grows with the share of contradictions that noise does not explain
 _POWER = 0.1  # of the likelihood of more or less noise
 _SLOPE, _SHIFT = 0.9, 0.65  # calibrate the chances by several models
 _LEAST_CHANCE = 0.4  # of a doubtful label
 _AGREEMENT = 3.0  # standard deviations above the agreement by chance, or the evidence says nothing
 _MOST_ODD, _MOST_ODD_OF_INTERVAL = 0.005, 0.05  # the largest share of odd examples
-OVERLAP = 0.12  # a share of contradicted labels that noise does not explain
+_OVERLAP = 0.12  # a share of contradicted labels beyond the interval: all of them may be wrong; of a smaller one, half
 _CELLS = 4_000_000  # of the table of probabilities used for fitting
 
 
@@ -68,9 +67,9 @@ class NoiseModel:
         best_chance: its probability.
         predicted: the most probable class by the evidence alone.
         rate: the expected share of wrong labels.
-        interval: an interval of that share: the rates that the likelihood ratio does not reject, for all evidence together and for each
-            model alone. Where classes overlap so much that noise does not explain a large share of the contradicted labels, it ends at
-            all of these, because noise can hide there.
+        interval: an interval of that share: the rates that the likelihood ratio does not reject. It is wider, the more labels are
+            contradicted that noise does not explain. Of the labels contradicted beyond that, it includes half, or all if they are many,
+            because noise can hide where classes overlap.
         matrix: T; how labels of each class (row) were given.
         weights: β, one for each evidence, then α, one for each class.
         judged: whether the evidence says anything about the labels. If not, all chances are halved.
@@ -132,13 +131,7 @@ def _fit_noise_model(evidence: Sequence[Floats], given: Ints) -> NoiseModel:
     rows = _rows(examples, classes)
     part = _Fit.of([table[rows] for table in evidence], given[rows])
     fitted = _fitted(part, classes)
-    intervals = [_confidence(fitted.points, _DROP_OF_ONE if len(evidence) == 1 else _DROP)]
-    if len(evidence) > 1:  # the likelihood knows the error of a sample; how far models disagree shows their own
-        best = sorted(evidence, key=lambda table: -np.count_nonzero(table[rows].argmax(1) == given[rows]))
-        alone = [_Fit.of([table[rows]], given[rows]) for table in best[:_ALONE]]
-        intervals += [_confidence(_fitted(one, classes).points, _DROP) for one in alone]
-    low, high = min(interval[0] for interval in intervals), max(interval[1] for interval in intervals)
-    return _judged(evidence, given, fitted, (low, high), part.agrees(fitted.weights))
+    return _judged(evidence, given, fitted, part.agrees(fitted.weights))
 
 
 def _fitted(part: _Fit, classes: int) -> _Fitted:
@@ -158,7 +151,7 @@ def _rows(examples: int, classes: int) -> Ints:
     return np.arange(examples) if examples <= number else np.sort(np.random.default_rng(0).choice(examples, number, replace=False))
 
 
-def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, interval: tuple[float, float], judged: bool) -> NoiseModel:
+def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, judged: bool) -> NoiseModel:
     """Apply the fitted model to all examples, block by block."""
     (examples, classes), several = evidence[0].shape, len(evidence) > 1
     noises = [(1.0, fitted.weights, fitted.matrix)]
@@ -186,19 +179,28 @@ def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, interval: 
     odd, contradicted = classes / examples, float(np.mean(predicted != given))
     chance *= chance.mean() / (chance.mean() + min(odd, _MOST_ODD))
     chance = _calibrated(chance) if several else chance
-    rate = float(chance.mean())
-    low, high = max(0.0, min(interval[0], rate) - 2 * min(odd, _MOST_ODD_OF_INTERVAL)), max(interval[1], rate)
+    low, high = _interval(fitted.points, float(chance.mean()), contradicted, odd)
     if not judged:
         low, high = 0.0, max(high, contradicted)
         chance *= 0.5
-    elif contradicted - high > OVERLAP:
-        high = contradicted
     doubtful = _doubtful(chance)
     best = np.where(doubtful | (share_of_other * chance > 1 - chance), other, given)
     best_chance = np.where(best == given, 1 - chance, share_of_other * chance)
     return NoiseModel(
         chance, doubtful, best, best_chance, predicted, float(chance.mean()), (low, high), fitted.matrix, fitted.weights, judged
     )
+
+
+def _interval(points: Sequence[_Point], rate: float, contradicted: float, odd: float) -> tuple[float, float]:
+    """The interval of the share of wrong labels.
+
+    The likelihood knows the error of a sample. How many contradictions noise does not explain says how wrong the models can be, and
+    wrong labels can hide among them.
+    """
+    low, high = _confidence(points, _DROP * (1 + _MISFIT * max(0.0, contradicted - rate)))
+    low, high = max(0.0, min(low, rate) - 2 * min(odd, _MOST_ODD_OF_INTERVAL)), max(high, rate)
+    beyond = max(0.0, contradicted - high)
+    return low, high + (beyond if beyond > _OVERLAP else beyond / 2)
 
 
 def _doubtful(chance: Floats) -> Flags:
