@@ -9,9 +9,9 @@ import torch.nn.functional as F
 import noisewise
 from noisewise.losses import CE, Binary
 from refused import refused
-from registry import SEPARATE
+from registry import SEPARATE, build
 
-INNER = [spec for spec in SEPARATE if spec not in ("scaled(mae, 2.0)", "shifted(mae, 2.0)")]
+INNER = [spec for spec in SEPARATE if spec not in ("scaled(mae, 2.0)", "shifted(mae, 2.0)") and not build(spec).adapts]
 
 
 def labels(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
