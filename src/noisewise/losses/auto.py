@@ -50,10 +50,10 @@ class Auto(Adaptive, name="auto"):
     Formula:
         l(p) = (1 − σ(cΔ)^q) / (q c)
         w = σ(cΔ)^q σ(−cΔ)
-        q = 0.85 in the first epoch; then clip((η̂ − 0.03) / 0.07, 0, 1), but at most 0.25 more than before; after an epoch in which a
+        q = 0.85 in the first epoch; then clip((η − 0.03) / 0.07, 0, 1), but at most 0.25 more than before; after an epoch in which a
         class was given up, at most 0.25 less than before or 0.35
-        c = 1 − q + q · 2 / ((1 − 0.6 η̂) max(2, log(C − 1))), with η̂ = 0 in the first epoch
-        η̂ = the larger of two estimates from the last epoch: the share of labels other than the prediction among the surest quarter of
+        c = 1 − q + q · 2 / ((1 − 0.6 η) max(2, log(C − 1))), with η = 0 in the first epoch
+        η = the larger of two estimates from the last epoch: the share of labels other than the prediction among the surest quarter of
         every predicted class; and the rate of symmetric noise under which the labels are most likely, given the predictions
 
     Example:
