@@ -45,16 +45,17 @@ class Auto(Adaptive, name="auto"):
     It is a `gce` at a scaled margin. Between epochs, its exponent q follows an estimate of the noise rate: without noise the loss becomes
     cross-entropy, with noise a scaled MAE. MAE-like losses can give up whole classes. If that happens, q falls until the class is learned.
 
+    - η, the estimate, is the larger of two: the share of labels other than the prediction among the surest quarter of every predicted
+      class; and the rate of symmetric noise under which the labels are most likely, given the predictions.
+    - q starts at 0.85 and moves to clip((η − 0.03) / 0.07, 0, 1), upwards by at most 0.25 an epoch. After an epoch in which a class is
+      predicted for fewer than 0.3 of its labels that may be right, q falls by 0.25, but not below 0.35.
+    - c = 1 − q + q · 2 / ((1 − 0.6 η) max(2, log(C − 1))), with η = 0 in the first epoch.
+
     `fit` moves it after every epoch. In your own loop, call `update` once an epoch, or record the loop with `noisewise.Recorder`.
 
     Formula:
         l(p) = (1 − σ(cΔ)^q) / (q c)
         w = σ(cΔ)^q σ(−cΔ)
-        q = 0.85 in the first epoch; then clip((η − 0.03) / 0.07, 0, 1), but at most 0.25 more than before; after an epoch in which a
-        class was given up, at most 0.25 less than before or 0.35
-        c = 1 − q + q · 2 / ((1 − 0.6 η) max(2, log(C − 1))), with η = 0 in the first epoch
-        η = the larger of two estimates from the last epoch: the share of labels other than the prediction among the surest quarter of
-        every predicted class; and the rate of symmetric noise under which the labels are most likely, given the predictions
 
     Example:
         >>> loss = Auto()
