@@ -129,6 +129,35 @@ def test_labels_that_were_always_memorised_are_ranked_by_belief(tmp_path):
     np.testing.assert_array_equal(audit(folder).order, np.arange(20)[::-1])
 
 
+def test_support_and_margin_are_weighted_sums(tmp_path):
+    labels, training = random_record(epochs=8)
+    dynamics = Dynamics(write_run(tmp_path / "run", labels, training=training, classes=4, loss="ce"))
+    evidence, (_, ranking) = _evidence.gather(dynamics), _evidence._both_weights(dynamics)
+    for place, label in enumerate(labels[:-1]):
+        total, support, margin = 0.0, 0.0, 0.0
+        for epoch, margins, predictions in training:
+            if predictions[place] >= 0:
+                weight = float(ranking[epoch][label])
+                total, margin = total + weight, margin + weight * float(margins[place])
+                support += weight * (1 / (1 + math.exp(-float(margins[place]))) + (predictions[place] == label)) / 2
+        assert evidence.margin[place] == pytest.approx(margin / total, rel=1e-5)
+        assert evidence.support[place] == pytest.approx((2 + support) / (2 + total), rel=1e-5)
+    assert math.isnan(evidence.margin[-1]) and math.isnan(evidence.support[-1])
+
+
+def test_with_few_wrong_labels_the_epochs_that_know_most_rank_them(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=1000)
+    wrong = np.arange(1000) < 5
+    training = []
+    for epoch, mistakes in enumerate((0.3, 0.2, 0.01, 0.01, 0.01, 0.01), 1):
+        against = wrong if epoch > 2 else rng.random(1000) < mistakes  # the first epochs know nothing of the wrong labels
+        against = against | (rng.random(1000) < mistakes)
+        training.append((epoch, np.where(against, -3.0, 3.0), np.where(against, 1 - labels, labels)))
+    found = audit(write_run(tmp_path / "run", labels, training=training, classes=2, loss="ce"))
+    assert set(found.order[:5]) == {0, 1, 2, 3, 4}
+
+
 def test_the_epoch_that_agrees_with_the_right_labels_only_counts_most():
     agreed = {epoch: epoch / 20 for epoch in range(21)}
     for wrong in (0.1, 0.3, 0.5):

@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score
 from sklearn.model_selection import cross_val_predict
 
 from noisewise import fit
-from noisewise.audit import add_evidence, audit, evidence_from_features, find_label_issues
+from noisewise.audit import _features, add_evidence, audit, evidence_from_features, find_label_issues
 from noisewise.correct import correct
 from noisewise.noise import corrupt
 from refused import refused
@@ -181,6 +181,43 @@ def test_on_wide_data_wrong_labels_are_found_as_by_logistic_regression_or_the_ca
     assert issues.caution is not None or (issues.is_label_issue & wrong).sum() >= (theirs & wrong).sum()
     logistic = average_precision_score(wrong, -probabilities[np.arange(700), given])
     assert average_precision_score(wrong, -issues.label_quality) > logistic - 0.05
+
+
+def embeddings_of(true, rng):
+    return rng.normal(size=(len(true), 40)) + 1.5 * rng.normal(size=(3, 40))[true]
+
+
+def test_models_of_embeddings_find_wrong_labels_and_predict_new_rows(monkeypatch):
+    monkeypatch.setattr(_features, "_MANY_ROWS", 300)
+    monkeypatch.setattr(_features, "_MANY_COLUMNS", 40)
+    rng = np.random.default_rng(0)
+    true = rng.integers(3, size=500)
+    features = embeddings_of(true, rng)
+    given = np.where(rng.random(400) < 0.2, (true[:400] + 1) % 3, true[:400])
+    models = _features.FeatureModels.fit(features[:400], given)
+    issues, wrong = find_label_issues(given, models.evidence), given != true[:400]
+    assert average_precision_score(wrong, -issues.label_quality) > 0.95
+    for table in (*models.evidence, *models.predict(features)):
+        np.testing.assert_allclose(table.sum(1), 1, rtol=1e-5)
+    for table in models.predict(features[400:]):
+        assert (table.argmax(1) == true[400:]).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "values", "expected"), [(2000, 128, 1000, True), (1999, 128, 1000, False), (2000, 128, 2, False)]
+)
+def test_many_columns_of_measurements_are_embeddings_and_categories_are_not(rows, columns, values, expected):
+    table = np.random.default_rng(0).integers(values, size=(rows, columns)).astype(float)
+    assert _features._are_embeddings(table) is expected
+
+
+def test_models_of_embeddings_do_not_see_the_label_they_judge(monkeypatch):
+    monkeypatch.setattr(_features, "_MANY_ROWS", 300)
+    monkeypatch.setattr(_features, "_MANY_COLUMNS", 40)
+    rng = np.random.default_rng(1)
+    features, given = rng.normal(size=(400, 40)), rng.integers(2, size=400)
+    for table in _features.FeatureModels.fit(features, given).evidence:
+        assert abs((table.argmax(1) == given).mean() - 0.5) < 0.12, "labels of chance cannot be predicted"
 
 
 def test_a_single_wrong_label_per_class_is_flagged_on_clear_classes(digits):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.arrays import Flags, Floats, Ints
-from noisewise.audit._evidence import SCORES, TRUST, emphasis_of_margins, gather, judge_labels, score_function
+from noisewise.audit._evidence import TRUST, emphasis_of_margins, gather, judge_labels, judged_by, score_function
 from noisewise.audit._features import evidence_from_features
 from noisewise.audit._issues import LIST_COLUMNS, LabelIssues
 from noisewise.audit._noise_model import NoiseModel, fit_noise_model
@@ -287,7 +287,7 @@ def audit_run(run: str | os.PathLike[str] | Dynamics, *, score: str = "combined"
     if tables is not None and score != "combined":
         raise invalid_parameter("score", "audit", "combined for a run with evidence from features", score)
     seen, against = np.isfinite(evidence.belief), evidence.other_share > evidence.given_share
-    belief, other = SCORES["combined"](dynamics, evidence), evidence.other.astype(np.int64)
+    belief, other = judged_by(evidence), evidence.other.astype(np.int64)
     judgement = judge_labels(belief, against, 0.0 if dynamics.best is None else 1 - dynamics.best)
     values = np.where(seen, rank(dynamics, evidence), np.nan)
     order = np.lexsort((belief, values))

@@ -23,20 +23,20 @@ STAGES = 3
 
 @dataclass(frozen=True, eq=False)
 class RobustEnsemble:
-    """A forest, a kernel ridge regression, logistic regressions and extremely randomised trees, which do not believe every label.
+    """Models of tables or embeddings (see `FeatureModels`) and extremely randomised trees, which do not believe every label.
 
     Formula:
-        q₁ = P(class | row) by the model of classes and noise, which pools the first three (see `find_label_issues`)
+        q₁ = P(class | row) by the model of classes and noise, which pools the former (see `find_label_issues`)
         q₂ = the mean of P(class | row, given label) over the leaves of extra trees, which are grown on these soft labels
         P(class | row) ∝ v (q₁ + q₂)^1.2,  where v is the mean weight of the examples labelled with the class
 
-    The first three are fitted to the given labels. How often they contradict labels that they have not seen says how many labels are
+    The former are fitted to the given labels. How often they contradict labels that they have not seen says how many labels are
     wrong and how sure the classes are, so q₁ is calibrated for the true classes. The extra trees then learn from labels whose doubtful
     part is shared between the classes. The parts and the power, which makes up for the mean being less sure than its parts, were chosen
     on half of the tables of benchmarks/defaults.py, before logistic regressions were added to what judges labels.
 
     Args:
-        models: the forest, the kernel and the logistic regressions; `models.evidence` judges the labels.
+        models: for tables a forest, a kernel and logistic regressions; `models.evidence` judges the labels.
         noise: the model of classes and noise.
 
     Example:

@@ -1,27 +1,44 @@
-"""Evidence about labels from features: class probabilities by three models that never see the label they judge.
+"""Evidence about labels from features: class probabilities by models that never see the label they judge.
 
-A random forest judges an example by the trees that were grown without it. Kernel ridge regression has the prediction without an example in
-closed form, so it is fitted once. Logistic regression is fitted in five folds. All are fast, and err in different ways: the forest cuts
-single columns, the kernel is smooth, and logistic regression is linear.
+Tables are judged by three models. A random forest judges an example by the trees that were grown without it. Kernel ridge regression has
+the prediction without an example in closed form, so it is fitted once. Logistic regression is fitted in five folds. All are fast, and err
+in different ways: the forest cuts single columns, the kernel is smooth, and logistic regression is linear.
+
+Many rows with many columns of measurements are embeddings. No single column means much there, and a logistic regression follows wrong labels. So they are
+judged by three models of their principal components: the same kernel ridge regression with more landmarks, the nearest neighbours, and
+a logistic regression with a strong penalty.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisewise.arrays import Floats, Ints
 from noisewise.errors import InputError, invalid_parameter
+
+Singles = NDArray[np.float32]
 
 _TREES, _LEAF, _ROWS_OF_A_TREE = 200, 3, 10_000
 _LANDMARKS = 300
 _WIDTHS = (0.25, 1.0, 4.0)  # of the kernel, relative to the median distance
 _PENALTIES = (0.1, 1.0, 10.0)
 _FOLDS, _ROWS_OF_A_FOLD, _STEPS = 5, 10_000, 300
+_STRENGTH, _ROWS_OF_EMBEDDINGS = 0.01, 40_000  # C of logistic regression on embeddings, and the rows it is fitted to
 _JITTER, _LEAST = 1e-3, 1e-3
+_SAMPLE = 4_000_000  # distances to take the median of
+_MANY_ROWS, _MANY_COLUMNS = 2_000, 128  # from here on, a table of measurements is taken for embeddings
+_SAMPLED, _DISTINCT = 200, 50  # rows in which a measurement has at least so many different values; categories have two
+_COMPONENTS = 256  # principal components of embeddings
+_LANDMARKS_OF_EMBEDDINGS, _CELLS = 2_000, 100_000_000  # the cells are rows times landmarks
+_NEIGHBOURS, _REFERENCES = 30, 20_000
+_WHITENING = 0.25  # components are divided by their variance to this power before neighbours are searched
 _RESOLUTION = 0.01  # is added to all probabilities: such models cannot tell smaller ones apart
 
 
@@ -49,9 +66,16 @@ def evidence_from_features(features: Any, labels: Any, *, num_classes: int | Non
     return FeatureModels.fit(features, labels, num_classes=num_classes, seed=seed).evidence
 
 
+class _Judge(Protocol):
+    """A fitted model of the classes."""
+
+    def predict(self, table: Floats) -> Floats:
+        """Class probabilities of new rows."""
+
+
 @dataclass(frozen=True, eq=False)
 class FeatureModels:
-    """A random forest, a kernel ridge regression and logistic regressions of labels on features.
+    """Models of labels on features: see the first lines of this module.
 
     Args:
         evidence: what each says of the rows it was fitted on, without having seen their labels, as `evidence_from_features` returns it.
@@ -64,9 +88,7 @@ class FeatureModels:
     """
 
     evidence: tuple[Floats, ...]
-    _forest: Any
-    _kernel: _Kernel
-    _logistic: _Logistic
+    _judges: tuple[_Judge, ...]
 
     @classmethod
     def fit(
@@ -78,23 +100,52 @@ class FeatureModels:
             features: numbers (N, columns); other shapes are flattened.
             labels: the given labels (N,), class numbers from 0.
             num_classes: the number of classes; by default the largest label plus one.
-            seed: of the forest, of the rows that the kernel is built on, and of the folds.
+            seed: of the forest, of the rows that the kernel is built on, of the rows to compare with, and of the folds.
             weights: how often each row counts (N,), above 0; by default once.
         """
-        from threadpoolctl import threadpool_limits
-
         table, given = _checked(features, labels)
         classes = int(given.max()) + 1 if num_classes is None else num_classes
-        forest, by_trees = _forest(table, given, classes, seed, weights)
-        with threadpool_limits(1, user_api="blas"):  # threads cost more than they save on matrices of this size
-            kernel, by_kernel = _kernel(table, given, classes, seed, np.ones(len(table)) if weights is None else weights)
-            logistic, by_folds = _logistic(table, given, classes, seed, weights)
-        return cls((_resolved(by_trees), _resolved(by_kernel), _resolved(by_folds)), forest, kernel, logistic)
+        fitted = (_judges_of_embeddings if _are_embeddings(table) else _judges_of_table)(table, given, classes, seed, weights)
+        judges, evidence = zip(*fitted, strict=True)
+        return cls(tuple(_resolved(found) for found in evidence), judges)
 
     def predict(self, features: Floats) -> tuple[Floats, ...]:
         """Class probabilities of new rows (N, columns), one array (N, classes) per model."""
-        found = _of_classes(self._forest, self._forest.predict_proba(features), self.evidence[0].shape[1])
-        return _resolved(found), _resolved(self._kernel.predict(features)), _resolved(self._logistic.predict(features))
+        return tuple(_resolved(judge.predict(features)) for judge in self._judges)
+
+
+Fitted = tuple[_Judge, Floats]
+"""A model, and what it says of the rows it was fitted on without having seen their labels."""
+
+
+def _are_embeddings(table: Floats) -> bool:
+    """Whether a table has many rows, and many columns of measurements rather than of categories."""
+    if len(table) < _MANY_ROWS or table.shape[1] < _MANY_COLUMNS:
+        return False
+    sample = np.sort(table[:: max(1, len(table) // _SAMPLED)][:_SAMPLED], axis=0)
+    distinct = 1 + np.count_nonzero(np.diff(sample, axis=0), axis=0)
+    return bool(np.median(distinct) >= _DISTINCT)
+
+
+def _judges_of_table(table: Floats, given: Ints, classes: int, seed: int, weights: Floats | None) -> list[Fitted]:
+    from threadpoolctl import threadpool_limits
+
+    forest = _forest(table, given, classes, seed, weights)
+    with threadpool_limits(1, user_api="blas"):  # threads cost more than they save on matrices of this size
+        ranks = _Ranks(table)
+        kernel = _kernel(ranks, ranks(table), given, classes, seed, weights, _LANDMARKS, _WIDTHS)
+        standardised = _Standardised.of(table)
+        return [forest, kernel, _logistic(standardised, standardised(table), given, classes, seed, weights)]
+
+
+def _judges_of_embeddings(table: Floats, given: Ints, classes: int, seed: int, weights: Floats | None) -> list[Fitted]:
+    components = _Components.of(table)
+    rows = components(table)
+    landmarks = min(_LANDMARKS_OF_EMBEDDINGS, max(_LANDMARKS, _CELLS // len(table)))
+    kernel = _kernel(components, rows, given, classes, seed, weights, landmarks, _WIDTHS[1:2])
+    neighbours = _neighbours(components, rows, given, classes, seed, weights)
+    logistic = _logistic(components, rows, given, classes, seed, weights, _STRENGTH, _ROWS_OF_EMBEDDINGS)
+    return [kernel, neighbours, logistic]
 
 
 def _resolved(probabilities: Floats) -> Floats:
@@ -135,7 +186,16 @@ class _Ranks:
         return np.asarray((np.stack(ranks, 1) - self.mean) / self.spread)
 
 
-def _forest(table: Floats, given: Ints, classes: int, seed: int, weights: Floats | None) -> tuple[Any, Floats]:
+@dataclass(frozen=True, eq=False)
+class _Forest:
+    model: Any
+    classes: int
+
+    def predict(self, table: Floats) -> Floats:
+        return _of_classes(self.model, self.model.predict_proba(table), self.classes)
+
+
+def _forest(table: Floats, given: Ints, classes: int, seed: int, weights: Floats | None) -> tuple[_Forest, Floats]:
     """A forest, and the mean class shares in the leaves of the trees that were grown without the example."""
     from sklearn.ensemble import RandomForestClassifier
 
@@ -152,7 +212,7 @@ def _forest(table: Floats, given: Ints, classes: int, seed: int, weights: Floats
         model.fit(table, given, sample_weight=weights)
     found = np.asarray(model.oob_decision_function_)
     shares = np.bincount(given, minlength=classes) / len(given)
-    return model, np.where(np.isfinite(found).all(1)[:, None], _of_classes(model, found, classes), shares)
+    return _Forest(model, classes), np.where(np.isfinite(found).all(1)[:, None], _of_classes(model, found, classes), shares)
 
 
 def _of_classes(model: Any, found: Floats, classes: int) -> Floats:
@@ -163,25 +223,60 @@ def _of_classes(model: Any, found: Floats, classes: int) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
+class _Components:
+    """The principal components of standardised columns; constant columns are ignored.
+
+    Args:
+        mean: of the columns.
+        spread: their standard deviations; 1 for constant columns.
+        axes: (columns, components), the largest component first.
+        variances: of the components.
+    """
+
+    mean: Floats
+    spread: Floats
+    axes: Singles
+    variances: Singles
+
+    @classmethod
+    def of(cls, table: Floats) -> _Components:
+        from sklearn.decomposition import PCA
+
+        mean, spread = table.mean(0), table.std(0)
+        spread = np.where(spread > 0, spread, 1)
+        number, solver = min(_COMPONENTS, *table.shape), "covariance_eigh" if len(table) > table.shape[1] else "full"
+        fitted = PCA(number, svd_solver=solver).fit(((table - mean) / spread).astype(np.float32))
+        return cls(mean, spread, fitted.components_.T, fitted.explained_variance_)
+
+    def __call__(self, table: Floats) -> Singles:
+        return np.asarray(((table - self.mean) / self.spread).astype(np.float32) @ self.axes)
+
+    def directions(self, rows: Singles) -> Singles:
+        """The directions of rows of components, whitened a little."""
+        whitened = rows / np.maximum(self.variances, 1e-6) ** _WHITENING
+        return np.asarray(whitened / np.maximum(np.linalg.norm(whitened, axis=1, keepdims=True), 1e-6))
+
+
+@dataclass(frozen=True, eq=False)
 class _Kernel:
     """Kernel ridge regression: the kernel of a row with each landmark, times their coefficients.
 
     Args:
-        ranks: turns numbers into ranks.
-        landmarks: the ranks of some rows.
+        scale: turns numbers into comparable ones, such as ranks.
+        landmarks: some rows, scaled.
         rate: the kernel is exp(−rate · squared distance).
         coefficients: of each landmark for each class.
         shares: of the classes.
     """
 
-    ranks: _Ranks
+    scale: Callable[[Floats], Floats]
     landmarks: Floats
     rate: float
     coefficients: Floats
     shares: Floats
 
     def predict(self, table: Floats) -> Floats:
-        kernel = np.exp(-self.rate * _squared_distances(self.ranks(table), self.landmarks))
+        kernel = np.exp(-self.rate * _squared_distances(self.scale(table), self.landmarks))
         return _probabilities(kernel @ self.coefficients + self.shares)
 
 
@@ -190,93 +285,185 @@ def _probabilities(scores: Floats) -> Floats:
     return np.asarray(scores / scores.sum(1, keepdims=True))
 
 
-def _kernel(table: Floats, given: Ints, classes: int, seed: int, weights: Floats) -> tuple[_Kernel, Floats]:
+def _kernel(
+    scale: Callable[[Floats], Any],
+    rows: Any,
+    given: Ints,
+    classes: int,
+    seed: int,
+    weights: Floats | None,
+    number: int,
+    widths: Sequence[float],
+) -> tuple[_Kernel, Floats]:
     """Kernel ridge regression of the classes on landmark rows; the width and the penalty with the smallest error without the example.
 
     Returns also what it says of each row without having seen it.
+
+    Args:
+        rows: the scaled rows, in the precision to compute in.
+        number: of landmarks.
     """
     from scipy.linalg import solve_triangular  # type: ignore[import-untyped]
 
-    ranks = _Ranks(table)
-    ranked = ranks(table)
-    chosen = np.random.default_rng(seed).permutation(len(table))[:_LANDMARKS]
-    landmarks = ranked[chosen]
-    distances = _squared_distances(ranked, landmarks)
-    median = max(float(np.median(distances)), 1e-12)
+    weights = np.ones(len(rows)) if weights is None else weights
+    chosen = np.random.default_rng(seed).permutation(len(rows))[:number]
+    landmarks = rows[chosen]
+    distances = _squared_distances(rows, landmarks)
+    median = max(float(np.median(distances[:: max(1, distances.size // _SAMPLE)])), 1e-12)
     shares = np.bincount(given, weights, minlength=classes) / weights.sum()
-    scale = np.sqrt(weights)[:, None]
-    target = scale * (np.eye(classes)[given] - shares)
-    best, least = (_Kernel(ranks, landmarks, 1.0, np.zeros((len(chosen), classes)), shares), target), np.inf
-    for width in _WIDTHS:
+    root_weights = np.sqrt(weights)[:, None].astype(rows.dtype)
+    target = root_weights * (np.eye(classes)[given] - shares).astype(rows.dtype)
+    best, least = (_Kernel(scale, landmarks, 1.0, np.zeros((len(chosen), classes)), shares), target), np.inf
+    for width in widths:
         kernel = np.exp(-width / median * distances)
-        root = np.linalg.cholesky(kernel[chosen] + _JITTER * np.eye(len(chosen)))
-        mapped = scale * solve_triangular(root, kernel.T, lower=True, check_finite=False).T
-        values, vectors = np.linalg.eigh(mapped.T @ mapped)
-        mapped = mapped @ vectors
+        root = np.linalg.cholesky(kernel[chosen].astype(np.float64) + _JITTER * np.eye(len(chosen)))
+        mapped = root_weights * solve_triangular(root.astype(rows.dtype), kernel.T, lower=True, check_finite=False).T
+        del kernel  # as large as the distances
+        values, vectors = np.linalg.eigh((mapped.T @ mapped).astype(np.float64))
+        mapped = mapped @ vectors.astype(rows.dtype)
         projected, squares = mapped.T @ target, mapped**2
         for penalty in _PENALTIES:
-            shrunk = 1 / (np.maximum(values, 0) + penalty)
+            shrunk = (1 / (np.maximum(values, 0) + penalty)).astype(rows.dtype)
             residual = (target - mapped @ (shrunk[:, None] * projected)) / np.maximum(1 - squares @ shrunk, 0.01)[:, None]
             error = float((residual**2).mean())
             if error < least:
                 coefficients = solve_triangular(root, vectors @ (shrunk[:, None] * projected), lower=True, trans="T", check_finite=False)
-                best, least = (_Kernel(ranks, landmarks, width / median, coefficients, shares), target - residual), error
+                best, least = (_Kernel(scale, landmarks, width / median, coefficients, shares), target - residual), error
     model, without = best
-    return model, _probabilities(without / scale + shares)
+    return model, _probabilities(without / root_weights + shares)
 
 
 @dataclass(frozen=True, eq=False)
-class _Logistic:
-    """Logistic regressions on standardised columns, each fitted without one of the folds.
+class _Neighbours:
+    """The share of each class among the nearest references, by the angle between rows.
+
+    Args:
+        components: of the columns.
+        directions: of the references.
+        votes: (references, classes): the weight of each at its label.
+    """
+
+    components: _Components
+    directions: Singles
+    votes: Floats
+
+    @cached_property
+    def search(self) -> Any:
+        from sklearn.neighbors import NearestNeighbors
+
+        return NearestNeighbors(n_neighbors=min(_NEIGHBOURS, len(self.directions)), algorithm="brute").fit(self.directions)
+
+    def predict(self, table: Floats) -> Floats:
+        directions = self.components.directions(self.components(table))
+        return self.shares(self.search.kneighbors(directions, return_distance=False))
+
+    def shares(self, nearest: Ints) -> Floats:
+        """The shares of the classes among references."""
+        votes = self.votes[nearest].sum(1)
+        return np.asarray(votes / votes.sum(1, keepdims=True))
+
+
+def _neighbours(
+    components: _Components, rows: Singles, given: Ints, classes: int, seed: int, weights: Floats | None
+) -> tuple[_Neighbours, Floats]:
+    """The nearest of at most some thousand rows, and what they say of each row, itself left out."""
+    directions = components.directions(rows)
+    chosen = np.random.default_rng(seed).permutation(len(rows))[:_REFERENCES]
+    votes = np.eye(classes)[given[chosen]] * (1 if weights is None else weights[chosen, None])
+    model = _Neighbours(components, directions[chosen], votes)
+    nearest = model.search.kneighbors(directions, n_neighbors=model.search.n_neighbors + 1, return_distance=False)
+    own = chosen[nearest] == np.arange(len(rows))[:, None]
+    own[~own.any(1), -1] = True  # a row that is no reference leaves out its farthest neighbour
+    return model, model.shares(nearest[~own].reshape(len(rows), -1))
+
+
+@dataclass(frozen=True, eq=False)
+class _Standardised:
+    """Columns with mean 0 and variance 1; constant columns are 0.
 
     Args:
         mean: of the columns.
         spread: their standard deviations; 1 for constant columns.
-        shares: of the classes.
-        models: one for each fold; None if its rows have one class.
     """
 
     mean: Floats
     spread: Floats
+
+    @classmethod
+    def of(cls, table: Floats) -> _Standardised:
+        spread = table.std(0)
+        return cls(table.mean(0), np.where(spread > 0, spread, 1))
+
+    def __call__(self, table: Floats) -> Floats:
+        return np.asarray((table - self.mean) / self.spread)
+
+
+@dataclass(frozen=True, eq=False)
+class _Logistic:
+    """Logistic regressions, each fitted without one of the folds.
+
+    Args:
+        scale: turns numbers into comparable ones.
+        shares: of the classes.
+        models: one for each fold; None if its rows have one class.
+    """
+
+    scale: Callable[[Floats], Any]
     shares: Floats
     models: list[Any]
 
     def predict(self, table: Floats) -> Floats:
         """The mean over the models."""
-        found = [self.of_fold(number, table) for number in range(len(self.models))]
+        rows = self.scale(table)
+        found = [self.of_fold(number, rows) for number in range(len(self.models))]
         return np.mean(found, axis=0) if found else np.tile(self.shares, (len(table), 1))
 
-    def of_fold(self, number: int, table: Floats) -> Floats:
-        """What one of the models says."""
+    def of_fold(self, number: int, rows: Any) -> Floats:
+        """What one of the models says of scaled rows."""
         model = self.models[number]
         if model is None:
-            return np.tile(self.shares, (len(table), 1))
-        return _of_classes(model, model.predict_proba((table - self.mean) / self.spread), len(self.shares))
+            return np.tile(self.shares, (len(rows), 1))
+        return _of_classes(model, model.predict_proba(rows), len(self.shares))
 
 
-def _logistic(table: Floats, given: Ints, classes: int, seed: int, weights: Floats | None) -> tuple[_Logistic, Floats]:
-    """Logistic regressions, and what they say of each row by a model of the other folds."""
+def _logistic(
+    scale: Callable[[Floats], Any],
+    rows: Any,
+    given: Ints,
+    classes: int,
+    seed: int,
+    weights: Floats | None,
+    strength: float = 1.0,
+    most: int = _ROWS_OF_A_FOLD,
+) -> tuple[_Logistic, Floats]:
+    """Logistic regressions, and what they say of each row by a model of the other folds.
+
+    Args:
+        rows: the scaled rows.
+        strength: the C of the regressions.
+        most: the number of rows that one of them is fitted to.
+    """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
 
-    counts, spread = np.bincount(given, minlength=classes), table.std(0)
-    whole = _Logistic(table.mean(0), np.where(spread > 0, spread, 1), counts / len(given), [])
-    probabilities = np.tile(whole.shares, (len(table), 1))
+    counts = np.bincount(given, minlength=classes)
+    whole = _Logistic(scale, counts / len(given), [])
+    probabilities = np.tile(whole.shares, (len(rows), 1))
     folds = min(_FOLDS, int(counts.max()))
     if folds < 2:  # every label is of another class
         return whole, probabilities
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a class with fewer labels than folds
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for number, (train, judged) in enumerate(StratifiedKFold(folds, shuffle=True, random_state=seed).split(table, given)):
-            rows = np.random.default_rng(seed).permutation(train)[:_ROWS_OF_A_FOLD]
+        for number, (train, judged) in enumerate(StratifiedKFold(folds, shuffle=True, random_state=seed).split(rows, given)):
+            kept = np.random.default_rng(seed).permutation(train)[:most]
             model = None
-            if len(np.unique(given[rows])) > 1:
-                scaled = (table[rows] - whole.mean) / whole.spread
-                model = LogisticRegression(max_iter=_STEPS).fit(scaled, given[rows], None if weights is None else weights[rows])
+            if len(np.unique(given[kept])) > 1:
+                model = LogisticRegression(C=strength, max_iter=_STEPS)
+                model.fit(rows[kept], given[kept], None if weights is None else weights[kept])
             whole.models.append(model)
-            probabilities[judged] = whole.of_fold(number, table[judged])
+            probabilities[judged] = whole.of_fold(number, rows[judged])
     return whole, probabilities
 
 
