@@ -4,9 +4,9 @@ Tables are judged by three models. A random forest judges an example by the tree
 the prediction without an example in closed form, so it is fitted once. Logistic regression is fitted in five folds. All are fast, and err
 in different ways: the forest cuts single columns, the kernel is smooth, and logistic regression is linear.
 
-Many rows with many columns of measurements are embeddings. No single column means much there, and a logistic regression follows wrong labels. So they are
-judged by three models of their principal components: the same kernel ridge regression with more landmarks, the nearest neighbours, and
-a logistic regression with a strong penalty.
+Many rows with many columns of measurements are embeddings. No single column means much there, and a logistic regression follows wrong
+labels. So they are judged by three models of their principal components: the same kernel ridge regression with more landmarks, the nearest
+neighbours, and a logistic regression with a strong penalty.
 """
 
 from __future__ import annotations
