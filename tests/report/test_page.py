@@ -400,8 +400,12 @@ def test_the_theme_follows_the_system_until_the_button_is_pressed(visit, scheme)
     page.locator("#theme").click()
     assert seen() == (ground, axis)
     assert page.locator("#theme .word").inner_text() == other.capitalize()
-    page.reload()
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == ground
+
+    def kept() -> bool:
+        page.reload()
+        return page.evaluate("getComputedStyle(document.body).backgroundColor") == ground
+
+    wait_until(kept)  # a busy browser stores the choice a little later
 
 
 @pytest.mark.slow
