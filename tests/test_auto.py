@@ -11,6 +11,7 @@ import noisewise
 from noisewise import Recorder, fit
 from noisewise.kernels import loss_and_gradient
 from noisewise.losses import Adaptive
+from noisewise.train import Run
 from refused import refused
 
 ROBUST = {"q": 0.75, "assumed": 0.4}
@@ -156,6 +157,21 @@ def test_a_run_records_every_decision_and_its_dynamics_follow_them(tmp_path):
     torch.testing.assert_close(torch.from_numpy(first), expected, check_dtype=False, rtol=1e-4, atol=1e-5)
     assert last.argmax() == 4, "the emphasis of a MAE is largest at margin 0"
     assert dynamics.focus[1] == pytest.approx(0.85 / 1.85, abs=0.01) and dynamics.focus[6] == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_run_in_progress_has_the_last_known_emphasis_and_a_damaged_one_is_refused(tmp_path):
+    run = fit("linear", blobs(), loss="auto", noise="symmetric(0.4)", folder=tmp_path / "run", **{**SETTINGS, "epochs": 3})
+    path, margins = tmp_path / "run/metrics.jsonl", torch.linspace(-4, 4, 9).numpy()
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:2]))  # the record of an epoch is written before its metrics
+    dynamics = Run(run.path).dynamics
+    assert (dynamics.emphasis_curve(3, margins) == dynamics.emphasis_curve(2, margins)).all()
+    path.write_text("".join(lines).replace('"assumed"', '"other"'))
+    with refused("assumed", "auto", "epoch 1"):
+        Run(run.path).dynamics.emphasis_curve(1, margins)
+    path.write_text("".join(lines).replace('"adapted": {', '"adapted": {"more": "text", '))
+    with refused("adapted"):
+        Run(run.path).dynamics.emphasis_curve(1, margins)
 
 
 @pytest.mark.parametrize("by_spec", [True, False])

@@ -438,7 +438,8 @@ class Dynamics:
         """What differs between epochs in which the loss differs; equal for epochs with the same loss."""
         loss, settings = self._margin_loss, self.record.settings
         if isinstance(loss, Adaptive):
-            return tuple(self._adapted[epoch].items())
+            known = max((each for each in self._adapted if each <= epoch), default=min(self._adapted))  # a run writes its metrics last
+            return tuple(self._adapted[known].items())
         if loss is None or not _is_scheduled(loss):
             return 0.0
         planned = settings.get("epochs") or math.ceil(settings["steps"] / number_of_batches(len(self.record.given), settings["batch_size"]))
@@ -449,7 +450,10 @@ class Dynamics:
         loss, state = self._margin_loss, self._state(epoch)
         assert loss is not None
         if isinstance(state, tuple):
-            cast(Adaptive, loss).restore(dict(state))
+            try:
+                cast(Adaptive, loss).restore(dict(state))
+            except KeyError as missing:
+                raise InputError(f"The metrics of epoch {epoch} in {str(self.record.folder)!r} lack {missing} of {loss!r}.") from None
         elif _is_scheduled(loss):
             advance(loss, state)
         return lambda d: emphasis_at(loss, d, len(self.record.classes))

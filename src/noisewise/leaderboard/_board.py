@@ -91,7 +91,7 @@ class Row:
         return self.choices.get(data, tuple(spec for spec in [self.published.get(data)] if spec is not None))
 
     def spec(self, condition: Condition) -> Spec | None:
-        """The published spec, with the noise rate filled in; None if there is none for the data set."""
+        """The published spec with the noise rate filled in, or None if no spec was published for the data set."""
         spec = self.published.get(condition.data)
         return None if spec is None else replace(spec, method=spec.method.format(rate=condition.wrong))
 

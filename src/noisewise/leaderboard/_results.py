@@ -90,7 +90,7 @@ class Result:
 
     @classmethod
     def parse(cls, line: str) -> Result:
-        """A result from its line; raises a ValueError or a TypeError if it is none."""
+        """A result from its line; raises a ValueError or a TypeError if the line is not a result."""
         written = json.loads(line)
         known = {field.name: written[field.name] for field in fields(cls) if field.name in written}
         result = cls(**known)

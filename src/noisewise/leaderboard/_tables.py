@@ -245,7 +245,7 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 
 def number(spread: Spread | None) -> str:
-    """A mean and its standard deviation over seeds, such as "84.1 ± 0.3"; "" if there is none.
+    """A mean and its standard deviation over seeds, such as "84.1 ± 0.3"; "" for None.
 
     Example:
         >>> number(Spread(84.06, 0.31)), number(Spread(84.06, None)), number(None)

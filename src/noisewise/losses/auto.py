@@ -11,8 +11,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from noisewise.exact import margin_of
+from noisewise.exact import at_least_float
 from noisewise.losses._adaptive import Adaptive
+from noisewise.margin import margin_of_log_prob
 
 SUREST = 0.25
 """The share of the examples predicted as a class whose labels are compared with the prediction."""
@@ -114,7 +115,8 @@ class Auto(Adaptive, name="auto"):
     def observe(self, scores: Tensor, labels: Tensor) -> None:
         kept = labels != self.ignore_index
         predicted = scores.argmax(1)
-        sureness, margins = (margin_of(scores, label.unsqueeze(1), 1)[0].squeeze(1) for label in (predicted, labels.masked_fill(~kept, 0)))
+        both = torch.stack([predicted, labels.masked_fill(~kept, 0)], 1)
+        sureness, margins = margin_of_log_prob(at_least_float(scores).log_softmax(1).gather(1, both)).unbind(1)
         row = (predicted % _GROUPS) * _STEPS + _cell(sureness, _LOWEST, _HIGHEST, _STEPS)
         self.predictions.view(-1).index_add_(0, 2 * row + (predicted != labels), kept.long())
         self.margins.index_add_(0, _cell(margins, -_WIDEST, _WIDEST, _CELLS), kept.long())

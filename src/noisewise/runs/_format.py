@@ -190,6 +190,7 @@ _METRICS = {
     "step": COUNT,
     **dict.fromkeys(("lr", "train_loss", "mean_emphasis", "seconds"), NUMBER.or_none()),
     **dict.fromkeys((f"{of}_{kind}" for of in EVALUATED for kind in ("accuracy", "balanced_accuracy")), SHARE.or_none()),
+    "adapted": _Kind("an object with numbers", lambda value: isinstance(value, dict) and all(map(_is_number, value.values()))),
     "emphasis": _Kind("an object with sums", lambda value: isinstance(value, dict) and all(map(_is_sums, value.values()))),
 }
 
