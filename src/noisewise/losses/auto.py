@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from noisewise.exact import at_least_float
+from noisewise.exact import at_least_float, log_softmax
 from noisewise.losses._adaptive import Adaptive
 from noisewise.margin import margin_of_log_prob
 
@@ -116,7 +116,7 @@ class Auto(Adaptive, name="auto"):
         kept = labels != self.ignore_index
         predicted = scores.argmax(1)
         both = torch.stack([predicted, labels.masked_fill(~kept, 0)], 1)
-        sureness, margins = margin_of_log_prob(at_least_float(scores).log_softmax(1).gather(1, both)).unbind(1)
+        sureness, margins = margin_of_log_prob(log_softmax(at_least_float(scores)).gather(1, both)).unbind(1)
         row = (predicted % _GROUPS) * _STEPS + _cell(sureness, _LOWEST, _HIGHEST, _STEPS)
         self.predictions.view(-1).index_add_(0, 2 * row + (predicted != labels), kept.long())
         self.margins.index_add_(0, _cell(margins, -_WIDEST, _WIDEST, _CELLS), kept.long())
