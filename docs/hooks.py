@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import noisewise
-from noisewise import data, describe, integrations, leaderboard, methods, models, noise, papers, reproduce
+from noisewise import data, describe, draw, integrations, leaderboard, methods, models, noise, papers, reproduce
 from noisewise.spec import name_of
 
 HERE = Path(__file__).parent
+_BOUNDS = ("ce", "mae", "aul(a=2, q=2)", "agce(a=0.1, q=0.1)", "tce(3)")
 _WITHOUT_REFERENCE = ("cli", "demo", "describe", "output", "spec")  # used by the command line and by the authors of losses
 
 
@@ -45,9 +46,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def pictures() -> dict[str, str]:
-    """The papers' figures that follow from losses or from the committed results, drawn, by path."""
+    """The papers' figures that follow from losses or from the committed results, and the bounds of some losses, drawn, by path."""
     found, made = papers.results(), {}
     with tempfile.TemporaryDirectory() as folder:
+        made["figures/bounds.svg"] = draw.bounds(_BOUNDS, Path(folder, "bounds.svg")).read_text(encoding="utf-8")
         for recipe in map(papers.get, papers.available()):
             if papers.can_draw(recipe, found):
                 made[papers.picture_file(recipe)] = reproduce.picture(recipe, found, Path(folder, "drawn.svg")).read_text(encoding="utf-8")

@@ -13,6 +13,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
+
 from noisewise.draw._history import (
     CURVES,
     Film,
@@ -29,6 +31,7 @@ from noisewise.draw._history import (
     with_shared_styles,
 )
 from noisewise.draw._plotly import Figure, as_json, as_text, bundle, curves_figure, dynamics_figure, write_page
+from noisewise.draw._sample import bounds as bounds_of
 from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, number_data_sets, with_original_settings
 from noisewise.errors import InputError, invalid_parameter, listed
@@ -45,6 +48,7 @@ __all__ = [
     "RunCurves",
     "as_json",
     "as_text",
+    "bounds",
     "bundle",
     "check_figure",
     "curves",
@@ -62,6 +66,8 @@ Runs: TypeAlias = str | PathLike[str] | Dynamics
 
 _FIGURES = (".svg", ".pdf", ".png")
 _MOST_COLUMNS = 8
+_PROBABILITIES = np.linspace(0.005, 0.995, 199)
+_CLASSES = (2, 3, 4, 5, 7, 10, 20, 50, 100, 200, 500, 1000)
 
 
 def curves(specs: Iterable[str | Loss], output: str | PathLike[str], *, classes: int = 10) -> Path:
@@ -92,6 +98,31 @@ def curves(specs: Iterable[str | Loss], output: str | PathLike[str], *, classes:
         from noisewise.draw._figure import write
 
         write(picture, file)
+    return file
+
+
+def bounds(specs: Iterable[str | Loss], output: str | PathLike[str]) -> Path:
+    """Draw what theory says about losses: how much harder they pull at each p than at 1/2, and how much symmetric noise they tolerate.
+
+    Args:
+        specs: losses that are functions of p alone, or their specs.
+        output: a file that ends in .svg, .pdf or .png.
+
+    Returns:
+        The file that was written.
+
+    Example:
+        >>> import tempfile
+        >>> bounds(["ce", "mae", "aul(a=2, q=2)"], f"{tempfile.mkdtemp()}/bounds.svg").name
+        'bounds.svg'
+    """
+    from noisewise.draw._figure import write_bounds
+
+    if isinstance(specs, str):
+        raise invalid_parameter("specs", "bounds", "a list", specs)
+    file = check_figure(output)
+    losses = bounds_of([spec if isinstance(spec, str) else repr(spec) for spec in specs], _PROBABILITIES, _CLASSES)
+    write_bounds(_PROBABILITIES, _CLASSES, losses, file)
     return file
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from noisewise.arrays import Floats
 from noisewise.draw._history import CURVES, Film, History, LossCurves, MeanCurve
 from noisewise.draw._paper import INK, add_legend, dashes, figure_in, wrapped
-from noisewise.draw._sample import Histogram, Line, Picture
+from noisewise.draw._sample import Bounds, Histogram, Line, Picture
 
 _BEHIND = "#C9CED6"
 _GROUPS: dict[str, dict[str, Any]] = {
@@ -52,7 +52,25 @@ def write(picture: Picture, output: Path) -> None:
         figure.set_figheight(4.5 + add_legend(figure, entries))
 
 
-def _stroke(line: Line | LossCurves) -> dict[str, Any]:
+def write_bounds(p: Floats, classes: Sequence[int], losses: Sequence[Bounds], output: Path) -> None:
+    """Draw how much harder losses pull at each p than at 1/2, and the noise they tolerate for each number of classes."""
+    from matplotlib.lines import Line2D
+
+    with figure_in(output) as figure:
+        impact, rates = figure.subplots(1, 2)
+        for loss in losses:
+            impact.plot(p, loss.impact, **_stroke(loss))
+            rates.plot(classes, 100 * loss.rates, **_stroke(loss))
+        impact.set(
+            title="impact ratio: pull at p over pull at 1/2", xlabel="p, the probability given to the label", xlim=(0, 1), yscale="log"
+        )
+        rates.set(title="symmetric noise that is tolerated (%)", xlabel="number of classes", xscale="log", ylim=(-3, 103))
+        impact.yaxis.set_major_formatter("{x:g}")
+        rates.xaxis.set_major_formatter("{x:g}")
+        figure.set_figheight(2.6 + add_legend(figure, {loss.label: Line2D([], [], **_stroke(loss)) for loss in losses}))
+
+
+def _stroke(line: Line | LossCurves | Bounds) -> dict[str, Any]:
     return {"color": line.colour, "linestyle": dashes(line.dash)}
 
 
