@@ -186,6 +186,21 @@ def write_margins(task: str, films: Sequence[tuple[str, Film]], output: Path) ->
         figure.set_figheight(0.2 + max(0.95, min(1.4, 8.2 / down)) * down + add_legend(figure, entries, task))
 
 
+def write_start(panels: Sequence[tuple[str, Floats, Floats]], output: Path) -> None:
+    """Draw the density of measured margins, and of simulated ones as a line; each panel is a title and both."""
+    from matplotlib.lines import Line2D
+
+    with figure_in(output) as figure:
+        for axes, (title, measured, simulated) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+            edges = np.linspace(min(measured.min(), simulated.min()), max(measured.max(), simulated.max()), 60)
+            heights, simulated_heights = (np.histogram(values, edges, density=True)[0] for values in (measured, simulated))
+            stairs = axes.stairs(heights, edges, fill=True, linewidth=0.8, **_GROUPS["all"])
+            axes.plot((edges[1:] + edges[:-1]) / 2, simulated_heights, color=INK)
+            axes.set(title=title, xlabel=f"margin Δ: mean {measured.mean():.2f}, simulated {simulated.mean():.2f}", yticks=[])
+        entries = {"just initialised": stairs, "simulated: scores are independent N(0, 1)": Line2D([], [], color=INK)}
+        figure.set_figheight(1.9 + add_legend(figure, entries))
+
+
 def _frame(axes: Any, film: Film, frame: int) -> dict[str, Any]:
     """Draw one epoch; return the legend entries."""
     drawn = {}

@@ -10,7 +10,7 @@ from noisewise.papers._compared import Compared, compared
 from noisewise.papers._identity import canonical, decisive, defaults, key
 from noisewise.papers._layout import corrections, how_many, laid_out, number, ours, theirs
 from noisewise.papers._metrics import METRICS, RETRAINED, RETRIEVAL, Metric
-from noisewise.papers._page import can_draw, page, picture_file, runs_of
+from noisewise.papers._page import can_draw, page, picture_file, runs_of, shows_margins
 from noisewise.papers._recipes import Cell, Paper, Recipe, available, check_recipe, get
 from noisewise.papers._reported import Reported, core, reported
 from noisewise.papers._results import Outcome, Portion, Results, results
@@ -52,6 +52,7 @@ __all__ = [
     "reported",
     "results",
     "runs_of",
+    "shows_margins",
     "theirs",
     "verdicts",
 ]

@@ -34,7 +34,7 @@ _FILES = ("imae", "gradient-rescaling", "curriculum", "pku-reid")
 _PAPER_ENTRIES = {"name", "short", "title", "authors", "reference", "settings", "chosen", "why"}
 _BLOCK_ENTRIES = {"across", "columns", "metric", "quoted", "rows", "times"}
 _RECIPE_ENTRIES = {"caption", "use", "chosen", "slips", "not_run", "nothing", "seeds", "over", "reading", "tested"} | {
-    *("same_as", "of", "computed", "picture", "losses", "classes", "block", "differs")
+    *("same_as", "of", "computed", "picture", "losses", "networks", "classes", "block", "differs")
 }
 
 
@@ -106,8 +106,9 @@ class Recipe:
         reading: options for reading the data.
         tested: whether there is a test set with the same classes.
         computed: whether the numbers are computed from the losses, without training.
-        picture: the figure to draw: "curves", "dynamics" or "margins"; None for a table.
+        picture: the figure to draw: "curves", "dynamics", "margins" or "start"; None for a table.
         losses: for "curves", the losses by the paper's names.
+        networks: for "start", the network of every data set.
         classes: for "curves", the number of classes.
     """
 
@@ -130,6 +131,7 @@ class Recipe:
     computed: bool = False
     picture: str | None = None
     losses: Mapping[str, str] | None = None
+    networks: Mapping[str, str] | None = None
     classes: int = 10
 
     @property
@@ -205,7 +207,7 @@ def _recipe(paper: Paper, key: str, content: Mapping[str, Any], written: Mapping
     for selection in content.get("of", ()):
         others = earlier[selection["table"]].runs
         runs += [run for run in others if all(run[name] in selection[name] for name in selection if name != "table")]
-    plain = {"caption", "not_run", "nothing", "over", "reading", "tested", "computed", "picture", "losses", "classes"}
+    plain = {"caption", "not_run", "nothing", "over", "reading", "tested", "computed", "picture", "losses", "networks", "classes"}
     return Recipe(
         id=name,
         paper=paper,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
 import torch
 
+from noisewise import draw
 from noisewise.arrays import subsample
 from noisewise.dynamics import Dynamics
 from noisewise.errors import InputError
@@ -18,8 +20,8 @@ _MOST_POINTS = 100
 _VERSIONS = ("noisewise", "python", "torch", "numpy", "device")
 
 
-def outcome(run: Run) -> Outcome:
-    """The outcome of a finished run."""
+def outcome(run: Run, *, margins: bool = False) -> Outcome:
+    """The outcome of a finished run; with `margins`, with histograms of its margins."""
     for name in ("metrics.jsonl", "model.safetensors"):
         if not (run.path / name).exists():
             raise InputError(f"The run in {str(run.path)!r} is finished, but {name} is missing. Copy the folder again, or delete it.")
@@ -44,7 +46,14 @@ def outcome(run: Run) -> Outcome:
             "precision": "bfloat16" if half else "float32",
             "compile": settings.compile,
         },
+        margins=_margins(draw.film_of(dynamics)) if margins else {},
     )
+
+
+def _margins(film: draw.Film) -> dict[str, Any]:
+    counts = {group: counts.tolist() for group, counts in film.counts.items()}
+    emphasis = None if film.emphasis is None else [[_short(value) for value in row] for row in film.emphasis.tolist()]
+    return {"epochs": list(film.epochs), "edges": film.edges.tolist(), **counts, "emphasis": emphasis}
 
 
 def _curve(dynamics: Dynamics, name: str) -> dict[int, float]:

@@ -115,14 +115,13 @@ def plan(
         raise InputError(f"No run of {recipe.id} has {only}. In its runs, {values}.")
     if quick:
         recipe, chosen = quick_size(recipe), [{**run, **QUICK} for run in chosen]
-    in_folder = Portion.all_in(Path(output)) if recipe.picture != "margins" else []  # margins are drawn from run folders only
-    existing = Results((*(() if held is None else held.portions), *in_folder))
+    existing = Results((*(() if held is None else held.portions), *Portion.all_in(Path(output))))
     retrained = [cell.settings for cell in recipe.cells if cell.metric == RETRAINED and cell.value is not None]
     tasks: list[Task] = []
     for seed in recipe.seeds[: 1 if quick else None] if seeds is None else _checked(seeds):
         for run in _needed(recipe, chosen):
             task = _task({**run, "compile": compile and not quick and _gains(run["model"])}, seed, Path(output))
-            if not existing.holds(run, seed, retrained=run in retrained):
+            if not existing.holds(run, seed, retrained=run in retrained, margins=recipe.picture == "margins"):
                 tasks += _missing(task, run in retrained)
     tasks.sort(key=lambda task: (task.settings.data, isinstance(task, Again)))  # the tasks of a data set are trained together
     return Plan(recipe, tuple(tasks), Path(output), quick, existing)

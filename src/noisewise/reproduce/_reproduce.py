@@ -16,7 +16,7 @@ import torch
 from noisewise import draw, train
 from noisewise.data import Dataset, read
 from noisewise.output import make_folder
-from noisewise.papers import Compared, Outcome, Portion, Recipe, Results, can_draw, check_recipe, compared, key
+from noisewise.papers import Compared, Outcome, Portion, Recipe, Results, can_draw, check_recipe, compared, key, shows_margins
 from noisewise.report import check_page, report
 from noisewise.reproduce._again import Again, is_done, second
 from noisewise.reproduce._outcome import outcome
@@ -160,14 +160,18 @@ class _Log:
         for run in runs:
             if self._plan.retrieves:
                 measure(run, (self._plan.recipe.reading or {}).get("size"), self._plan.quick)
-            self._runs[key(run.settings.as_json()), run.settings.seed] = outcome(run)
+            margins = self._plan.recipe.picture == "margins" or shows_margins(run.settings.as_json())
+            self._runs[key(run.settings.as_json()), run.settings.seed] = outcome(run, margins=margins)
         if runs:
             replace(self._portion, runs=tuple(self._runs.values())).write(self._plan.folder)
 
     def add_missing(self) -> list[train.Run]:
         """Add the finished runs of the folder that are in none of its portions; return all finished runs of the recipe."""
         runs, known = self._plan.finished(), Results(Portion.all_in(self._plan.folder))
-        self.add(*(run for run in runs if not known.holds(run.settings.as_json(), run.settings.seed, retrained=is_done(run.path))))
+        wanted = {"margins": self._plan.recipe.picture == "margins"}
+        self.add(
+            *(run for run in runs if not known.holds(run.settings.as_json(), run.settings.seed, retrained=is_done(run.path), **wanted))
+        )
         return runs
 
 
@@ -220,7 +224,7 @@ def _few(data: Dataset) -> Dataset:
 
 
 def _picture_file(recipe: Recipe, folder: Path) -> Path:
-    return folder / f"{recipe.id.replace('/', '-')}{'.svg' if recipe.runs else '.html'}"
+    return folder / f"{recipe.id.replace('/', '-')}{'.html' if recipe.losses is not None else '.svg'}"
 
 
 def _report_file(plan: Plan) -> Path:
@@ -232,7 +236,7 @@ def _write(plan: Plan, runs: Sequence[train.Run], log: _Log, results: Results) -
     written: dict[str, Path] = {}
     if log.file is not None:
         written["results"] = log.file
-    if can_draw(plan.recipe, results) or (plan.recipe.picture is not None and runs):
+    if can_draw(plan.recipe, results) or plan.recipe.networks is not None or (plan.recipe.picture is not None and runs):
         written["picture"] = picture(plan.recipe, results, _picture_file(plan.recipe, plan.folder), runs)
     if runs:
         title = f"{plan.recipe.words}: {plan.recipe.caption}" + (" (a quick test, not the paper's size)" if plan.quick else "")
