@@ -26,7 +26,11 @@ _WITHOUT_REFERENCE = ("cli", "demo", "describe", "output", "spec")  # used by th
 
 
 def on_config(config: Any) -> Any:
-    """Complete the navigation of the reference: a page per loss, per method and per module."""
+    """Complete the navigation: a page per loss, per method and per module, and those of our findings that have results."""
+    understand = next(part["Understand"] for part in config.nav if "Understand" in part)
+    finished = [f"research/{name.partition('/')[2]}.md" for name in papers.FINDINGS if papers.has_results(name)]
+    after = understand.index("research/auto.md") + 1
+    understand[after:after] = finished
     reference = next(part["Reference"] for part in config.nav if "Reference" in part)
     reference[reference.index("losses/index.md")] = {"Losses": list(loss_pages())}
     reference[reference.index("methods.md")] = {"Methods": ["methods.md", *method_pages()]}
@@ -72,6 +76,7 @@ def tables() -> dict[str, str]:
         "methods": _methods(),
         "models": _table(("name", "network"), networks),
         "data sets": _table(("spec", "what", "size", "licence", "how to get it"), map(_data_set, data.available())),
+        **{f"results of {name}": papers.finding(name) for name in papers.FINDINGS},
         "leaderboard": _leaderboard()[0],
         "leaderboard rows": _leaderboard()[1],
         "data folders": _table(("data set", "in the data folder"), filter(operator.itemgetter(1), map(_folders, data.available()))),

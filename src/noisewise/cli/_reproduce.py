@@ -106,7 +106,7 @@ def _list(as_json: bool) -> None:
 
     results = papers.results()
     recipes = list(map(papers.get, papers.available()))
-    verdicts = papers.verdicts(results)
+    verdicts = papers.verdicts(results, (*papers.CLAIMS, *papers.FINDINGS.values()))
     rows = [(recipe, _progress(recipe, results), verdicts.get(recipe.id, {})) for recipe in recipes]
     if as_json:
         print_json(

@@ -20,6 +20,7 @@ from noisewise.draw._history import (
     CURVES,
     Film,
     History,
+    Panel,
     RunCurves,
     by_task,
     film,
@@ -48,6 +49,7 @@ __all__ = [
     "Figure",
     "Film",
     "History",
+    "Panel",
     "RunCurves",
     "as_json",
     "as_text",
@@ -66,6 +68,7 @@ __all__ = [
     "loss_curves",
     "margins",
     "start",
+    "sweep",
 ]
 
 Runs: TypeAlias = str | PathLike[str] | Dynamics
@@ -256,6 +259,24 @@ def start(measured: Mapping[str, tuple[Floats, int]], output: str | PathLike[str
     file = check_figure(output)
     panels = [(title, margins, simulated_margins(classes).numpy()) for title, (margins, classes) in measured.items()]
     write_start(panels, file)
+    return file
+
+
+def sweep(panels: Sequence[Sequence[Panel]], xlabel: str, output: str | PathLike[str]) -> Path:
+    """Draw how numbers of runs depend on a setting: a dot for every seed, and lines through the means.
+
+    Args:
+        panels: rows of panels.
+        xlabel: the setting.
+        output: a file that ends in .svg, .pdf or .png.
+
+    Returns:
+        The file that was written.
+    """
+    from noisewise.draw._figure import write_sweep
+
+    file = check_figure(output)
+    write_sweep(panels, xlabel, file)
     return file
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from noisewise.arrays import Floats
-from noisewise.draw._history import CURVES, Film, History, LossCurves, MeanCurve
+from noisewise.draw._history import CURVES, Film, History, LossCurves, MeanCurve, Panel, line_style
 from noisewise.draw._paper import INK, add_legend, dashes, figure_in, wrapped
 from noisewise.draw._sample import Bounds, Histogram, Line, Picture
 
@@ -199,6 +199,30 @@ def write_start(panels: Sequence[tuple[str, Floats, Floats]], output: Path) -> N
             axes.set(title=title, xlabel=f"margin Δ: mean {measured.mean():.2f}, simulated {simulated.mean():.2f}", yticks=[])
         entries = {"just initialised": stairs, "simulated: scores are independent N(0, 1)": Line2D([], [], color=INK)}
         figure.set_figheight(1.9 + add_legend(figure, entries))
+
+
+def write_sweep(rows: Sequence[Sequence[Panel]], xlabel: str, output: Path) -> None:
+    """Draw numbers of runs over a setting: a dot for every seed, and lines through the means."""
+    from matplotlib.lines import Line2D
+
+    names = list(dict.fromkeys(name for row in rows for panel in row for name in panel.lines))
+    places = list(dict.fromkeys(place for row in rows for panel in row for line in panel.lines.values() for place in line))
+    styles = {name: {"color": line_style(index).colour, "linestyle": dashes(line_style(index).dash)} for index, name in enumerate(names)}
+    with figure_in(output) as figure:
+        for row, panels in zip(
+            figure.subplots(len(rows), max(map(len, rows)), squeeze=False, sharex=True, sharey="row"), rows, strict=True
+        ):
+            for axes, panel in zip(row, panels, strict=True):
+                for name, line in panel.lines.items():
+                    at = [places.index(place) for place in line]
+                    axes.plot(at, [np.mean(values) for values in line.values()], **styles[name])
+                    for where, values in zip(at, line.values(), strict=True):
+                        axes.plot([where] * len(values), values, "o", markersize=2.5, alpha=0.7, color=styles[name]["color"])
+                axes.set(title=panel.title, xlim=(-0.3, len(places) - 0.7))
+                axes.set_xticks(range(len(places)), places, rotation=90 if max(map(len, places)) > 5 else 0)
+        for axes in row:
+            axes.set_xlabel(xlabel)
+        figure.set_figheight(0.4 + 1.7 * len(rows) + add_legend(figure, {name: Line2D([], [], **styles[name]) for name in names}))
 
 
 def _frame(axes: Any, film: Film, frame: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ files of this package. To train a recipe, see `noisewise.reproduce`.
 
 from noisewise.papers._claims import CLAIMS, Claim, Part, claims_page, verdicts
 from noisewise.papers._compared import Compared, compared
+from noisewise.papers._findings import FINDINGS, finding, has_results
 from noisewise.papers._identity import canonical, decisive, defaults, key
 from noisewise.papers._layout import corrections, how_many, laid_out, number, ours, theirs
 from noisewise.papers._metrics import METRICS, RETRAINED, RETRIEVAL, Metric
@@ -17,6 +18,7 @@ from noisewise.papers._results import Outcome, Portion, Results, results
 
 __all__ = [
     "CLAIMS",
+    "FINDINGS",
     "METRICS",
     "RETRAINED",
     "RETRIEVAL",
@@ -41,7 +43,9 @@ __all__ = [
     "corrections",
     "decisive",
     "defaults",
+    "finding",
     "get",
+    "has_results",
     "how_many",
     "key",
     "laid_out",

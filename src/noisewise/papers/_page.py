@@ -103,7 +103,7 @@ def _recipe(recipe: Recipe, results: Results) -> Iterator[str]:
     yield from _listed("Misprinted:", recipe.slips)
     yield from _how(recipe, results)
     cells = compared(recipe, results)
-    yield from _table(cells)
+    yield from results_table(cells)
     run, printed = how_many(cells)
     if 0 < run < printed:
         yield from (f"{run} of the paper's {printed} numbers were run.", "")
@@ -132,7 +132,8 @@ def _counted(runs: int) -> str:
     return f"{runs} run{'s' if runs > 1 else ''}"
 
 
-def _table(cells: Sequence[Compared]) -> Iterator[str]:
+def results_table(cells: Sequence[Compared]) -> Iterator[str]:
+    """Our numbers and the paper's as a Markdown table, a row for every run."""
     if not cells:
         return
     layout = laid_out(cells)
@@ -146,6 +147,8 @@ def _table(cells: Sequence[Compared]) -> Iterator[str]:
 
 def _number(cell: Compared) -> str:
     """Our number and the paper's; a line may break only between them."""
+    if cell.cell.value is None and cell.ours is not None:
+        return ours(cell).replace(" ", "\N{NO-BREAK SPACE}")
     first = "" if cell.ours is None else f"**{ours(cell)}** / " if cell.beyond else f"{ours(cell)} / "
     return f"{first}{theirs(cell)}".replace(" ", "\N{NO-BREAK SPACE}").replace("/\N{NO-BREAK SPACE}", "/ ")
 

@@ -41,6 +41,7 @@ class Outcome:
         made_with: versions, device, precision, and whether the model was compiled.
         margins: histograms of the margins, for a run that a figure shows them of: "epochs", "edges", the counts of "clean" and "noisy" at
             each epoch, and the "emphasis" over evenly spaced margins; empty for other runs.
+        classes: the test accuracy of each class at the end, by name; empty for more than ten classes.
     """
 
     settings: Mapping[str, Any]
@@ -51,6 +52,7 @@ class Outcome:
     finished: str
     made_with: Mapping[str, Any]
     margins: Mapping[str, Any] = field(default_factory=dict)
+    classes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,8 @@ class Portion:
 
 
 def _entries(run: Outcome) -> dict[str, Any]:
-    """A run as it is written: without margins if it has none."""
-    return {name: value for name, value in asdict(run).items() if name != "margins" or value}
+    """A run as it is written: without margins and classes if it has none."""
+    return {name: value for name, value in asdict(run).items() if name not in ("margins", "classes") or value}
 
 
 _TYPES = {"str": str, "int": int, "Mapping": dict, "tuple": list}

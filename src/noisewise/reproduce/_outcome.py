@@ -17,6 +17,7 @@ from noisewise.train import Run
 
 _CURVES = ("test", "clean_subset", "noisy_subset", "fitting", "validation", "snr", "alpha")
 _MOST_POINTS = 100
+_FEW_CLASSES = 10
 _VERSIONS = ("noisewise", "python", "torch", "numpy", "device")
 
 
@@ -28,6 +29,7 @@ def outcome(run: Run, *, margins: bool = False) -> Outcome:
     dynamics, settings, provenance = run.dynamics, run.settings, run.provenance
     numbers: dict[str, float | None] = {"best": dynamics.best, "final": dynamics.final}
     numbers |= {name: next(reversed(_curve(dynamics, name).values()), None) for name in (*_CURVES[1:], "hybrid")}
+    numbers["unlearned"] = len(dynamics.unlearned)
     numbers |= _again.numbers(run.path) | _retrieved.numbers(run.path)
     epochs = subsample(tuple(dynamics.fitting), _MOST_POINTS)
     curves = {name: [_short(curve.get(epoch)) for epoch in epochs] for name in _CURVES if (curve := _curve(dynamics, name))}
@@ -47,7 +49,13 @@ def outcome(run: Run, *, margins: bool = False) -> Outcome:
             "compile": settings.compile,
         },
         margins=_margins(draw.film_of(dynamics)) if margins else {},
+        classes=_classes(dynamics),
     )
+
+
+def _classes(dynamics: Dynamics) -> dict[str, float | None]:
+    accuracies = dynamics.class_accuracies() or {}
+    return {name: _short(share) for name, share in accuracies.items()} if len(accuracies) <= _FEW_CLASSES else {}
 
 
 def _margins(film: draw.Film) -> dict[str, Any]:

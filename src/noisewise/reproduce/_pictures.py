@@ -14,6 +14,7 @@ import numpy as np
 from noisewise import draw
 from noisewise.papers import Outcome, Recipe, Results, runs_of
 from noisewise.reproduce._start import margins_before_training
+from noisewise.reproduce._sweeps import panels_of
 from noisewise.train import Run
 
 
@@ -31,6 +32,8 @@ def picture(recipe: Recipe, results: Results, output: Path, runs: Sequence[Run] 
         return draw.start(measured, output)
     if recipe.losses is not None:
         return draw.curves(list(recipe.losses.values()), output, classes=recipe.classes)
+    if recipe.sweep is not None:
+        return draw.sweep(panels_of(recipe, results), recipe.sweep["x"], output)
     outcomes = runs_of(recipe, results)
     from_folders = len(runs) >= sum(map(len, outcomes))
     if recipe.picture == "margins":

@@ -114,7 +114,7 @@ def plan(
         values = "; ".join(f"{name} is {', '.join(values)}" for name, values in known.items())
         raise InputError(f"No run of {recipe.id} has {only}. In its runs, {values}.")
     if quick:
-        recipe, chosen = quick_size(recipe), [{**run, **QUICK} for run in chosen]
+        recipe, chosen = quick_size(recipe), [_quick(run) for run in chosen]
     existing = Results((*(() if held is None else held.portions), *Portion.all_in(Path(output))))
     retrained = [cell.settings for cell in recipe.cells if cell.metric == RETRAINED and cell.value is not None]
     tasks: list[Task] = []
@@ -129,8 +129,12 @@ def plan(
 
 def quick_size(recipe: Recipe) -> Recipe:
     """A recipe whose runs have the settings of quick runs."""
-    cells = [cell if cell.settings is None else replace(cell, settings={**cell.settings, **QUICK}) for cell in recipe.cells]
-    return replace(recipe, cells=tuple(cells), runs=tuple({**run, **QUICK} for run in recipe.runs))
+    cells = [cell if cell.settings is None else replace(cell, settings=_quick(cell.settings)) for cell in recipe.cells]
+    return replace(recipe, cells=tuple(cells), runs=tuple(map(_quick, recipe.runs)))
+
+
+def _quick(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {**run, **QUICK, **({"classes_per_batch": QUICK["batch_size"]} if "classes_per_batch" in run else {})}
 
 
 def _checked(seeds: Any) -> list[int]:
