@@ -43,6 +43,10 @@ def reproduce(
     existing: Annotated[
         list[Path] | None, typer.Option("--with", help="A file or folder of existing results; their runs are not trained again.")
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="How long training may take. Runs that would not finish are stopped early; the same command continues them."),
+    ] = None,
     show: Annotated[
         bool, typer.Option("--show", help="Train nothing: show the results that come with the package, or those of --with.")
     ] = False,
@@ -55,7 +59,7 @@ def reproduce(
     from noisewise import papers
     from noisewise import reproduce as again
 
-    training = {"only": only, "seeds": seeds, "quick": quick, "jobs": jobs}
+    training = {"only": only, "seeds": seeds, "quick": quick, "jobs": jobs, "minutes": minutes}
     if recipe is None:
         _check_unused("recipe", "given with", output=output, show=show, existing=existing, **training)
         _list(as_json)
@@ -87,7 +91,7 @@ def reproduce(
         inform(f"nothing to train: all results are in {plan.folder}" + (" or in --with." if existing else "."))
     try:
         with resumable(), progress_of_runs(plan.rows) as watch:
-            done = again.reproduce(plan, jobs=jobs, watch=watch)
+            done = again.reproduce(plan, jobs=jobs, watch=watch, minutes=minutes)
     except again.RecipeFailedError as failed:
         _print(failed.done, quick, as_json)
         raise
@@ -203,6 +207,9 @@ def _print(done: Reproduction, quick: bool, as_json: bool) -> None:
     if done.runs:
         runs = f"{len(done.runs)} run{'s' if len(done.runs) > 1 else ''}"
         console.print(f"{runs} in {done.runs[0].path.parents[2]}", highlight=False, soft_wrap=True)
+    if done.left:
+        runs = "1 run" if done.left == 1 else f"{done.left} runs"
+        inform(f"{runs} did not finish in the time given; run the same command again to continue.")
     for kind, file in done.files.items():
         console.print(f"{kind}: {file}", highlight=False, soft_wrap=True)
     if quick and done.recipe.runs:
