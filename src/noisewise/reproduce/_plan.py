@@ -29,7 +29,7 @@ QUICK = {"steps": 2, "epochs": None, "batch_size": 2, "device": "cpu", "precisio
 _WIDE = ("cnn8", "resnet34", "resnet50")
 """Networks that compiling makes faster on a GPU."""
 
-_SHOWN = ("data", "model", "method", "optimiser", "weight_decay")
+_SHOWN = ("data", "model", "method", "optimiser", "weight_decay", "classes_per_batch")
 """The settings that are shown, besides loss, noise and seed, if they differ between runs."""
 
 
@@ -78,7 +78,7 @@ class Plan:
 def _words(task: Task, differing: Sequence[str]) -> list[str]:
     """The noise of a run and the other settings to show."""
     values = {name: getattr(task.settings, name) for name in differing}
-    more = [value if isinstance(value, str) else f"{name} {value:g}" for name, value in values.items()]
+    more = [value if isinstance(value, str) else f"{name} {value:g}" for name, value in values.items() if value is not None]
     return [task.settings.noise, *more, *(["corrected"] if isinstance(task, Again) else [])]
 
 
