@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         reproduce,
         retrieval,
         runs,
+        theory,
         train,
         transition,
     )
@@ -130,6 +131,7 @@ __all__ = [
     "retrieval",
     "runs",
     "suggest",
+    "theory",
     "train",
     "transition",
 ]
