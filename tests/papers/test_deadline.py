@@ -45,6 +45,21 @@ def test_the_slowest_runs_are_stopped_so_that_the_others_finish(
     assert {path.name for path in tmp_path.iterdir()} == stopped
 
 
+def test_runs_that_share_a_machine_become_faster_and_finish(tmp_path: Path) -> None:
+    """Four runs of 100 s on one machine that they share: in 70 s two can finish, and no more are stopped than the other two."""
+    now, done, running = [0.0], dict.fromkeys(range(4), 0.0), {0, 1, 2, 3}
+    deadline = Deadline(70, tmp_path, lambda: now[0])
+    while running and now[0] < 80:
+        now[0] += 1
+        for place in sorted(running):
+            done[place] += 40 / len(running)
+            state = OUT_OF_TIME if (tmp_path / str(place)).exists() else "finished" if done[place] >= STEPS else "running"
+            deadline.watch(Progress(place, state, int(done[place]), STEPS))
+            running -= {place} if state != "running" else set()
+    assert [place for place, steps in done.items() if steps >= STEPS] == [0, 1]
+    assert {path.name for path in tmp_path.iterdir()} == {"2", "3", "new"} and now[0] < 70
+
+
 def test_all_runs_are_stopped_at_the_end_of_the_time(tmp_path: Path) -> None:
     now = [0.0]
     deadline = Deadline(5, tmp_path, lambda: now[0])

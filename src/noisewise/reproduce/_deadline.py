@@ -93,6 +93,8 @@ class Deadline:
         now = self._clock()
         if progress.state != "running":
             self._paces.pop(progress.place, None)
+            for pace in self._paces.values():
+                pace.seen.clear()  # from now on the others are faster
         elif progress.steps:
             self._paces.setdefault(progress.place, _Pace()).add(now, progress.step, progress.steps)
         if now >= self._ends:
