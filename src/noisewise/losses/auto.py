@@ -38,6 +38,7 @@ _GROUPS, _STEPS = 128, 64  # of the table of predictions: classes (modulo the gr
 _LOWEST, _HIGHEST = -6.0, 14.0  # the range of sureness: the margin of the predicted class
 _CELLS, _WIDEST = 512, 32.0  # of the histogram of margins: its cells, and where it ends on both sides
 _ROUNDS = 100
+_TOGETHER = 2**14  # scores that are noted together on the CPU
 
 
 class Auto(Adaptive, name="auto"):
@@ -89,6 +90,7 @@ class Auto(Adaptive, name="auto"):
         self.register_buffer("now", torch.tensor([START, 0.0], dtype=torch.float32))
         self.register_buffer("highest", torch.zeros(()))  # noise rate since q is 1
         self.register_buffer("classes", torch.zeros((), dtype=torch.int64))
+        self.waiting: list[tuple[Tensor, Tensor]] = []  # batches that are not in the counts yet
 
     @property
     def q(self) -> Tensor:
@@ -119,8 +121,16 @@ class Auto(Adaptive, name="auto"):
     def emphasis_of(self, d: Tensor, classes: int) -> Tensor:
         return self.emphasis(self.scale(classes) * d)
 
-    @torch.no_grad()
     def observe(self, scores: Tensor, labels: Tensor) -> None:
+        if scores.device.type != "cpu" or torch.compiler.is_compiling():
+            return self.note(scores, labels)  # a captured CUDA graph runs no Python
+        self.waiting.append((scores.detach().clone(), labels.clone()))
+        if sum(scores.numel() for scores, _ in self.waiting) >= _TOGETHER:
+            self.settle()
+
+    @torch.no_grad()
+    def note(self, scores: Tensor, labels: Tensor) -> None:
+        """Count the predictions, labels and margins of these examples."""
         kept = labels != self.ignore_index
         predicted = scores.argmax(1)
         both = torch.stack([predicted, labels.masked_fill(~kept, 0)], 1)
@@ -131,7 +141,19 @@ class Auto(Adaptive, name="auto"):
         self.classes.fill_(scores.shape[1])
         self.labels.index_add_(0, labels.masked_fill(~kept, 0) % _GROUPS, kept.long())
 
+    def settle(self) -> None:
+        """Note the batches that wait. On the CPU, noting several batches at once takes a fraction of the time."""
+        if self.waiting:
+            scores, labels = zip(*self.waiting, strict=True)
+            self.waiting.clear()
+            self.note(torch.cat(scores), torch.cat(labels))
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.settle()
+        super()._save_to_state_dict(*args, **kwargs)
+
     def update(self) -> dict[str, float]:
+        self.settle()
         if dist.is_available() and dist.is_initialized():
             for counts in (self.predictions, self.labels, self.margins):
                 dist.all_reduce(counts)
