@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 ASKED := pyproject.toml constraints.txt
 
-.PHONY: demo test lint docs bench environment clean
+.PHONY: demo test lint docs bench bench-gpu environment clean
 
 demo: $(VENV)/.core
 	$(BIN)/noisewise demo
@@ -26,6 +26,10 @@ docs: $(VENV)/.docs
 
 bench: $(VENV)/.core
 	$(BIN)/python benchmarks/losses.py
+
+# It needs a build of torch for CUDA, which .venv does not have.
+bench-gpu:
+	PYTHONPATH="$(CURDIR)/src:$$PYTHONPATH" $(PYTHON) benchmarks/gpu.py $(if $(PAGE),--page $(PAGE))
 
 environment: $(VENV)/.test $(VENV)/.docs
 

@@ -5,14 +5,17 @@
     python benchmarks/kernels.py --errors FILE --write
 
 The floor of a loss and its gradient is one read of the scores and one write of the gradient: a device copy of the same bytes.
-Times are medians of CUDA-graph replays, or of plain calls where a contender cannot be captured (marked †). Contenders come in
-the order of their interest, and those that no longer fit into ``--seconds`` are left out and named. ``--profile`` writes what every
-kernel of ours does; ``--tune`` tries other cuts of the rows (`noisewise/kernels/_tuning.py`) and prints the fastest.
+Times are medians of CUDA-graph replays, or of plain calls where a contender cannot be captured (marked †). Rivals are measured if
+they import: Liger, Cut-Cross-Entropy, and F.linear_cross_entropy of newer versions of torch. Contenders come in the order of their
+interest; those that no longer fit into ``--seconds`` are left out and named. ``--json`` and ``--write`` write after every shape.
+``--profile`` writes what every kernel of ours does; ``--tune`` tries other cuts of the rows (`noisewise/kernels/_tuning.py`) and
+prints the fastest.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -20,7 +23,8 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -99,6 +103,7 @@ def contenders() -> dict[str, Callable[[], Criterion | None]]:
         **{f"noisewise {spec}": lambda spec=spec: ours(spec) for spec in OURS},
         "F.cross_entropy": lambda: F.cross_entropy,
         "F.cross_entropy, compiled": lambda: torch.compile(F.cross_entropy),
+        "Liger cross-entropy": liger,
         "gce of F.cross_entropy": lambda: composed_gce,
         "gce of F.cross_entropy, compiled": lambda: torch.compile(composed_gce),
         "gce, published": lambda: published_gce,
@@ -106,8 +111,20 @@ def contenders() -> dict[str, Callable[[], Criterion | None]]:
         "sce, published": lambda: published_sce,
         "gce, published, compiled": lambda: torch.compile(published_gce),
         "nce, published, compiled": lambda: torch.compile(published_nce),
-        "Liger cross-entropy": liger,
     }
+
+
+def waits(step: Callable[[], Any]) -> bool:
+    """Whether a step waits for the GPU, as Liger's does to count the targets. Capturing such a step fails, and after a failed capture
+    torch never frees the memory of any graph."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+    except RuntimeError:
+        return True
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return False
 
 
 def milliseconds(step: Callable[[], Any], seconds: float = 0.25) -> tuple[float, bool]:
@@ -117,15 +134,22 @@ def milliseconds(step: Callable[[], Any], seconds: float = 0.25) -> tuple[float,
     with torch.cuda.stream(side):
         for _ in range(3):
             step()
+        captured = not waits(step)
     torch.cuda.synchronize()
-    run, captured = step, False
-    graph = torch.cuda.CUDAGraph()
-    try:
+    graph, kept = torch.cuda.CUDAGraph(), None
+    if captured:
         with torch.cuda.graph(graph):
-            kept = step()  # noqa: F841  # its memory must outlive the capture
-        run, captured = graph.replay, True
-    except RuntimeError:
-        torch.cuda.synchronize()
+            kept = step()  # its memory must outlive the capture
+    took = median_of(graph.replay if captured else step, seconds)
+    # The graph goes first, then what it holds, then the memory of both: while the next step is captured, torch frees nothing.
+    graph.reset()
+    del graph, kept
+    torch.cuda.empty_cache()
+    return took, captured
+
+
+def median_of(run: Callable[[], Any], seconds: float) -> float:
+    """Median over five rounds of about a fifth of the seconds each, in milliseconds per call."""
     started = time.perf_counter()
     run()
     torch.cuda.synchronize()
@@ -139,7 +163,7 @@ def milliseconds(step: Callable[[], Any], seconds: float = 0.25) -> tuple[float,
         end.record()
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end) / number)
-    return statistics.median(times), captured
+    return statistics.median(times)
 
 
 def batch(rows: int, classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -168,9 +192,8 @@ def checked(scores: Tensor, target: Tensor) -> None:
     assert error < (1e-5 if scores.dtype == torch.float32 else 5e-3), f"the gradient is off by {error:.2g}"
 
 
-def measure_rows(until: float) -> list[dict[str, Any]]:
-    """All shapes by the kernels and by torch's cross-entropy first, then by the others: what is left out is of the least interest."""
-    found = []
+def measure_rows(until: float, found: list[dict[str, Any]]) -> Iterator[None]:
+    """Fill in all shapes by the kernels and their nearest rivals first, then by the others: what is left out is of the least interest."""
     for rows, classes, dtype in SHAPES:
         scores, target = batch(rows, classes, dtype)
         checked(scores, target)
@@ -178,9 +201,9 @@ def measure_rows(until: float) -> list[dict[str, Any]]:
         del scores, target
     for first in (True, False):
         for row, shape in zip(found, SHAPES, strict=True):
-            makers = {name: make for name, make in contenders().items() if name.startswith(("noisewise", "F.")) == first}
+            makers = {name: make for name, make in contenders().items() if name.startswith(("noisewise", "F.", "Liger")) == first}
             measure_shape(row, shape, makers, until)
-    return found
+            yield
 
 
 def measure_shape(
@@ -188,17 +211,30 @@ def measure_shape(
 ) -> None:
     scores, target = batch(*shape)
     for name, make in makers.items():
-        if time.perf_counter() > until:
-            row["left out"].append(name)
-            continue
-        criterion = make()
-        if criterion is not None:
-            took, captured = milliseconds(step_of(criterion, scores, target))
-            row["ms"][name + ("" if captured else "†")] = took
-            print(f"{row['shape']:24} {name:36} {took:9.4f} ms {took / row['copy']:7.2f} copies", flush=True)
+        with turn(row, name, until) as has_time:
+            criterion = make() if has_time else None
+            if criterion is not None:
+                took, captured = milliseconds(step_of(criterion, scores, target))
+                row["ms"][name + ("" if captured else "†")] = took
+                print(f"{row['shape']:24} {name:36} {took:9.4f} ms {took / row['copy']:7.2f} copies", flush=True)
     torch._dynamo.reset()
     del scores, target
     torch.cuda.empty_cache()
+
+
+@contextmanager
+def turn(row: dict[str, Any], name: str, until: float) -> Iterator[bool]:
+    """Whether there is time for this contender. A rival that breaks is named, and does not cost the others their turn."""
+    has_time = time.perf_counter() < until
+    if not has_time:
+        row["left out"].append(name)
+    try:
+        yield has_time
+    except Exception as error:
+        if name.startswith("noisewise"):
+            raise
+        print(f"{row['shape']:24} {name:36} {type(error).__name__}: {error}", flush=True)
+        row.setdefault("broken", []).append(f"{name} ({type(error).__name__})")
 
 
 def plain_linear(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
@@ -212,13 +248,18 @@ def linear_contenders() -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]
     }
     if hasattr(F, "linear_cross_entropy"):
         found["F.linear_cross_entropy"] = F.linear_cross_entropy
-    try:
+    if hasattr(torch.nn, "LinearCrossEntropyOptions"):
+        options = torch.nn.LinearCrossEntropyOptions()
+        found["F.linear_cross_entropy, chunked"] = functools.partial(F.linear_cross_entropy, options=options)
+    with suppress(ImportError):
         from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
 
         fused_linear = LigerFusedLinearCrossEntropyLoss()
         found["Liger fused linear cross-entropy"] = lambda hidden, weight, target: fused_linear(weight, hidden, target)
-    except ImportError:
-        pass
+    with suppress(ImportError):
+        from cut_cross_entropy import linear_cross_entropy
+
+        found["Cut-Cross-Entropy"] = linear_cross_entropy
     return {**found, "F.linear and F.cross_entropy": plain_linear}
 
 
@@ -229,36 +270,34 @@ def linear_batch(rows: int, width: int, classes: int) -> tuple[tuple[Tensor, Ten
     return (hidden, weight), torch.randint(classes, (rows,), device="cuda", generator=generator)
 
 
-def measure_linear(until: float) -> list[dict[str, Any]]:
-    found = []
+def measure_linear(until: float, found: list[dict[str, Any]]) -> Iterator[None]:
+    """Fill in all shapes of a linear layer."""
     for rows, width, classes in LINEAR:
-        (hidden, weight), target = linear_batch(rows, width, classes)
-        row: dict[str, Any] = {
-            "shape": f"{rows} × {width} × {classes}",
-            "floor": floor(hidden, weight),
-            "ms": {},
-            "peak": {},
-            "left out": [],
-        }
-        for name, criterion in linear_contenders().items():
-            if time.perf_counter() > until:
-                row["left out"].append(name)
-                continue
-
-            def step(criterion: Any = criterion, inputs: Any = (hidden, weight), target: Tensor = target) -> Any:
-                return torch.autograd.grad(criterion(*inputs, target), inputs)
-
-            step()
-            torch.cuda.synchronize()
-            before = torch.cuda.memory_allocated()
-            torch.cuda.reset_peak_memory_stats()
-            step()
-            row["peak"][name] = (torch.cuda.max_memory_allocated() - before - hidden.nbytes - weight.nbytes) / 2**20
-            row["ms"][name] = timed(step)
-            print(f"{row['shape']:24} {name:36} {row['ms'][name]:9.2f} ms  {row['peak'][name]:8.0f} MiB beyond the gradients", flush=True)
+        inputs, target = linear_batch(rows, width, classes)
+        row: dict[str, Any] = {"shape": f"{rows} × {width} × {classes}", "floor": floor(*inputs), "ms": {}, "peak": {}, "left out": []}
         found.append(row)
-        torch.cuda.empty_cache()
-    return found
+        for name, criterion in linear_contenders().items():
+            with turn(row, name, until) as has_time:
+                if has_time:
+                    measure_product(row, name, criterion, inputs, target)
+            torch.cuda.empty_cache()
+        yield
+
+
+def measure_product(row: dict[str, Any], name: str, criterion: Any, inputs: tuple[Tensor, Tensor], target: Tensor) -> None:
+    """Time of a step and its memory, beyond what there was before and the gradients."""
+
+    def step() -> Any:
+        return torch.autograd.grad(criterion(*inputs, target), inputs)
+
+    step()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    row["peak"][name] = (torch.cuda.max_memory_allocated() - before - sum(each.nbytes for each in inputs)) / 2**20
+    row["ms"][name] = timed(step)
+    print(f"{row['shape']:24} {name:36} {row['ms'][name]:9.2f} ms  {row['peak'][name]:8.0f} MiB beyond the gradients", flush=True)
 
 
 def timed(step: Callable[[], Any], number: int = 5) -> float:
@@ -376,6 +415,8 @@ def lines_of(result: dict[str, Any]) -> list[str]:
     for row in result["rows"] + result["linear"]:
         if row["left out"]:
             lines += ["", f"Left out for want of time at {row['shape']}: {', '.join(row['left out'])}."]
+        if row.get("broken"):
+            lines += ["", f"Raised an error at {row['shape']}: {', '.join(row['broken'])}."]
     return lines
 
 
@@ -446,30 +487,38 @@ def main() -> None:
         if options.profile:
             profile(options.profile)
             return
-        result = measured(options)
-    lines = lines_of(result)
-    print("\n".join(lines))
+        for result in measured(options):
+            keep(result, options)
+    print("\n".join(lines_of(result)))
+    keep(result, options)
+
+
+def keep(result: dict[str, Any], options: argparse.Namespace) -> None:
+    """Write what was measured so far."""
     if options.json:
         options.json.write_text(json.dumps(result, indent=1))
     if options.write:
-        write_section("Kernels on a GPU", lines)
+        write_section("Kernels on a GPU", lines_of(result))
 
 
-def measured(options: argparse.Namespace) -> dict[str, Any]:
+def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All that was measured so far, after every shape."""
     import triton
 
-    started = time.perf_counter()
-    # The linear layers come first: they are few and short.
-    linear = [] if options.only == "rows" else measure_linear(started + options.seconds)
-    rows = [] if options.only == "linear" else measure_rows(started + options.seconds)
-    return {
+    until = time.perf_counter() + options.seconds
+    result: dict[str, Any] = {
         "command": shlex.join(["python", "benchmarks/kernels.py", *sys.argv[1:]]),
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "triton": triton.__version__,
-        "rows": rows,
-        "linear": linear,
+        "rows": [],
+        "linear": [],
     }
+    # The linear layers come first: they are few and short.
+    linear = () if options.only == "rows" else measure_linear(until, result["linear"])
+    rows = () if options.only == "linear" else measure_rows(until, result["rows"])
+    for _ in itertools.chain(linear, rows):
+        yield result
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """What every method costs beside plain training, in one run on one GPU.
 
-    python benchmarks/methods.py [--model resnet20] [--methods elr dividemix] [--epochs 12] [--json benchmarks/methods.json] [--write]
+    python benchmarks/methods.py [--model resnet20] [--methods elr dividemix] [--epochs 12] [--images 50000] [--seconds 600]
+                                 [--json benchmarks/methods.json] [--write]
 
 Every method trains alone, one after the other, on random bytes in CIFAR's shape: only the time matters here. The time is the mean over
 the epochs after the second, with all that a method does between epochs; in the first two the steps are captured. Methods have their
 default settings, except that their warm-ups are over before the time counts. ``--write`` puts the table into benchmarks/RESULTS.md.
+The results are written after every method; methods that no longer fit into ``--seconds`` are left out and named.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ import shlex
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -42,12 +46,13 @@ SPECS = {
 """Methods with a warm-up, and those with a required setting. The others have their default settings."""
 
 
-def seconds(model: str, method: str, epochs: int) -> float:
+def seconds(options: argparse.Namespace, method: str) -> float:
     """The mean time of an epoch."""
+    epochs = options.epochs
     with tempfile.TemporaryDirectory() as folder:
         run = fit(
-            model,
-            images(),
+            options.model,
+            images(options.images),
             method=method,
             noise="symmetric(0.4)",
             epochs=epochs,
@@ -67,23 +72,44 @@ def main() -> None:
     parser.add_argument("--model", default="resnet20")
     parser.add_argument("--methods", nargs="+", default=[name for name in methods.available() if name != "plain"])
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--images", type=int, default=50_000)
+    parser.add_argument("--seconds", type=float, default=600.0, help="when to stop starting measurements")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    command = shlex.join(["python", "benchmarks/methods.py", *sys.argv[1:]])
-    plain = seconds(options.model, "plain", options.epochs)
-    rows = []
+    until = time.perf_counter() + options.seconds
+    result: dict[str, Any] = {
+        "command": shlex.join(["python", "benchmarks/methods.py", *sys.argv[1:]]),
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "model": options.model,
+        "plain": seconds(options, "plain"),
+        "rows": [],
+        "left out": [],
+    }
     for name in options.methods:
+        if time.perf_counter() > until:
+            result["left out"].append(name)
+            continue
         method = methods.get(SPECS.get(name, name))
-        ratio = seconds(options.model, repr(method), options.epochs) / plain
-        rows.append({"method": repr(method), "networks": method.networks, "ratio": ratio})
-        print(f"{rows[-1]['method']:60} {ratio:.2f} ×", flush=True)
-        if options.json:
-            result = {"command": command, "gpu": torch.cuda.get_device_name(), "model": options.model, "plain": plain, "rows": rows}
-            options.json.write_text(json.dumps(result, indent=1))
+        ratio = seconds(options, repr(method)) / result["plain"]
+        result["rows"].append({"method": repr(method), "networks": method.networks, "ratio": ratio})
+        print(f"{method!r:60} {ratio:.2f} ×", flush=True)
+        keep(result, options)
+    keep(result, options)
+
+
+def keep(result: dict[str, Any], options: argparse.Namespace) -> None:
+    """Write what was measured so far."""
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1))
     if options.write:
-        lines = [f"`{command}` on {torch.cuda.get_device_name()}", "", "| method | networks | time of an epoch |", "|---|---|---|"]
-        write_section("Methods", [*lines, *(f"| `{row['method']}` | {row['networks']} | {row['ratio']:.2f} × |" for row in rows)])
+        lines = [f"`{result['command']}`, {result['gpu']}, torch {result['torch']}; {result['model']}.", ""]
+        lines += ["| method | networks | time of an epoch |", "|---|---|---|"]
+        lines += [f"| `{row['method']}` | {row['networks']} | {row['ratio']:.2f} × |" for row in result["rows"]]
+        if result["left out"]:
+            lines += ["", f"Left out for want of time: {', '.join(result['left out'])}."]
+        write_section("Methods on a GPU", lines)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Images per second of the engine beside a plain eager loop, in one run on one GPU, or with ``--cpu`` on one core.
 
-    python benchmarks/train.py [--models resnet20 resnet56] [--runs 1 8 16] [--epochs 8] [--json out.json] [--write]
+    python benchmarks/train.py [--models resnet20 resnet56] [--runs 1 8 16] [--epochs 8] [--seconds 600] [--json out.json] [--write]
     python benchmarks/train.py --cpu [--models resnet20] [--rounds 3] [--write]
 
-``--write`` puts the table into benchmarks/RESULTS.md; ``--json`` keeps the numbers, and ``--read`` writes the table from them. On the
-CPU both take turns, and what counts is CPU time: other work on the machine hardly matters.
+``--write`` puts the table into benchmarks/RESULTS.md; ``--json`` keeps the numbers, and ``--read`` writes the table from them. Both
+are written after every row; rows that no longer fit into ``--seconds`` are left out and named. On the CPU both take turns, and what
+counts is CPU time: other work on the machine hardly matters.
 
 The plain loop is what published code does, with the data already on the GPU: eager float32, torch.optim.SGD, one batch after
 the other. The engine is `noisewise.fit` and `noisewise.compare` as a user calls them, record of margins and all. Data are
@@ -21,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,7 @@ def main() -> None:
     parser.add_argument("--runs", nargs="+", type=int, default=[1, 8, 16])
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--seconds", type=float, default=600.0, help="when to stop starting measurements")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--read", type=Path)
     parser.add_argument("--write", action="store_true")
@@ -123,25 +126,31 @@ def main() -> None:
     if options.cpu:
         cores(options.models or ["resnet20", "cnn8"], options.rounds, command, options.write)
         return
-    data = images()
-    rows = []
-    for name in options.models or ["resnet20", "resnet56"]:
-        eager = plain(name, data)
-        rows.append({"model": name, "runs": 1, "what": "plain eager loop", "steady": eager, "ratio": 1.0})
-        print(f"{name:10} plain eager loop        {eager:10,.0f} images/s   1.0 ×", flush=True)
-        for runs in options.runs:
-            found = engine(name, data, runs, options.epochs, compile=options.compile)
-            rows.append({"model": name, "runs": runs, "what": "noisewise", **found, "ratio": found["steady"] / eager})
-            print(
-                f"{name:10} noisewise, {runs:2d} at once {found['steady']:13,.0f} images/s   {found['steady'] / eager:.1f} ×   "
-                f"({found['whole']:,.0f} from start to end)",
-                flush=True,
-            )
-    result = {"command": command, "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1))
-    if options.write:
-        report(result)
+    result = {"command": command, "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": [], "left out": []}
+    for _ in fill(result, options):
+        if options.json:
+            options.json.write_text(json.dumps(result, indent=1))
+        if options.write:
+            report(result)
+
+
+def fill(result: dict[str, Any], options: argparse.Namespace) -> Iterator[None]:
+    """Measure row after row: every model alone first, and then more runs at once."""
+    data, names, until = images(), options.models or ["resnet20", "resnet56"], time.perf_counter() + options.seconds
+    eager = {}
+    for name, runs in [(name, runs) for runs in (0, *options.runs) for name in names]:
+        what = f"noisewise, {runs} at once" if runs else "plain eager loop"
+        if time.perf_counter() > until:
+            result["left out"].append(f"{name}: {what}")
+            continue
+        rates = engine(name, data, runs, options.epochs, compile=options.compile) if runs else {"steady": plain(name, data)}
+        eager.setdefault(name, rates["steady"])
+        result["rows"].append({"model": name, "runs": runs, "what": what, **rates, "ratio": rates["steady"] / eager[name]})
+        result["rows"].sort(key=lambda row: (names.index(row["model"]), row["runs"]))
+        whole = f"   ({rates['whole']:,.0f} from start to end)" if runs else ""
+        print(f"{name:10} {what:23} {rates['steady']:10,.0f} images/s   {rates['steady'] / eager[name]:.1f} ×{whole}", flush=True)
+        yield
+    yield
 
 
 def cores(names: list[str], rounds: int, command: str, write: bool) -> None:
@@ -161,9 +170,10 @@ def report(result: dict[str, Any]) -> None:
     lines = [f"`{result['command']}`, {result['gpu']}, torch {result['torch']}.", ""]
     lines += ["| model | | images/s | beside the eager loop | from start to end |", "|---|---|---|---|---|"]
     for row in result["rows"]:
-        what = row["what"] if row["what"] != "noisewise" else f"noisewise, {row['runs']} at once"
         whole = f"{row['whole']:,.0f}" if "whole" in row else ""
-        lines.append(f"| {row['model']} | {what} | {row['steady']:,.0f} | {row['ratio']:.1f} × | {whole} |")
+        lines.append(f"| {row['model']} | {row['what']} | {row['steady']:,.0f} | {row['ratio']:.1f} × | {whole} |")
+    if result["left out"]:
+        lines += ["", f"Left out for want of time: {', '.join(result['left out'])}."]
     write_section("Training on a GPU", lines)
 
 

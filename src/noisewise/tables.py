@@ -99,7 +99,18 @@ def _csv(path: Path, blocks: Iterable[Block], columns: Sequence[str]) -> None:
         table = csv.writer(file)
         table.writerow(columns)
         for block in blocks:
-            table.writerows(zip(*(map(_cell, column) for column in block), strict=True))
+            table.writerows(zip(*map(_cells, block), strict=True))
+
+
+def _cells(column: Sequence[Any]) -> Iterable[Any]:
+    """The cells of a column; most columns have values of one type."""
+    kinds = set(map(type, column))
+    if kinds <= {int, bool}:
+        return column
+    if kinds == {str}:
+        cells = {text: as_cell(text) for text in set(column)}
+        return [cells[text] for text in column]
+    return map(_cell, column)
 
 
 def _cell(value: Any) -> Any:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, make_classification
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import cross_val_predict
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler
 
 from noisewise import fit
 from noisewise.audit import _features, add_evidence, audit, evidence_from_features, find_label_issues
@@ -209,6 +212,20 @@ def test_models_of_embeddings_find_wrong_labels_and_predict_new_rows(monkeypatch
 def test_many_columns_of_measurements_are_embeddings_and_categories_are_not(rows, columns, values, expected):
     table = np.random.default_rng(0).integers(values, size=(rows, columns)).astype(float)
     assert _features._are_embeddings(table) is expected
+
+
+def test_components_and_neighbours_of_embeddings_are_those_of_scikit_learn(monkeypatch):
+    monkeypatch.setattr(_features, "_BLOCK", 64)
+    monkeypatch.setattr(_features, "_COMPONENTS", 6)
+    table = (np.random.default_rng(0).normal(size=(300, 20)) @ np.random.default_rng(1).normal(size=(20, 20)) + 5).astype(np.float32)
+    components = _features._Components.of(table)
+    expected = PCA(6).fit(StandardScaler().fit_transform(table.astype(float)))
+    np.testing.assert_allclose(components.variances, expected.explained_variance_, rtol=1e-4)
+    projected = expected.transform(StandardScaler().fit_transform(table.astype(float)))
+    np.testing.assert_allclose(np.abs(components(table)), np.abs(projected), rtol=1e-2, atol=1e-3)
+    directions = components.directions(components(table))
+    search = NearestNeighbors(n_neighbors=5, metric="cosine", algorithm="brute").fit(directions[:200])
+    assert (_features._nearest(directions, directions[:200], 5) == search.kneighbors(directions, return_distance=False)).mean() > 0.99
 
 
 def test_models_of_embeddings_do_not_see_the_label_they_judge(monkeypatch):

@@ -27,7 +27,7 @@ from noisewise.audit import audit
 from noisewise.cli import app
 from noisewise.correct import correct, retrain
 from noisewise.data import Dataset, features, load, read
-from noisewise.report import _report, report
+from noisewise.report import _report, _tasks, report
 from noisewise.report._render import _unfinished
 from noisewise.report._report import gather
 from noisewise.report.sections.doubt import _matrices
@@ -211,6 +211,14 @@ def test_the_film_counts_every_example_in_every_frame(facts) -> None:
             total = np.sum([np.sum(counts, axis=1) for counts in film["counts"].values()], axis=0)
             np.testing.assert_array_equal(total, 1437)
             assert (film["emphasis"] is None) == film["label"].startswith("nce")
+
+
+def test_an_audit_that_is_given_is_shown_and_not_made_again(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = runs / "symmetric_0.4-ce-seed0"
+    given = audit(run)
+    expected = gather([run], title="t")["tasks"][0]["doubt"]
+    monkeypatch.setattr(_tasks, "audit_run", lambda *args: pytest.fail("the run is audited again"))
+    assert gather([run], title="t", audits=[given])["tasks"][0]["doubt"] == expected
 
 
 def test_doubtful_examples_are_shown_with_their_images(facts) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +37,7 @@ _SAMPLED, _DISTINCT = 200, 50  # rows in which a measurement has at least so man
 _COMPONENTS = 256  # principal components of embeddings
 _LANDMARKS_OF_EMBEDDINGS, _CELLS = 2_000, 100_000_000  # the cells are rows times landmarks
 _NEIGHBOURS, _REFERENCES = 30, 20_000
+_BLOCK = 1024  # rows at a time, so that what is computed of them stays small
 _WHITENING = 0.25  # components are divided by their variance to this power before neighbours are searched
 _RESOLUTION = 0.01  # is added to all probabilities: such models cannot tell smaller ones apart
 
@@ -105,7 +105,10 @@ class FeatureModels:
         """
         table, given = _checked(features, labels)
         classes = int(given.max()) + 1 if num_classes is None else num_classes
-        fitted = (_judges_of_embeddings if _are_embeddings(table) else _judges_of_table)(table, given, classes, seed, weights)
+        if _are_embeddings(table):
+            fitted = _judges_of_embeddings(table.astype(np.float32, copy=False), given, classes, seed, weights)
+        else:
+            fitted = _judges_of_table(table.astype(np.float64, copy=False), given, classes, seed, weights)
         judges, evidence = zip(*fitted, strict=True)
         return cls(tuple(_resolved(found) for found in evidence), judges)
 
@@ -132,13 +135,13 @@ def _judges_of_table(table: Floats, given: Ints, classes: int, seed: int, weight
 
     forest = _forest(table, given, classes, seed, weights)
     with threadpool_limits(1, user_api="blas"):  # threads cost more than they save on matrices of this size
-        ranks = _Ranks(table)
-        kernel = _kernel(ranks, ranks(table), given, classes, seed, weights, _LANDMARKS, _WIDTHS)
+        ranks, rows = _Ranks.of(table)
+        kernel = _kernel(ranks, rows.astype(np.float32), given, classes, seed, weights, _LANDMARKS, _WIDTHS)
         standardised = _Standardised.of(table)
         return [forest, kernel, _logistic(standardised, standardised(table), given, classes, seed, weights)]
 
 
-def _judges_of_embeddings(table: Floats, given: Ints, classes: int, seed: int, weights: Floats | None) -> list[Fitted]:
+def _judges_of_embeddings(table: Singles, given: Ints, classes: int, seed: int, weights: Floats | None) -> list[Fitted]:
     components = _Components.of(table)
     rows = components(table)
     landmarks = min(_LANDMARKS_OF_EMBEDDINGS, max(_LANDMARKS, _CELLS // len(table)))
@@ -153,7 +156,8 @@ def _resolved(probabilities: Floats) -> Floats:
 
 
 def _checked(features: Any, labels: Any) -> tuple[Floats, Ints]:
-    table = np.asarray(features, dtype=np.float64)
+    table = np.asarray(features)
+    table = table if table.dtype == np.float32 else table.astype(np.float64)
     given = np.asarray(labels)
     if table.ndim < 2 or len(table) != len(given) or given.ndim != 1 or given.dtype.kind not in "iu":
         got = f"features shaped {table.shape} and labels shaped {given.shape} of type {given.dtype}"
@@ -165,18 +169,32 @@ def _checked(features: Any, labels: Any) -> tuple[Floats, Ints]:
     return table.reshape(len(table), -1), given.astype(np.int64)
 
 
+@dataclass(frozen=True, eq=False)
 class _Ranks:
     """Each column as ranks with mean 0 and variance 1, so that outliers do not decide distances; constant columns are left out.
 
     A new number gets the rank between its neighbours of the table.
+
+    Args:
+        varying: which columns are not constant.
+        sorted: these columns, each in ascending order.
+        mean: of the ranks.
+        spread: their standard deviations.
     """
 
-    def __init__(self, table: Floats) -> None:
-        self.varying = table.min(0) < table.max(0)
-        self.sorted = np.sort(table[:, self.varying], 0)
-        self.mean, self.spread = 0.0, np.ones(self.sorted.shape[1])
-        ranks = self(table)
-        self.mean, self.spread = (len(table) + 1) / 2, ranks.std(0)
+    varying: NDArray[np.bool_]
+    sorted: Floats
+    mean: float
+    spread: Floats
+
+    @classmethod
+    def of(cls, table: Floats) -> tuple[_Ranks, Floats]:
+        """The ranks of a table, and the table as ranks."""
+        varying = table.min(0) < table.max(0)
+        ordered = np.sort(table[:, varying], 0)
+        plain = cls(varying, ordered, 0.0, np.ones(ordered.shape[1]))(table)
+        scaled = cls(varying, ordered, (len(table) + 1) / 2, plain.std(0)) if varying.any() else cls(varying, ordered, 0.0, np.ones(1))
+        return scaled, (plain - scaled.mean) / scaled.spread
 
     def __call__(self, table: Floats) -> Floats:
         if not self.sorted.shape[1]:
@@ -199,20 +217,19 @@ def _forest(table: Floats, given: Ints, classes: int, seed: int, weights: Floats
     """A forest, and the mean class shares in the leaves of the trees that were grown without the example."""
     from sklearn.ensemble import RandomForestClassifier
 
+    rows = table.astype(np.float32)  # the trees compute in this precision
     model = RandomForestClassifier(
-        _TREES,
-        min_samples_leaf=_LEAF,
-        max_samples=min(1.0, _ROWS_OF_A_TREE / len(table)),
-        oob_score=True,
-        random_state=seed,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # an example that is in every bag gets the shares of the classes
-        warnings.simplefilter("ignore", RuntimeWarning)
-        model.fit(table, given, sample_weight=weights)
-    found = np.asarray(model.oob_decision_function_)
-    shares = np.bincount(given, minlength=classes) / len(given)
-    return _Forest(model, classes), np.where(np.isfinite(found).all(1)[:, None], _of_classes(model, found, classes), shares)
+        _TREES, min_samples_leaf=_LEAF, max_samples=min(1.0, _ROWS_OF_A_TREE / len(table)), random_state=seed
+    ).fit(rows, given, sample_weight=weights)
+    shares, trees = np.zeros((len(rows), len(model.classes_))), np.zeros(len(rows))
+    for tree, grown_on in zip(model.estimators_, model.estimators_samples_, strict=True):
+        found = tree.predict_proba(rows, check_input=False)
+        found[grown_on] = 0
+        shares += found
+        trees += found.any(1)
+    # An example that every tree was grown on gets the shares of the classes.
+    means = _of_classes(model, shares / np.maximum(trees, 1)[:, None], classes)
+    return _Forest(model, classes), np.where(trees[:, None] > 0, means, np.bincount(given, minlength=classes) / len(given))
 
 
 def _of_classes(model: Any, found: Floats, classes: int) -> Floats:
@@ -233,23 +250,33 @@ class _Components:
         variances: of the components.
     """
 
-    mean: Floats
-    spread: Floats
+    mean: Singles
+    spread: Singles
     axes: Singles
     variances: Singles
 
     @classmethod
-    def of(cls, table: Floats) -> _Components:
-        from sklearn.decomposition import PCA
+    def of(cls, table: Singles) -> _Components:
+        from scipy.linalg import eigh  # type: ignore[import-untyped]
 
-        mean, spread = table.mean(0), table.std(0)
+        mean, columns = table.mean(0, dtype=np.float64).astype(np.float32), table.shape[1]
+        products = np.zeros((columns, columns))
+        for start in range(0, len(table), _BLOCK):
+            centred = table[start : start + _BLOCK] - mean
+            products += centred.T @ centred
+        spread = np.sqrt(np.diag(products) / len(table))
         spread = np.where(spread > 0, spread, 1)
-        number, solver = min(_COMPONENTS, *table.shape), "covariance_eigh" if len(table) > table.shape[1] else "full"
-        fitted = PCA(number, svd_solver=solver).fit(((table - mean) / spread).astype(np.float32))
-        return cls(mean, spread, fitted.components_.T, fitted.explained_variance_)
+        correlations = products / (len(table) - 1) / spread / spread[:, None]
+        variances, axes = eigh(correlations, subset_by_index=(max(0, columns - _COMPONENTS), columns - 1))
+        found = (spread, axes[:, ::-1], np.maximum(variances[::-1], 0))
+        return cls(mean, *(each.astype(np.float32) for each in found))
 
-    def __call__(self, table: Floats) -> Singles:
-        return np.asarray(((table - self.mean) / self.spread).astype(np.float32) @ self.axes)
+    def __call__(self, table: Floats | Singles) -> Singles:
+        axes, rows = self.axes / self.spread[:, None], np.empty((len(table), self.axes.shape[1]), dtype=np.float32)
+        for start in range(0, len(table), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            rows[part] = (table[part].astype(np.float32, copy=False) - self.mean) @ axes
+        return rows
 
     def directions(self, rows: Singles) -> Singles:
         """The directions of rows of components, whitened a little."""
@@ -303,7 +330,7 @@ def _kernel(
         rows: the scaled rows, in the precision to compute in.
         number: of landmarks.
     """
-    from scipy.linalg import solve_triangular  # type: ignore[import-untyped]
+    from scipy.linalg import solve_triangular
 
     weights = np.ones(len(rows)) if weights is None else weights
     chosen = np.random.default_rng(seed).permutation(len(rows))[:number]
@@ -347,15 +374,9 @@ class _Neighbours:
     directions: Singles
     votes: Floats
 
-    @cached_property
-    def search(self) -> Any:
-        from sklearn.neighbors import NearestNeighbors
-
-        return NearestNeighbors(n_neighbors=min(_NEIGHBOURS, len(self.directions)), algorithm="brute").fit(self.directions)
-
     def predict(self, table: Floats) -> Floats:
         directions = self.components.directions(self.components(table))
-        return self.shares(self.search.kneighbors(directions, return_distance=False))
+        return self.shares(_nearest(directions, self.directions, min(_NEIGHBOURS, len(self.directions))))
 
     def shares(self, nearest: Ints) -> Floats:
         """The shares of the classes among references."""
@@ -371,10 +392,21 @@ def _neighbours(
     chosen = np.random.default_rng(seed).permutation(len(rows))[:_REFERENCES]
     votes = np.eye(classes)[given[chosen]] * (1 if weights is None else weights[chosen, None])
     model = _Neighbours(components, directions[chosen], votes)
-    nearest = model.search.kneighbors(directions, n_neighbors=model.search.n_neighbors + 1, return_distance=False)
+    nearest = _nearest(directions, model.directions, min(_NEIGHBOURS, len(chosen) - 1) + 1)
     own = chosen[nearest] == np.arange(len(rows))[:, None]
     own[~own.any(1), -1] = True  # a row that is no reference leaves out its farthest neighbour
     return model, model.shares(nearest[~own].reshape(len(rows), -1))
+
+
+def _nearest(directions: Singles, references: Singles, number: int) -> Ints:
+    """The positions of the nearest references of each direction, the nearest first."""
+    import torch
+
+    columns, found = torch.from_numpy(references).T, np.empty((len(directions), number), dtype=np.int64)
+    for start in range(0, len(directions), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        found[part] = (torch.from_numpy(directions[part]) @ columns).topk(number, dim=1).indices.numpy()
+    return found
 
 
 @dataclass(frozen=True, eq=False)

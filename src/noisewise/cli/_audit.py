@@ -83,7 +83,8 @@ def audit(
         beside = find_beside(data)
     written = [] if target is None else [issues.write(target, limit=review)]
     if run is not None and page is not None:
-        written += [report(run.path, page, data=run.data, title="Which labels look wrong"), run.path]
+        audits = [issues] if score == "combined" else []
+        written += [report(run.path, page, data=run.data, audits=audits, title="Which labels look wrong"), run.path]
     if as_json:
         print_json(_summary(issues) | ({} if beside is None else beside.as_json()) | {"written": list(map(str, written))})
         return

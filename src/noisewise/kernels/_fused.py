@@ -13,7 +13,7 @@ from noisewise.errors import InputError
 from noisewise.exact import at_least_float
 from noisewise.kernels._encoding import as_loss, encode
 from noisewise.kernels._switch import usable
-from noisewise.losses import Loss, before_batch_normalisation
+from noisewise.losses import Adaptive, Loss, before_batch_normalisation
 from noisewise.margin import emphasis, margin
 
 
@@ -118,11 +118,13 @@ def loss_and_gradient(
         sums = torch.stack([result.emphasis.sum(), (target != loss.ignore_index).sum().to(result.emphasis.dtype)])
         size = factor / bare.mean_emphasis(sums)
         return Pass(result.value * size, result.gradient.mul_(size), result.margin, result.emphasis * size)
-    encoded = encode(loss, scores.shape[1]) if readable else None
+    encoded = encode(loss, scores.shape[1], passes_now=True) if readable else None
     if encoded is None:
         return _by_torch(loss, scores, target, sample_weight, in_place)
     from noisewise.kernels import _launch
 
+    if isinstance(loss, Adaptive) and loss.training:
+        loss.observe(scores, target)
     gradient = scores if in_place else torch.empty_like(scores, memory_format=torch.contiguous_format)
     margins, emphases = torch.empty(2, len(scores), dtype=torch.float32, device=scores.device)
     losses = _launch.run(
@@ -136,6 +138,7 @@ def loss_and_gradient(
         gradient=gradient,
         margins=margins,
         emphases=emphases,
+        now=loss.now if isinstance(loss, Adaptive) else None,
     )
     return Pass(losses if loss.reduction == "none" else _launch.add_up(losses), gradient, margins, emphases)
 

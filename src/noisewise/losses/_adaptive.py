@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,9 +20,19 @@ class Adaptive(MarginLoss):
     `state_dict`, and a captured CUDA graph sees them change.
 
     `fit` and `Recorder.end_epoch` call `update`. In a loop without them, call it yourself.
+
+    Attributes:
+        now: a buffer with the numbers that `update` changes, from which `of_margin` computes; a kernel reads them in every step. A loss
+            without it has no kernel.
     """
 
     adapts: ClassVar[bool] = True
+
+    now: Tensor | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register_buffer("now", None)
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
         # Inside torch.func, nothing outside of the function may change.

@@ -77,8 +77,7 @@ class Auto(Adaptive, name="auto"):
     predictions: Tensor
     labels: Tensor
     margins: Tensor
-    q: Tensor
-    noise: Tensor
+    now: Tensor
     highest: Tensor
     classes: Tensor
 
@@ -87,10 +86,19 @@ class Auto(Adaptive, name="auto"):
         self.register_buffer("predictions", torch.zeros(_GROUPS, _STEPS, 2, dtype=torch.int64))  # with the same label, and with another
         self.register_buffer("labels", torch.zeros(_GROUPS, dtype=torch.int64))
         self.register_buffer("margins", torch.zeros(_CELLS, dtype=torch.int64))
-        self.register_buffer("q", torch.tensor(START, dtype=torch.float32))
-        self.register_buffer("noise", torch.zeros(()))
+        self.register_buffer("now", torch.tensor([START, 0.0], dtype=torch.float32))
         self.register_buffer("highest", torch.zeros(()))  # noise rate since q is 1
         self.register_buffer("classes", torch.zeros((), dtype=torch.int64))
+
+    @property
+    def q(self) -> Tensor:
+        """The exponent in this epoch."""
+        return self.now[0]
+
+    @property
+    def noise(self) -> Tensor:
+        """The noise rate that is assumed in this epoch."""
+        return self.now[1]
 
     def scale(self, classes: int) -> Tensor:
         """The factor of the margin: the scaled MAE starts with a pull that does not depend on the number of classes."""
@@ -145,8 +153,8 @@ class Auto(Adaptive, name="auto"):
         return {**record, "doubt": doubt, "covered": covered, "noise": noise, "noise_low": low, "noise_high": high}
 
     def restore(self, record: Mapping[str, float]) -> None:
-        self.q.fill_(record["q"])
-        self.noise.fill_(record["assumed"])
+        for place, name in enumerate(("q", "assumed")):
+            self.now[place].fill_(record[name])
 
 
 def _cell(values: Tensor, low: float, high: float, cells: int) -> Tensor:

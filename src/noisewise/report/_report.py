@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import noisewise
+from noisewise.audit import Audit
 from noisewise.data import is_official
 from noisewise.draw import group_by_label
 from noisewise.dynamics import Dynamics, Spread, find_runs, unlearned_sentence
@@ -53,6 +54,7 @@ def report(
     *,
     title: str = "What the losses did",
     data: Any = None,
+    audits: Iterable[Audit] = (),
     tell: Progress = lambda line: None,
 ) -> Path:
     """Write a page about runs.
@@ -63,6 +65,7 @@ def report(
         title: the title of the page.
         data: the training data of the runs, to show doubtful examples. By default the data that all given `Run` objects share, or else
             the source that each run names.
+        audits: audits of these runs with the score "combined". The others are made for the page.
         tell: called with a line about the progress.
 
     Returns:
@@ -80,7 +83,8 @@ def report(
     paths = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | PathLike) else [runs]
     if not paths:
         raise invalid_parameter("runs", "report", "at least one run or folder of runs", paths)
-    page = render(gather(find_runs(paths), title=title, data=_shared_data(paths) if data is None else data, tell=tell))
+    data = _shared_data(paths) if data is None else data
+    page = render(gather(find_runs(paths), title=title, data=data, audits=audits, tell=tell))
     with written_output(file) as part:
         part.write_text(page, encoding="utf-8")
     return file
@@ -99,16 +103,23 @@ def _shared_data(runs: Sequence[str | PathLike[str]]) -> Any:
     return data[0] if all(other is data[0] for other in data) else None
 
 
-def gather(folders: Sequence[Path], *, title: str, data: Any = None, tell: Progress = lambda line: None) -> Facts:
+def gather(
+    folders: Sequence[Path], *, title: str, data: Any = None, audits: Iterable[Audit] = (), tell: Progress = lambda line: None
+) -> Facts:
     """Read runs and collect the facts of the page.
 
     Args:
         folders: the folders of the runs.
         title: the title of the page.
         data: the training data; None to read it from the source that each run names.
+        audits: audits of the runs that were made already.
         tell: called with a line about the progress.
     """
     page = _page(folders, data, tell)
+    made = {Path(audit.dynamics.folder).resolve(): audit for audit in audits}
+    for run in page.runs:
+        if run.folder.resolve() in made:
+            run.audit = made[run.folder.resolve()]
     tasks: list[TaskFacts] = []
     sentences: list[Sentence] = []
     for task in page.tasks:
