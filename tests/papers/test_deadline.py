@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from noisewise import reproduce
+from noisewise.errors import NoisewiseError
 from noisewise.papers import get, results
 from noisewise.reproduce import _reproduce
 from noisewise.reproduce._deadline import OUT_OF_TIME, Deadline
@@ -106,7 +107,7 @@ def test_no_run_begins_when_the_time_is_over(small_data: None, tmp_path: Path) -
     deadline = Deadline(60, tmp_path / "signs")
     (task, *_) = reproduce.plan(get("curriculum/figure4"), quick=True, output=tmp_path).tasks
     (tmp_path / "signs/new").touch()
-    with pytest.raises(Exception, match=OUT_OF_TIME):
+    with refused("in time", kind=NoisewiseError):
         deadline.timed(task, 0).train(None, None, lambda step, steps: None)
     with refused("minutes", 0):
         reproduce.reproduce(reproduce.plan(get("curriculum/figure4"), quick=True, output=tmp_path), minutes=0)

@@ -15,7 +15,7 @@ from typing import Any
 from noisewise.errors import NoisewiseError
 from noisewise.train import Progress, Task
 
-OUT_OF_TIME = "stopped, because it would not have finished in time"
+OUT_OF_TIME = "The run was stopped, because it would not have finished in time."
 
 _WINDOW, _ENOUGH = 30.0, 10.0  # seconds over which the pace of a run is measured, and the fewest
 _JUDGE_EVERY = 5.0
