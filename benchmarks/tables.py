@@ -79,14 +79,16 @@ TITLES = {
 HALVES = tuple(TITLES)
 AFTERWARDS = {
     "report": (
-        "This half was looked at four times before: with intervals that held in 82.9 % of these settings (median width 5.8 %), 84.8 % (6.7 %), "
-        "90.0 % (8.2 %), and, with an earlier form of these rules, 92.4 % (7.1 %). The rules of this table were chosen on the other half. "
-        "The last change was made because F1 with pair noise was .700 here; it was also chosen on the other half, and then judged here once."
+        "This half was looked at five times before: with intervals that held in 82.9 % of these settings (median width 5.8 %), 84.8 % "
+        "(6.7 %), 90.0 % (8.2 %), and, with two earlier forms of these rules, 92.4 % (7.1 %) and 91.7 % (7.0 %). Each form was chosen on "
+        "the other half and then judged here once. The last two changes were made because of what was seen here: F1 with pair noise was "
+        ".700, then expected precision was 5.1 points too low in the mean."
     ),
     "fresh": (
-        "These tables were judged once before, with an interval that held in 79.3 % of the settings (median width 15.6 %). Then 7.4 % of "
-        "the clean labels were flagged, 70.1 % of those of marketing. The rules of this table were chosen on other tables. But why the "
-        "clean labels of marketing were flagged was looked at, and not flagging them was one reason for the new rule."
+        "These tables were judged twice before: with an interval that held in 79.3 % of the settings (median width 15.6 %), and, with an "
+        "earlier form of these rules, in 89.8 % (17.5 %). The first time 7.4 % of the clean labels were flagged, 70.1 % of those of "
+        "marketing. The rules of this table were chosen on other tables. But why the clean labels of marketing were flagged was looked at, "
+        "and not flagging them was one reason for the rule."
     ),
 }
 AVERAGE = "mean of forest, logistic and kNN"

@@ -5,7 +5,7 @@ Formula:
     P(given label j | class k)     = T_kj                            the noise
     P(given label j | example)     = Σ_k P(class k | example) T_kj   is fitted to the given labels
     chance that the label is wrong = (1 − P(class = given label | example, given label)) · r / (r + o)
-    several models: the mean over kinds and rates of noise; then log-odds of the chance ← log-odds + 0.85
+    several models: the mean over kinds and rates of noise; then log-odds of the chance ← log-odds + 0.95
 
 The given labels decide how sharp the classes are (β) and how much noise there is (T), by maximum likelihood. Both are identified because
 they look different: overlapping classes make a model unsure of some examples and sure of others, while noise contradicts a fixed share of
@@ -52,7 +52,7 @@ _RATES = (0.002, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35
 _ROUNDS, _STEPS = 12, 3
 _DROP, _MISFIT = 0.5, 10.0  # of the logarithm of the likelihood; it grows with the share of contradictions that noise does not explain
 _POWER = 0.1  # of the likelihood of a kind and rate of noise
-_SHIFT = 0.85  # calibrates the chances by several models
+_SHIFT = 0.95  # calibrates the chances by several models
 _LEAST_CHANCE = 0.4  # of a doubtful label
 _AGREEMENT = 3.0  # standard deviations above the agreement by chance, or the evidence says nothing
 _MOST_ODD = 0.005  # the largest share of odd examples that lowers chances
