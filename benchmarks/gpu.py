@@ -21,6 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 import results
 
 FOLDER = Path(__file__).parent
@@ -64,6 +66,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(SHARES), default=list(SHARES), metavar="PART", help=", ".join(SHARES))
     parser.add_argument("--page", type=Path, help="write to a copy of the page")
     options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("benchmarks/gpu.py measures on a GPU and finds none; give it a Python with a build of torch for CUDA.")
     if options.page:
         shutil.copy(results.PAGE, options.page)
         os.environ[results.PAGE_VARIABLE] = str(options.page)
