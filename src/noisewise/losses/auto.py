@@ -39,7 +39,7 @@ _GROUPS, _STEPS = 128, 64  # of the table of predictions: classes (modulo the gr
 _LOWEST, _HIGHEST = -6.0, 14.0  # the range of sureness: the margin of the predicted class
 _CELLS, _WIDEST = 512, 32.0  # of the histogram of margins: its cells, and where it ends on both sides
 _ROUNDS = 100
-_TOGETHER = 2**14  # scores that are noted together on the CPU
+_TOGETHER = 2**16  # scores that are noted together on the CPU
 
 
 class Auto(Adaptive, name="auto"):
