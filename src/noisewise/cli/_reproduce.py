@@ -121,15 +121,16 @@ def _list(as_json: bool) -> None:
         )
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("table or figure", "content", "runs", "numbers", "seeds", "status", "conditions of claims"):
-        justify: Any = "right" if column in ("runs", "numbers", "seeds") else "left"
-        table.add_column(column, overflow="fold", no_wrap=column == "table or figure", justify=justify)
+    for column in ("table or figure", "runs", "numbers", "seeds"):
+        table.add_column(column, justify="left" if column == "table or figure" else "right", no_wrap=column != "table or figure")
     for recipe, progress, conditions in rows:
         runs = f"{progress.runs_with_results} of {len(recipe.runs)}" if recipe.runs else "–"
         numbers = f"{progress.numbers_run} of {progress.numbers}" if progress.numbers else "–"
         seeds = " to ".join(map(str, dict.fromkeys(progress.seeds))) or "–"
         counts = ", ".join(f"{number} {words}" for words, number in conditions.items())
-        table.add_row(*map(Text, (recipe.id, recipe.caption, runs, numbers, seeds, progress.status, counts)))
+        about = f"{progress.status}; conditions of claims: {counts}" if counts else progress.status
+        words = Text.assemble((recipe.id, "bold"), f"\n{recipe.caption}\n", (about, "dim"))
+        table.add_row(words, *map(Text, (runs, numbers, seeds)))
     console = Console()
     console.print(table, highlight=False)
     own = [progress for recipe, progress, _ in rows if recipe.same_as is None]
