@@ -35,7 +35,8 @@ from noisewise.kernels import _switch, _tuning, residual
 BATCH = 128
 NETWORKS = ("resnet20", "resnet56")
 SIZES = {16: 32, 32: 16, 64: 8}  # of an image, by its channels
-SHARES = {16: (44, 88, 132, 176), 32: (22, 44, 66, 88), 64: (8, 16, 24, 32)}  # of a weight gradient, tried by the channels
+SHARES = {16: (88, 132, 264), 32: (66, 88, 132), 64: (16, 24, 44)}  # of a weight gradient, tried by the channels
+PARTS = ((64, 64), (64, 256), (32, 256), (128, 64), (128, 128), (256, 64))  # pixels and pairs of a weight gradient
 SLACK = 1.5
 
 
@@ -180,12 +181,13 @@ def in_turn() -> list[Variant]:
 def variants() -> Iterator[Variant]:
     """What is tried: at least 8 pixels to a warp, and no more sums to a thread than it has room for."""
     for width, shares in SHARES.items():
-        for pixels, warps, stages in itertools.product((128, 64, 256, 32), (4, 2, 8), (1, 3, 2)):
+        for pixels, warps, stages in itertools.product((128, 64, 256, 32), (4, 2, 8), (1, 3)):
             if 8 * warps <= pixels <= 2048 * warps // width:
-                tiles = [_tuning.Tile(pixels, depth, warps, stages) for depth in (width, 2 * width)]
-                yield from ((table, width, tile, 0) for table in ("CONVOLVE", "PROPAGATE") for tile in tiles)
-        for pixels, depth, warps, stages in itertools.product((128, 64, 256), (64, 128, 32), (4, 8), (1, 2, 3)):
-            yield from (("CORRELATE", width, _tuning.Tile(pixels, depth, warps, stages), number) for number in shares)
+                tile = _tuning.Tile(pixels, width, warps, stages)
+                yield from ((table, width, tile, 0) for table in ("CONVOLVE", "PROPAGATE"))
+        for (pixels, depth), stages in itertools.product(PARTS, (1, 3)):
+            if stages == 1 or pixels * depth >= 8192:
+                yield from (("CORRELATE", width, _tuning.Tile(pixels, depth, 4, stages), number) for number in shares)
         yield from (("ELEMENTS", width, elements, 0) for elements in (1024, 2048, 4096, 8192))
 
 
