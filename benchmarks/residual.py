@@ -1,8 +1,9 @@
 """The body of CIFAR residual networks on a GPU, forward and backward: kernels beside torch under autocast, in CUDA graphs.
 
-    python benchmarks/residual.py [--tune] [--json FILE]
+    python benchmarks/residual.py [--tune] [--together 8] [--json FILE]
 
-Every network is checked before it is timed: kernels may be no further from float64 than autocast is, by half as much again.
+``--together 8`` lets eight work at the same time, as eight runs of a comparison do, and gives the time of one as an eighth of theirs. Every
+network is checked before it is timed: kernels may be no further from float64 than autocast is, by half as much again.
 ``--tune`` tries other cuts of every kernel (`noisewise/kernels/_tuning.py`), each by itself and for each width, and prints the
 fastest as they are written there. All of them are compiled first, by as many processes as there are cores.
 """
@@ -18,7 +19,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,25 @@ def check(name: str) -> dict[str, float]:
     return found
 
 
-def captured(step: Callable[[], Any], times: int = 1) -> Callable[[], None]:
-    """A function that replays the step so many times."""
+def together(steps: Sequence[Callable[[], Any]], times: int = 1) -> Callable[[], list[Any]]:
+    """A step that takes all these steps at the same time, each on its own stream and so many times."""
+    streams = [torch.cuda.Stream() for _ in steps]
+
+    def step() -> list[Any]:
+        results = []
+        for stream, each in zip(streams, steps, strict=True):
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                results.append([each() for _ in range(times)])
+        for stream in streams:
+            torch.cuda.current_stream().wait_stream(stream)
+        return results
+
+    return step
+
+
+def captured(step: Callable[[], Any]) -> Callable[[], None]:
+    """A function that replays the step."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -96,8 +114,7 @@ def captured(step: Callable[[], Any], times: int = 1) -> Callable[[], None]:
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(times):
-            step()
+        step()
 
     def replay(reads: Callable[[], Any] = step) -> None:
         graph.replay()  # what the step reads lives as long as this function
@@ -130,14 +147,14 @@ def profiled(replay: Callable[[], None], replays: int = 5) -> list[tuple[str, fl
     return sorted((row for row in rows if row[1] > 0), key=lambda row: -row[1])
 
 
-def measure(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"error": check(name)}
+def measure(name: str, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"error": check(name), "together": number}
     for who, body in (("kernels", by_kernels), ("torch", by_torch)):
+        found[who] = microseconds(captured(together([stepping(body, *prepared(name)) for _ in range(number)])), replays=50) / number
         replay = captured(stepping(body, *prepared(name)))
-        found[who] = microseconds(replay, replays=50)
         table = found[f"{who}, each"] = profiled(replay)
-        number = sum(row[2] for row in table)
-        print(f"{name} by {who}: {found[who]:.0f} µs forward and backward; {number} kernels of {sum(row[1] for row in table):.0f} µs")
+        kernels = f"{sum(row[2] for row in table)} kernels of {sum(row[1] for row in table):.0f} µs"
+        print(f"{name} by {who}, {number} at once: {found[who]:.0f} µs forward and backward; {kernels}")
         for kernel, took, count in table[:20]:
             print(f"    {took:8.1f} µs {count:5d} × {took / count:6.2f} µs  {kernel[:100]}", flush=True)
     print(f"{name}: {found['torch'] / found['kernels']:.2f} times as fast as torch", flush=True)
@@ -163,11 +180,11 @@ def in_turn() -> list[Variant]:
 def variants() -> Iterator[Variant]:
     """What is tried: at least 8 pixels to a warp, and no more sums to a thread than it has room for."""
     for width, shares in SHARES.items():
-        for pixels, warps, stages in itertools.product((128, 64, 256, 32), (4, 2, 8), (2, 3)):
+        for pixels, warps, stages in itertools.product((128, 64, 256, 32), (4, 2, 8), (1, 3, 2)):
             if 8 * warps <= pixels <= 2048 * warps // width:
                 tiles = [_tuning.Tile(pixels, depth, warps, stages) for depth in (width, 2 * width)]
                 yield from ((table, width, tile, 0) for table in ("CONVOLVE", "PROPAGATE") for tile in tiles)
-        for pixels, depth, warps, stages in itertools.product((128, 64, 256), (64, 128), (4, 8), (2, 3)):
+        for pixels, depth, warps, stages in itertools.product((128, 64, 256), (64, 128, 32), (4, 8), (1, 2, 3)):
             yield from (("CORRELATE", width, _tuning.Tile(pixels, depth, warps, stages), number) for number in shares)
         yield from (("ELEMENTS", width, elements, 0) for elements in (1024, 2048, 4096, 8192))
 
@@ -200,8 +217,8 @@ def work(table: str, width: int, shares: int) -> Callable[[], None]:
     return {"CONVOLVE": convolve, "PROPAGATE": propagate, "CORRELATE": correlate, "ELEMENTS": elements}[table]
 
 
-def tried(variant: Variant, timed: bool) -> float | None:
-    """How long a variant takes in µs, or None where it does not fit on the GPU; without a timing it is only compiled."""
+def tried(variant: Variant, number: int) -> float | None:
+    """How long each of so many takes in µs, or None where a variant does not fit on the GPU; with 0 it is only compiled."""
     import triton
 
     table, width, value, shares = variant
@@ -212,16 +229,19 @@ def tried(variant: Variant, timed: bool) -> float | None:
         except triton.runtime.errors.OutOfResources:
             return None
         torch.cuda.synchronize()
-        return microseconds(captured(step, times=10), replays=5, rounds=3) / 10 if timed else None
+        if number == 0:
+            return None
+        steps = [step, *(work(table, width, shares) for _ in range(number - 1))]
+        return microseconds(captured(together(steps, times=10)), replays=5, rounds=3) / (10 * number)
 
 
 def compiled(group: list[Variant]) -> int:
     for variant in group:
-        tried(variant, timed=False)
+        tried(variant, 0)
     return len(group)
 
 
-def tune(until: float) -> dict[str, Any]:
+def tune(until: float, number: int) -> dict[str, Any]:
     every = in_turn()
     distinct = list({variant[:3]: variant for variant in every}.values())
     workers = os.cpu_count() or 1
@@ -235,7 +255,7 @@ def tune(until: float) -> dict[str, Any]:
         if time.perf_counter() > until:
             print("the time is up: what follows is the fastest so far", flush=True)
             break
-        took = tried(variant, timed=True)
+        took = tried(variant, number)
         if took is not None:
             times.setdefault(variant[:2], {})[variant[2:]] = took
     return reported(times)
@@ -264,13 +284,15 @@ def main() -> None:
     started = time.perf_counter()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--together", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=90.0, help="when to stop trying")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("benchmarks/residual.py measures on a GPU and finds none.")
     _switch._switched_on = True
-    result = tune(started + options.seconds) if options.tune else {name: measure(name) for name in NETWORKS}
+    number = options.together
+    result = tune(started + options.seconds, number) if options.tune else {name: measure(name, number) for name in NETWORKS}
     if options.json:
         options.json.write_text(json.dumps({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, **result}, indent=1))
 

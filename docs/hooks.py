@@ -17,15 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import noisewise
-from noisewise import data, describe, integrations, leaderboard, methods, models, noise, papers, reproduce
+from noisewise import data, describe, draw, integrations, leaderboard, methods, models, noise, papers, reproduce
 from noisewise.spec import name_of
 
 HERE = Path(__file__).parent
+_BOUNDS = ("ce", "mae", "aul(a=2, q=2)", "agce(a=0.1, q=0.1)", "tce(3)")
 _WITHOUT_REFERENCE = ("cli", "demo", "describe", "output", "spec")  # used by the command line and by the authors of losses
 
 
 def on_config(config: Any) -> Any:
-    """Complete the navigation of the reference: a page per loss, per method and per module."""
+    """Complete the navigation: a page per loss, per method and per module, and those of our findings that have results."""
+    understand = next(part["Understand"] for part in config.nav if "Understand" in part)
+    finished = [f"research/{name.partition('/')[2]}.md" for name in papers.FINDINGS if papers.has_results(name)]
+    after = understand.index("research/auto.md") + 1
+    understand[after:after] = finished
     reference = next(part["Reference"] for part in config.nav if "Reference" in part)
     reference[reference.index("losses/index.md")] = {"Losses": list(loss_pages())}
     reference[reference.index("methods.md")] = {"Methods": ["methods.md", *method_pages()]}
@@ -45,9 +50,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def pictures() -> dict[str, str]:
-    """The papers' figures that follow from losses or from the committed results, drawn, by path."""
+    """The papers' figures that follow from losses or from the committed results, and the bounds of some losses, drawn, by path."""
     found, made = papers.results(), {}
     with tempfile.TemporaryDirectory() as folder:
+        made["figures/bounds.svg"] = draw.bounds(_BOUNDS, Path(folder, "bounds.svg")).read_text(encoding="utf-8")
         for recipe in map(papers.get, papers.available()):
             if papers.can_draw(recipe, found):
                 made[papers.picture_file(recipe)] = reproduce.picture(recipe, found, Path(folder, "drawn.svg")).read_text(encoding="utf-8")
@@ -70,6 +76,7 @@ def tables() -> dict[str, str]:
         "methods": _methods(),
         "models": _table(("name", "network"), networks),
         "data sets": _table(("spec", "what", "size", "licence", "how to get it"), map(_data_set, data.available())),
+        **{f"results of {name}": papers.finding(name) for name in papers.FINDINGS},
         "leaderboard": _leaderboard()[0],
         "leaderboard rows": _leaderboard()[1],
         "data folders": _table(("data set", "in the data folder"), filter(operator.itemgetter(1), map(_folders, data.available()))),

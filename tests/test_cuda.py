@@ -22,7 +22,7 @@ def test_the_loss_on_a_gpu_equals_that_on_the_cpu(spec, dtype):
     results = []
     for device in ("cpu", "cuda"):
         leaf = scores.detach().to(device).requires_grad_()
-        value = build(spec)(leaf, target.to(device))
+        value = build(spec).to(device)(leaf, target.to(device))
         value.backward()
         results.append((value.detach().cpu().float(), leaf.grad.cpu().float()))
     tolerance = 4 * torch.finfo(dtype).eps
@@ -36,7 +36,7 @@ def test_a_loss_does_not_synchronise_and_can_be_captured(spec):
     scores, target = (tensor.cuda() for tensor in examples(10, torch.float32))
     target[0] = -100
     scores.requires_grad_()
-    loss = build(spec)
+    loss = build(spec).cuda()
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):

@@ -330,6 +330,14 @@ def test_inception_networks_compute_their_tables(spec: str) -> None:
         assert torch.allclose(model(x), inception_scores(model, x), rtol=1e-9, atol=1e-12)
 
 
+def test_a_plain_network_without_normalisation_scores_each_image_alone() -> None:
+    images = torch.randn(3, 1, 8, 8)
+    for norm, alone in (("none", True), ("batch", False)):
+        model = models.get(f"cnn4(norm='{norm}')", num_classes=4, shape=(1, 8, 8)).train()
+        assert torch.allclose(model(images)[:2], model(images[:2]), atol=1e-6) == alone
+    assert "norm" not in repr(models.get("cnn8", num_classes=4))
+
+
 @pytest.mark.parametrize(("spec", "shape"), [("cnn4", (1, 28, 28)), ("cnn8", (3, 32, 32)), ("cnn4", (1, 8, 8))])
 def test_plain_networks_compute_the_recipe(spec: str, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)

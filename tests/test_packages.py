@@ -17,7 +17,7 @@ import noisewise
 LAYERS = [
     "_startup errors signals extensions spec plugins arrays output",
     "exact checks margin potential curve",
-    "transition noise losses curriculum",
+    "transition noise losses curriculum theory",
     "models data tables kernels",
     "runs dynamics methods describe train",
     "audit correct retrieval suggest",

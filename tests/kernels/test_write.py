@@ -18,7 +18,7 @@ COVERED = [spec for spec in EVERY if covered(build(spec))]
 
 
 def test_every_margin_loss_and_the_losses_of_all_costs_are_covered():
-    assert {spec for spec in MARGIN if not build(spec).adapts} < set(COVERED)
+    assert set(MARGIN) < set(COVERED)
     others = {spec for spec in COVERED if spec not in MARGIN}
     assert {spec.split("(")[0] for spec in others} == {"nce", "gls", "ls", "cr", "0.3*nce + 0.7*mae"}
 
@@ -26,7 +26,7 @@ def test_every_margin_loss_and_the_losses_of_all_costs_are_covered():
 @pytest.mark.parametrize("spec", COVERED)
 def test_an_encoded_loss_computes_the_same_as_the_loss(spec):
     loss, d = build(spec), torch.linspace(-20, 20, 41, dtype=torch.float64)
-    again = decode(*encode(loss, 10))
+    again = decode(*encode(loss, 10, passes_now=True))
     scores = torch.stack([d, -d, d / 2], 1)
     target = torch.arange(41) % 3
     assert torch.equal(again(scores, target), loss(scores, target))
@@ -140,7 +140,7 @@ def test_equal_custom_losses_share_a_kernel_and_different_ones_do_not():
     other = type("Multiple", (Multiple,), {"emphasis": lambda self, margin: 0 * margin})
     assert encode(other(2.0), 10)[0] != text
     loss = Multiple(2.0)
-    again = decode(*encode(loss, 10))
+    again = decode(*encode(loss, 10, passes_now=True))
     loss.factor = 5.0
     assert again.factor == decode(text, []).factor == 2.0
 

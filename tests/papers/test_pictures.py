@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 from made import made, the_cell
 
-from noisewise import reproduce
+from noisewise import draw, papers, reproduce
 from noisewise.draw._history import history, history_of_curves
 from noisewise.papers import Results, available, can_draw, get, page, picture_file, results
 from noisewise.reproduce import picture
-from noisewise.reproduce._pictures import as_curves
+from noisewise.reproduce._pictures import as_curves, as_film
+from noisewise.reproduce._start import margins_before_training
 
 
 def test_results_draw_the_lines_that_the_folders_do(small_data: None, tmp_path: Path) -> None:
@@ -66,7 +68,42 @@ def test_what_has_no_results_is_not_drawn(tmp_path: Path) -> None:
     assert not can_draw(get("imae/figure4"), nothing) and can_draw(get("imae/figure1"), nothing)
     assert "figures/imae-figure4.svg" not in page(nothing) and "figures/imae-figure1.svg" in page(nothing)
     of_margins = the_cell("curriculum/table5", row="CE", column="diff", noise="symmetric(0.4)")
-    assert not can_draw(get("curriculum/figure3"), made(tmp_path, [(of_margins, -30.0)])), "margins are in no results"
+    assert not can_draw(get("curriculum/figure3"), made(tmp_path, [(of_margins, -30.0)])), "these results have no margins"
+
+
+def test_results_draw_the_margins_that_the_folders_do(small_data: None, tmp_path: Path) -> None:
+    recipe = get("curriculum/figure10")
+    plan = reproduce.plan(recipe, only="loss=gce", quick=True, output=tmp_path)
+    done = reproduce.reproduce(plan, jobs=1)
+    kept = results(done.files["results"])
+    for run in done.runs:
+        ours, theirs = as_film(*kept.of(run.settings.as_json())), draw.film_of(run.dynamics)
+        assert ours.loss == theirs.loss and ours.epochs == theirs.epochs and {*ours.counts} == {*theirs.counts} == {"clean", "noisy"}
+        for group, counts in theirs.counts.items():
+            np.testing.assert_array_equal(ours.counts[group], counts)
+        np.testing.assert_array_equal(ours.edges, theirs.edges)
+        np.testing.assert_allclose(ours.margins, theirs.margins)
+        assert theirs.emphasis is not None
+        np.testing.assert_allclose(ours.emphasis, theirs.emphasis, rtol=1e-3)
+    assert can_draw(plan.recipe, kept) and ">epoch 1</text>" in picture(plan.recipe, kept, tmp_path / "kept.svg").read_text(
+        encoding="utf-8"
+    )
+    assert not reproduce.plan(recipe, only="loss=gce", quick=True, output=tmp_path / "elsewhere", held=kept).tasks
+
+
+def test_a_table_keeps_the_margins_of_the_runs_that_a_figure_shows() -> None:
+    shown = {run["noise"] for run in get("curriculum/table5").runs if papers.shows_margins({**run, "seed": 3})}
+    assert shown == {"symmetric(0.2)", "symmetric(0.4)", "human(worst)"}
+    assert not any(map(papers.shows_margins, get("imae/table6").runs))
+
+
+def test_margins_before_training_are_drawn_beside_simulated_ones(small_data: None, tmp_path: Path) -> None:
+    recipe = replace(get("curriculum/figure6"), networks={"cifar10": "cnn8", "mnist": "cnn4"})
+    drawn = picture(recipe, Results(), tmp_path / "x.svg").read_text(encoding="utf-8")
+    assert "cifar10, cnn8" in drawn and "simulated -2.6" in drawn.replace("\N{MINUS SIGN}", "-")
+    margins, classes = margins_before_training("mnist", "cnn4")
+    assert classes == 10 and len(margins) == 12 and np.isfinite(margins).all()
+    np.testing.assert_array_equal(margins, margins_before_training("mnist", "cnn4")[0])
 
 
 def test_the_page_shows_every_picture_that_can_be_drawn() -> None:

@@ -41,10 +41,10 @@ def quoted(recipe: str, source: str) -> dict[tuple[str, str], float | None]:
 def test_every_table_and_figure_has_a_recipe() -> None:
     tables = {
         "imae": [*(f"table{n}" for n in range(1, 7)), *(f"supplement-table{n}" for n in (4, 5, 6)), "poster-table1", "rebuttal-tableA"],
-        "gr": [f"table{n}" for n in range(2, 13)],
-        "curriculum": [f"table{n}" for n in (2, 3, 4, 5, 8, 9, 10, 11, 12)],
+        "gr": [f"table{n}" for n in range(1, 13)],
+        "curriculum": [f"table{n}" for n in range(1, 13)],
     }
-    figures = {"imae": (1, 3, 4, 10), "gr": (1, 2), "curriculum": (1, 2, 3, 4, 5, 7, 8)}
+    figures = {"imae": (1, 3, 4, 5, 6, 7, 8, 10), "gr": (1, 2, *range(4, 11)), "curriculum": range(1, 11)}
     for paper, names in tables.items():
         assert {f"{paper}/{name}" for name in names} <= set(available())
         assert {f"{paper}/figure{number}" for number in figures[paper]} <= set(available())
@@ -57,8 +57,9 @@ def test_every_run_of_a_recipe_has_valid_settings(recipe: Recipe) -> None:
     for model in {run["model"] for run in recipe.runs}:
         with torch.device("meta"):
             models.get(model, num_classes=10)
-    assert recipe.runs or recipe.losses or recipe.nothing or recipe.computed, "a recipe that does nothing"
-    assert (recipe.picture in ("curves", "dynamics", "margins")) == ("figure" in recipe.id)
+    assert recipe.runs or recipe.losses or recipe.networks or recipe.nothing or recipe.computed, "a recipe that does nothing"
+    assert (recipe.picture in ("curves", "dynamics", "margins", "start")) == ("figure" in recipe.id)
+    assert (recipe.picture in ("sweep", "classes")) == (recipe.sweep is not None)
     if recipe.runs and recipe.same_as is None:
         assert recipe.chosen, "every paper leaves some details open"
 

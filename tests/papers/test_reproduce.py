@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from noisewise import papers, reproduce
 from noisewise.cli import app
-from noisewise.cli._reproduce import _status
+from noisewise.cli._reproduce import _progress
 from noisewise.papers import Cell, Compared, Portion, Recipe, Results, available, compared, get, key
 from noisewise.reproduce import _reproduce
 from noisewise.reproduce._again import Again
@@ -266,9 +266,19 @@ def test_the_list_has_every_recipe_and_its_status(tmp_path: Path) -> None:
     assert len({listed[name]["status"] for name in ("imae/poster-table2", "curriculum/table9", "imae/figure1", "gr/table6")}) == 4
     assert (get("gr/table6").not_run or "").partition(":")[0] in listed["gr/table6"]["status"] and listed["gr/table6"]["runs"] == 3
     outcomes = made(tmp_path / "made", [(the_cell("gr/table3", row="CCE", column="final", noise="symmetric(0.4)"), 60.0)])
-    for name, share in (("gr/table3", "1 of 96"), ("gr/table11", "1 of 26"), ("gr/figure2", "1 of 18")):
-        assert "2031-01-02" in _status(get(name), outcomes) and share in _status(get(name), outcomes)
-    assert "2031" not in _status(get("gr/table4"), outcomes)
+    for name, share in (("gr/table3", (1, 96, 1)), ("gr/table11", (1, 26, 1)), ("gr/figure2", (0, 0, 1))):
+        progress = _progress(get(name), outcomes)
+        assert "2031-01-02" in progress.status and progress.seeds == (1, 1)
+        assert (progress.numbers_run, progress.numbers, progress.runs_with_results) == share
+    assert _progress(get("gr/table4"), outcomes).seeds == () and "2031" not in _progress(get("gr/table4"), outcomes).status
+    table6 = listed["imae/table6"]
+    assert (table6["numbers_run"], table6["numbers"], table6["seeds"], table6["runs_with_results"]) == (84, 84, [1, 5], 18)
+    assert table6["conditions"] == papers.verdicts(papers.results(), papers.CLAIMS)["imae/table6"]
+    for name in ("imae/table6", "gr/table10"):
+        assert re.search(rf"{name} .* {listed[name]['numbers_run']} of {listed[name]['numbers']} ", printed)
+    total = [sum(one[field] for one in listed.values() if get(one["recipe"]).same_as is None) for field in ("numbers_run", "numbers")]
+    assert f"{total[0]} of the papers' {total[1]} numbers were run" in printed and total[0] < total[1]
+    assert "margins" in listed["curriculum/figure3"]["status"] and listed["curriculum/figure3"]["runs_with_results"] == 0
 
 
 def test_the_command_prints_our_numbers_next_to_the_papers_and_what_it_wrote(tmp_path: Path) -> None:
@@ -487,12 +497,15 @@ def _interrupt(step: int, steps: int) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_figure_of_margins_is_trained_again_if_its_run_folders_are_missing(tmp_path: Path) -> None:
+def test_a_figure_of_margins_is_trained_again_if_its_results_have_no_margins(tmp_path: Path) -> None:
     only, figure = {"only": "loss=ce", "quick": True, "output": tmp_path}, get("curriculum/figure3")
-    assert "picture" in reproduce.reproduce(reproduce.plan(figure, **only)).files
+    file = reproduce.reproduce(reproduce.plan(figure, **only)).files["results"]
     shutil.rmtree(tmp_path / "runs")
+    portion = Portion.read(file)
+    replace(portion, runs=tuple(replace(run, margins={}) for run in portion.runs)).write(tmp_path)
     assert len(reproduce.plan(figure, **only).tasks) == 1
     assert "picture" in reproduce.reproduce(reproduce.plan(figure, **only)).files
+    assert not reproduce.plan(figure, **only).tasks
 
 
 @pytest.mark.parametrize("seeds", [[0, 0], [], "0", 3, [0, 1, "1"]], ids=str)

@@ -29,6 +29,17 @@ def _curves(
     print_lines(f"Wrote {draw.curves(specs, output, classes=classes)}")
 
 
+@_group.command("bounds")
+def _bounds(
+    specs: Annotated[list[str], typer.Argument(help='Losses, for example ce mae "aul(a=2, q=2)".', metavar="LOSS...")],
+    output: _Output = Path("bounds.svg"),
+) -> None:
+    """Draw how much harder losses pull at each p than at 1/2, and how much symmetric noise they tolerate in theory."""
+    from noisewise import draw
+
+    print_lines(f"Wrote {draw.bounds(specs, output)}")
+
+
 @_group.command("dynamics")
 def _dynamics(runs: _Runs, output: _Output = Path("dynamics.svg")) -> None:
     """Draw accuracies, α_t and mean emphasis over the training steps of runs."""

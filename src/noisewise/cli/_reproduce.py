@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from noisewise.cli._options import Jobs, integers
 from noisewise.errors import InputError, invalid_parameter
 
 if TYPE_CHECKING:
-    from noisewise.papers import Compared, Recipe, Results
+    from noisewise.papers import Compared, Outcome, Recipe, Results
     from noisewise.reproduce import Reproduction
 
 _LEGEND = (
@@ -42,6 +43,10 @@ def reproduce(
     existing: Annotated[
         list[Path] | None, typer.Option("--with", help="A file or folder of existing results; their runs are not trained again.")
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="How long training may take. Runs that would not finish are stopped early; the same command continues them."),
+    ] = None,
     show: Annotated[
         bool, typer.Option("--show", help="Train nothing: show the results that come with the package, or those of --with.")
     ] = False,
@@ -54,7 +59,7 @@ def reproduce(
     from noisewise import papers
     from noisewise import reproduce as again
 
-    training = {"only": only, "seeds": seeds, "quick": quick, "jobs": jobs}
+    training = {"only": only, "seeds": seeds, "quick": quick, "jobs": jobs, "minutes": minutes}
     if recipe is None:
         _check_unused("recipe", "given with", output=output, show=show, existing=existing, **training)
         _list(as_json)
@@ -86,7 +91,7 @@ def reproduce(
         inform(f"nothing to train: all results are in {plan.folder}" + (" or in --with." if existing else "."))
     try:
         with resumable(), progress_of_runs(plan.rows) as watch:
-            done = again.reproduce(plan, jobs=jobs, watch=watch)
+            done = again.reproduce(plan, jobs=jobs, watch=watch, minutes=minutes)
     except again.RecipeFailedError as failed:
         _print(failed.done, quick, as_json)
         raise
@@ -105,44 +110,75 @@ def _list(as_json: bool) -> None:
 
     results = papers.results()
     recipes = list(map(papers.get, papers.available()))
-    verdicts = papers.verdicts(results)
-    rows = [(recipe, _status(recipe, results), verdicts.get(recipe.id, {})) for recipe in recipes]
+    verdicts = papers.verdicts(results, (*papers.CLAIMS, *papers.FINDINGS.values()))
+    rows = [(recipe, _progress(recipe, results), verdicts.get(recipe.id, {})) for recipe in recipes]
     if as_json:
         print_json(
             [
-                {"recipe": recipe.id, "caption": recipe.caption, "runs": len(recipe.runs), "status": status, "conditions": conditions}
-                for recipe, status, conditions in rows
+                {"recipe": recipe.id, "caption": recipe.caption, "runs": len(recipe.runs), **asdict(progress), "conditions": conditions}
+                for recipe, progress, conditions in rows
             ]
         )
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("table or figure", "content", "runs", "status", "conditions of claims"):
-        table.add_column(column, overflow="fold", no_wrap=column == "table or figure", justify="right" if column == "runs" else "left")
-    for recipe, status, conditions in rows:
+    for column in ("table or figure", "content", "runs", "numbers", "seeds", "status", "conditions of claims"):
+        justify: Any = "right" if column in ("runs", "numbers", "seeds") else "left"
+        table.add_column(column, overflow="fold", no_wrap=column == "table or figure", justify=justify)
+    for recipe, progress, conditions in rows:
+        runs = f"{progress.runs_with_results} of {len(recipe.runs)}" if recipe.runs else "–"
+        numbers = f"{progress.numbers_run} of {progress.numbers}" if progress.numbers else "–"
+        seeds = " to ".join(map(str, dict.fromkeys(progress.seeds))) or "–"
         counts = ", ".join(f"{number} {words}" for words, number in conditions.items())
-        table.add_row(Text(recipe.id), Text(recipe.caption), str(len(recipe.runs) or "–"), Text(status), Text(counts))
-    Console().print(table, highlight=False)
+        table.add_row(*map(Text, (recipe.id, recipe.caption, runs, numbers, seeds, progress.status, counts)))
+    console = Console()
+    console.print(table, highlight=False)
+    own = [progress for recipe, progress, _ in rows if recipe.same_as is None]
+    run, printed = sum(one.numbers_run for one in own), sum(one.numbers for one in own)
+    console.print(f"{run} of the papers' {printed} numbers were run. Runs and seeds are those that have results.", highlight=False)
 
 
-def _status(recipe: Recipe, results: Results) -> str:
+@dataclass(frozen=True)
+class _Progress:
+    """How much of a recipe has results.
+
+    Args:
+        status: when it was run last, or why it was not.
+        runs_with_results: the number of its runs that have results.
+        numbers: how many numbers the paper prints.
+        numbers_run: how many of them were run.
+        seeds: the smallest and the largest number of seeds of a run with results; empty if there is none.
+    """
+
+    status: str
+    runs_with_results: int
+    numbers: int
+    numbers_run: int
+    seeds: tuple[int, ...]
+
+
+def _progress(recipe: Recipe, results: Results) -> _Progress:
     from noisewise import papers
 
     runs = papers.runs_of(recipe, results)
-    if runs and recipe.same_as is None and recipe.picture != "margins":
-        run, printed = papers.how_many(papers.compared(recipe, results))
-        done = f"{run} of {printed} numbers" if printed else f"{len(runs)} of {len(recipe.runs)} runs"
-        fewest, most = (pick(map(len, runs)) for pick in (min, max))
-        seeds = f"{fewest} seed{'s' if fewest > 1 else ''}" if fewest == most else f"{fewest} to {most} seeds"
-        return f"results of {max(outcome.finished for outcomes in runs for outcome in outcomes)[:10]}: {done}, {seeds} each"
+    run, printed = papers.how_many(papers.compared(recipe, results))
+    seeds = (min(map(len, runs)), max(map(len, runs))) if runs else ()
+    return _Progress(_status(recipe, runs), len(runs), printed, run, seeds)
+
+
+def _status(recipe: Recipe, runs: list[list[Outcome]]) -> str:
     if recipe.nothing:
         return "nothing to run"
     if recipe.same_as:
         return f"the numbers of {recipe.same_as}"
+    if runs:
+        return f"run on {max(outcome.finished for outcomes in runs for outcome in outcomes)[:10]}"
+    if recipe.networks is not None:
+        return "needs data sets and no training"
     if not recipe.runs:
         return "follows from the losses"
     if recipe.not_run:
         return "not run: " + recipe.not_run.partition(":")[0]
-    return "needs run folders, which results do not contain" if recipe.picture == "margins" else "no results yet"
+    return "no results with margins yet" if recipe.picture == "margins" else "no results yet"
 
 
 def _cell_as_json(cell: Compared) -> dict[str, Any]:
@@ -157,7 +193,16 @@ def _print(done: Reproduction, quick: bool, as_json: bool) -> None:
 
     if as_json:
         cells, files = [_cell_as_json(cell) for cell in done.cells], {kind: str(file) for kind, file in done.files.items()}
-        print_json({"recipe": done.recipe.id, "quick": quick, "cells": cells, "runs": [str(run.path) for run in done.runs], "files": files})
+        print_json(
+            {
+                "recipe": done.recipe.id,
+                "quick": quick,
+                "cells": cells,
+                "runs": [str(run.path) for run in done.runs],
+                "files": files,
+                "left": done.left,
+            }
+        )
         return
     console = Console()
     if done.cells:
@@ -171,8 +216,9 @@ def _print(done: Reproduction, quick: bool, as_json: bool) -> None:
     if done.runs:
         runs = f"{len(done.runs)} run{'s' if len(done.runs) > 1 else ''}"
         console.print(f"{runs} in {done.runs[0].path.parents[2]}", highlight=False, soft_wrap=True)
-    if done.recipe.picture == "margins" and "picture" not in done.files:
-        inform("the picture needs the run folders: results do not contain margins.")
+    if done.left:
+        runs = "1 run" if done.left == 1 else f"{done.left} runs"
+        inform(f"{runs} did not finish in the time given; run the same command again to continue.")
     for kind, file in done.files.items():
         console.print(f"{kind}: {file}", highlight=False, soft_wrap=True)
     if quick and done.recipe.runs:

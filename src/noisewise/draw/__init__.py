@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from noisewise.arrays import Floats
 from noisewise.draw._history import (
     CURVES,
     Film,
     History,
+    Panel,
     RunCurves,
     by_task,
     film,
@@ -24,15 +28,18 @@ from noisewise.draw._history import (
     group_by_label,
     histories,
     history_of_curves,
+    labels,
     loss_curves,
     task_of,
     with_shared_styles,
 )
 from noisewise.draw._plotly import Figure, as_json, as_text, bundle, curves_figure, dynamics_figure, write_page
+from noisewise.draw._sample import bounds as bounds_of
 from noisewise.draw._sample import sample
 from noisewise.dynamics import Dynamics, number_data_sets, with_original_settings
 from noisewise.errors import InputError, invalid_parameter, listed
 from noisewise.losses import Loss
+from noisewise.margin import simulated_margins
 from noisewise.output import check_output, check_replacing, is_page
 from noisewise.runs import find_runs
 from noisewise.spec import as_int
@@ -42,9 +49,11 @@ __all__ = [
     "Figure",
     "Film",
     "History",
+    "Panel",
     "RunCurves",
     "as_json",
     "as_text",
+    "bounds",
     "bundle",
     "check_figure",
     "curves",
@@ -53,15 +62,21 @@ __all__ = [
     "dynamics",
     "dynamics_figure",
     "film",
+    "film_of",
+    "films",
     "group_by_label",
     "loss_curves",
     "margins",
+    "start",
+    "sweep",
 ]
 
 Runs: TypeAlias = str | PathLike[str] | Dynamics
 
 _FIGURES = (".svg", ".pdf", ".png")
 _MOST_COLUMNS = 8
+_PROBABILITIES = np.linspace(0.005, 0.995, 199)
+_CLASSES = (2, 3, 4, 5, 7, 10, 20, 50, 100, 200, 500, 1000)
 
 
 def curves(specs: Iterable[str | Loss], output: str | PathLike[str], *, classes: int = 10) -> Path:
@@ -92,6 +107,31 @@ def curves(specs: Iterable[str | Loss], output: str | PathLike[str], *, classes:
         from noisewise.draw._figure import write
 
         write(picture, file)
+    return file
+
+
+def bounds(specs: Iterable[str | Loss], output: str | PathLike[str]) -> Path:
+    """Draw what theory says about losses: how much harder they pull at each p than at 1/2, and how much symmetric noise they tolerate.
+
+    Args:
+        specs: losses that are functions of p alone, or their specs.
+        output: a file that ends in .svg, .pdf or .png.
+
+    Returns:
+        The file that was written.
+
+    Example:
+        >>> import tempfile
+        >>> bounds(["ce", "mae", "aul(a=2, q=2)"], f"{tempfile.mkdtemp()}/bounds.svg").name
+        'bounds.svg'
+    """
+    from noisewise.draw._figure import write_bounds
+
+    if isinstance(specs, str):
+        raise invalid_parameter("specs", "bounds", "a list", specs)
+    file = check_figure(output)
+    losses = bounds_of([spec if isinstance(spec, str) else repr(spec) for spec in specs], _PROBABILITIES, _CLASSES)
+    write_bounds(_PROBABILITIES, _CLASSES, losses, file)
     return file
 
 
@@ -171,10 +211,72 @@ def margins(runs: Runs | Iterable[Runs], output: str | PathLike[str], *, epochs:
         run = Dynamics(finished_runs(seeds)[0].folder)  # with its own settings, which include its loss
         if run.record.epochs():
             seed = f", seed {run.record.settings['seed']}" if len(seeds) > 1 and "seed" in run.record.settings else ""
-            rows.append((f"{label}{seed}", film(run, frames=_default_epochs(run.record.epochs()) if epochs is None else epochs)))
+            rows.append((f"{label}{seed}", film_of(run) if epochs is None else film(run, frames=epochs)))
     if not rows:
         raise InputError("There is nothing to draw: no run has a recorded epoch. Wait, or give other runs.")
     write_margins(task_of([run.record.settings for run in dynamics_of_runs]), rows, file)
+    return file
+
+
+def film_of(run: Dynamics) -> Film:
+    """The film that a figure shows: the first epoch, those after a quarter and a half of training, and the last."""
+    return film(run, frames=_default_epochs(run.record.epochs()))
+
+
+def films(runs: Sequence[tuple[Mapping[str, Any], Film]], output: str | PathLike[str]) -> Path:
+    """Draw the figure of `margins` from films that were made before, without run folders.
+
+    Args:
+        runs: the settings and the film of each run.
+        output: a file that ends in .svg, .pdf or .png.
+
+    Returns:
+        The file that was written.
+    """
+    from noisewise.draw._figure import write_margins
+
+    file = check_figure(output)
+    settings = [run for run, _ in runs]
+    write_margins(task_of(settings), list(zip(labels(settings), (film for _, film in runs), strict=True)), file)
+    return file
+
+
+def start(measured: Mapping[str, tuple[Floats, int]], output: str | PathLike[str]) -> Path:
+    """Draw margins before training, a panel each, with margins simulated for the same number of classes.
+
+    Args:
+        measured: the margins of an untrained model and the number of classes, by the title of the panel.
+        output: a file that ends in .svg, .pdf or .png.
+
+    Returns:
+        The file that was written.
+
+    Reference:
+        A curriculum view of robust loss functions, figure 6.
+    """
+    from noisewise.draw._figure import write_start
+
+    file = check_figure(output)
+    panels = [(title, margins, simulated_margins(classes).numpy()) for title, (margins, classes) in measured.items()]
+    write_start(panels, file)
+    return file
+
+
+def sweep(panels: Sequence[Sequence[Panel]], xlabel: str, output: str | PathLike[str]) -> Path:
+    """Draw how numbers of runs depend on a setting: a dot for every seed, and lines through the means.
+
+    Args:
+        panels: rows of panels.
+        xlabel: the setting.
+        output: a file that ends in .svg, .pdf or .png.
+
+    Returns:
+        The file that was written.
+    """
+    from noisewise.draw._figure import write_sweep
+
+    file = check_figure(output)
+    write_sweep(panels, xlabel, file)
     return file
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from noisewise.arrays import Floats
-from noisewise.draw._history import CURVES, Film, History, LossCurves, MeanCurve
+from noisewise.draw._history import CURVES, Film, History, LossCurves, MeanCurve, Panel, line_style
 from noisewise.draw._paper import INK, add_legend, dashes, figure_in, wrapped
-from noisewise.draw._sample import Histogram, Line, Picture
+from noisewise.draw._sample import Bounds, Histogram, Line, Picture
 
 _BEHIND = "#C9CED6"
 _GROUPS: dict[str, dict[str, Any]] = {
@@ -52,7 +52,25 @@ def write(picture: Picture, output: Path) -> None:
         figure.set_figheight(4.5 + add_legend(figure, entries))
 
 
-def _stroke(line: Line | LossCurves) -> dict[str, Any]:
+def write_bounds(p: Floats, classes: Sequence[int], losses: Sequence[Bounds], output: Path) -> None:
+    """Draw how much harder losses pull at each p than at 1/2, and the noise they tolerate for each number of classes."""
+    from matplotlib.lines import Line2D
+
+    with figure_in(output) as figure:
+        impact, rates = figure.subplots(1, 2)
+        for loss in losses:
+            impact.plot(p, loss.impact, **_stroke(loss))
+            rates.plot(classes, 100 * loss.rates, **_stroke(loss))
+        impact.set(
+            title="impact ratio: pull at p over pull at 1/2", xlabel="p, the probability given to the label", xlim=(0, 1), yscale="log"
+        )
+        rates.set(title="symmetric noise that is tolerated (%)", xlabel="number of classes", xscale="log", ylim=(-3, 103))
+        impact.yaxis.set_major_formatter("{x:g}")
+        rates.xaxis.set_major_formatter("{x:g}")
+        figure.set_figheight(2.6 + add_legend(figure, {loss.label: Line2D([], [], **_stroke(loss)) for loss in losses}))
+
+
+def _stroke(line: Line | LossCurves | Bounds) -> dict[str, Any]:
     return {"color": line.colour, "linestyle": dashes(line.dash)}
 
 
@@ -166,6 +184,45 @@ def write_margins(task: str, films: Sequence[tuple[str, Film]], output: Path) ->
         for axes in panels[-1]:
             axes.set_xlabel("margin Δ")
         figure.set_figheight(0.2 + max(0.95, min(1.4, 8.2 / down)) * down + add_legend(figure, entries, task))
+
+
+def write_start(panels: Sequence[tuple[str, Floats, Floats]], output: Path) -> None:
+    """Draw the density of measured margins, and of simulated ones as a line; each panel is a title and both."""
+    from matplotlib.lines import Line2D
+
+    with figure_in(output) as figure:
+        for axes, (title, measured, simulated) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+            edges = np.linspace(min(measured.min(), simulated.min()), max(measured.max(), simulated.max()), 60)
+            heights, simulated_heights = (np.histogram(values, edges, density=True)[0] for values in (measured, simulated))
+            stairs = axes.stairs(heights, edges, fill=True, linewidth=0.8, **_GROUPS["all"])
+            axes.plot((edges[1:] + edges[:-1]) / 2, simulated_heights, color=INK)
+            axes.set(title=title, xlabel=f"margin Δ: mean {measured.mean():.2f}, simulated {simulated.mean():.2f}", yticks=[])
+        entries = {"just initialised": stairs, "simulated: scores are independent N(0, 1)": Line2D([], [], color=INK)}
+        figure.set_figheight(1.9 + add_legend(figure, entries))
+
+
+def write_sweep(rows: Sequence[Sequence[Panel]], xlabel: str, output: Path) -> None:
+    """Draw numbers of runs over a setting: a dot for every seed, and lines through the means."""
+    from matplotlib.lines import Line2D
+
+    names = list(dict.fromkeys(name for row in rows for panel in row for name in panel.lines))
+    places = list(dict.fromkeys(place for row in rows for panel in row for line in panel.lines.values() for place in line))
+    styles = {name: {"color": line_style(index).colour, "linestyle": dashes(line_style(index).dash)} for index, name in enumerate(names)}
+    with figure_in(output) as figure:
+        for row, panels in zip(
+            figure.subplots(len(rows), max(map(len, rows)), squeeze=False, sharex=True, sharey="row"), rows, strict=True
+        ):
+            for axes, panel in zip(row, panels, strict=True):
+                for name, line in panel.lines.items():
+                    at = [places.index(place) for place in line]
+                    axes.plot(at, [np.mean(values) for values in line.values()], **styles[name])
+                    for where, values in zip(at, line.values(), strict=True):
+                        axes.plot([where] * len(values), values, "o", markersize=2.5, alpha=0.7, color=styles[name]["color"])
+                axes.set(title=panel.title, xlim=(-0.3, len(places) - 0.7))
+                axes.set_xticks(range(len(places)), places, rotation=90 if max(map(len, places)) > 5 else 0)
+        for axes in row:
+            axes.set_xlabel(xlabel)
+        figure.set_figheight(0.4 + 1.7 * len(rows) + add_legend(figure, {name: Line2D([], [], **styles[name]) for name in names}))
 
 
 def _frame(axes: Any, film: Film, frame: int) -> dict[str, Any]:

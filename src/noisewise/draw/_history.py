@@ -72,6 +72,13 @@ class RunCurves(NamedTuple):
     seeds: Sequence[Mapping[str, Mapping[int, float]]]
 
 
+class Panel(NamedTuple):
+    """A panel of a sweep: its title, and for every line the values of all seeds by the words on the horizontal axis."""
+
+    title: str
+    lines: Mapping[str, Mapping[str, Sequence[float]]]
+
+
 def _emphasis_of(group: str) -> Callable[[Dynamics], Mapping[int, float]]:
     """The mean emphasis of a group in each epoch, steps weighted by learning rate."""
 

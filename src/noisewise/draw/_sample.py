@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noisewise import curve
+from noisewise import curve, theory
 from noisewise.arrays import Floats
 from noisewise.draw._history import line_style
 from noisewise.dynamics import emphasis_at
@@ -81,6 +81,41 @@ class Picture:
         return low - 0.03 * (high - low), high + 0.05 * (high - low)
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """What `noisewise.theory` says about one loss, for a figure: its style, how much harder it pulls at each p than at 1/2, and the rate
+    of symmetric noise that it tolerates for each number of classes."""
+
+    label: str
+    colour: str
+    dash: str
+    impact: Floats
+    rates: Floats
+
+
+def bounds(specs: Sequence[str], p: Floats, classes: Sequence[int]) -> tuple[Bounds, ...]:
+    """The bounds of some losses, at some p and for some numbers of classes."""
+    return tuple(_bounds(style, spec, loss, p, classes) for style, (spec, loss) in enumerate(zip(specs, _drawable(specs), strict=True)))
+
+
+def _bounds(style: int, spec: str, loss: MarginLoss, p: Floats, classes: Sequence[int]) -> Bounds:
+    impact = [theory.impact_ratio(loss, value, 0.5) for value in p.tolist()]
+    rates = [theory.tolerated_rate(loss, number) for number in classes]
+    ratio = theory.asymmetry_ratio(loss)
+    return Bounds(f"{in_short(spec)}: asymmetry ratio {ratio:.2g}", *line_style(style), np.array(impact), np.array(rates))
+
+
+def _drawable(specs: Sequence[str]) -> list[MarginLoss]:
+    """The losses of some specs, after a check that each is a function of p alone."""
+    if not specs:
+        raise InputError('There is nothing to draw. Give at least one loss, like "ce" or "imae(T=8)".')
+    losses = [get(spec) for spec in specs]
+    refused = [repr(spec) for spec, loss in zip(specs, losses, strict=True) if not loss.has_curve]
+    if refused:
+        raise InputError(f"Only losses that are one function of p alone have a curve. Leave out {', '.join(refused)}.")
+    return cast(list[MarginLoss], losses)
+
+
 def sample(specs: Sequence[str], classes: int, styles: Sequence[int] | None = None) -> Picture:
     """Compute the picture of some losses.
 
@@ -89,13 +124,7 @@ def sample(specs: Sequence[str], classes: int, styles: Sequence[int] | None = No
         classes: the number of classes.
         styles: the index of the line style of each loss; by default 0, 1, …
     """
-    if not specs:
-        raise InputError('There is nothing to draw. Give at least one loss, like "ce" or "imae(T=8)".')
-    losses = [get(spec) for spec in specs]
-    drawable = [cast(MarginLoss, loss) for loss in losses if loss.has_curve]
-    refused = [repr(spec) for spec, loss in zip(specs, losses, strict=True) if loss not in drawable]
-    if refused:
-        raise InputError(f"Only losses that are one function of p alone have a curve. Leave out {', '.join(refused)}.")
+    drawable = _drawable(specs)
     margins = simulated_margins(classes, samples=max(2_000, min(100_000, 20_000_000 // classes)))
     low = min(-10.0, float(margins.mean()) - 4)
     near_ends = torch.linspace(low, 10, 601, dtype=torch.float64)

@@ -32,15 +32,20 @@ def as_loss(loss: str | Loss) -> Loss:
 _cached_get = functools.lru_cache(maxsize=64)(get)
 
 
-def encode(loss: Loss, classes: int) -> tuple[str, list[float]] | None:
+def encode(loss: Loss, classes: int, passes_now: bool = False) -> tuple[str, list[float]] | None:
     """The text and numbers of a loss for rows with this number of classes, or None if it has no kernel.
+
+    Args:
+        loss: the loss.
+        classes: the number of classes.
+        passes_now: whether the kernel gets the buffer `now` of a loss that adapts.
 
     Example:
         >>> import noisewise
         >>> encode(noisewise.get("0.5*gce(q=0.7)"), 10)
         ('{}*gce(q={})', [0.5, 0.7])
     """
-    if not covered(loss):
+    if not covered(loss) or (loss.adapts and not passes_now):
         if not torch.compiler.is_compiling():
             log_once(f"{loss.name} is not a function of the margin and the sum of all log-probabilities")
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,9 +12,10 @@ from torch import Tensor
 from noisewise.checks import check_labels, check_scores, check_some
 from noisewise.errors import InputError
 from noisewise.exact import at_least_float
+from noisewise.kernels import _tuning
 from noisewise.kernels._encoding import as_loss, encode
 from noisewise.kernels._switch import usable
-from noisewise.losses import Loss, before_batch_normalisation
+from noisewise.losses import Adaptive, Loss, before_batch_normalisation
 from noisewise.margin import emphasis, margin
 
 
@@ -118,11 +120,13 @@ def loss_and_gradient(
         sums = torch.stack([result.emphasis.sum(), (target != loss.ignore_index).sum().to(result.emphasis.dtype)])
         size = factor / bare.mean_emphasis(sums)
         return Pass(result.value * size, result.gradient.mul_(size), result.margin, result.emphasis * size)
-    encoded = encode(loss, scores.shape[1]) if readable else None
+    encoded = encode(loss, scores.shape[1], passes_now=True) if readable else None
     if encoded is None:
         return _by_torch(loss, scores, target, sample_weight, in_place)
     from noisewise.kernels import _launch
 
+    if isinstance(loss, Adaptive) and loss.training:
+        loss.observe(scores, target)
     gradient = scores if in_place else torch.empty_like(scores, memory_format=torch.contiguous_format)
     margins, emphases = torch.empty(2, len(scores), dtype=torch.float32, device=scores.device)
     losses = _launch.run(
@@ -136,8 +140,19 @@ def loss_and_gradient(
         gradient=gradient,
         margins=margins,
         emphases=emphases,
+        now=loss.now if isinstance(loss, Adaptive) else None,
     )
     return Pass(losses if loss.reduction == "none" else _launch.add_up(losses), gradient, margins, emphases)
+
+
+def counted(scores: Tensor, labels: Tensor, *others: Any) -> bool:
+    """Add a batch to the counts of `auto` by a kernel, if there is one; `others` are the arguments of `_counting.count`."""
+    if not usable(scores) or scores.stride(1) != 1 or scores.shape[1] > _tuning.LONGEST_ON_CHIP:
+        return False
+    from noisewise.kernels._counting import count
+
+    count(scores, labels.contiguous(), *others)
+    return True
 
 
 def _by_torch(loss: Loss, scores: Tensor, target: Tensor, sample_weight: Tensor | None, in_place: bool) -> Pass:

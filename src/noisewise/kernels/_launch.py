@@ -38,6 +38,7 @@ def run(
     gradient: Tensor | None = None,
     margins: Tensor | None = None,
     emphases: Tensor | None = None,
+    now: Tensor | None = None,
 ) -> Tensor:
     """The loss of every row of (N, C) scores, weighted and divided for a mean. Fills the output tensors that are given.
 
@@ -46,6 +47,7 @@ def run(
         gradient: output, shaped like the scores; it may be the scores.
         margins: output.
         emphases: output.
+        now: the numbers of a loss that adapts.
     """
     rows, classes = scores.shape
     target = target.contiguous()
@@ -64,7 +66,8 @@ def run(
     long = {} if cut.rows > 1 else {"VECTOR": vector, "EVEN": even, "ALIKE": alike, "WHOLE": cut.whole}
     with torch.cuda.device_of(scores):  # type: ignore[no-untyped-call]
         counts = _counted(target, class_weight, sample_weight, classes, ignore_index) if mean else None
-        tensors = (scores, target, losses, margins, emphases, gradient, class_weight, sample_weight, upstream, counts, values, table)
+        outputs = (losses, margins, emphases, gradient)
+        tensors = (scores, target, *outputs, class_weight, sample_weight, upstream, counts, values, table if now is None else now)
         strides = (scores.stride(0), (scores if gradient is None else gradient).stride(0), 0 if upstream is None else upstream.stride(0))
         kernel, grid = _rows.long_rows if long else _rows.short_rows, (triton.cdiv(rows, cut.rows),)
         sizes = {"COUNTS": _tuning.COUNTING_PROGRAMS, "ROWS": cut.rows, "BLOCK": cut.block, "num_warps": cut.warps, **long}

@@ -28,8 +28,8 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 def residual(network: CifarResNet, x: Tensor) -> Tensor | None:
     """The output of the last block, shaped (N, C, H, W); None if kernels cannot be used.
 
-    In training it is differentiable once in the parameters, and running statistics change as they do in `nn.BatchNorm2d`; in
-    evaluation it has no gradient.
+    In training mode it is differentiable once in the parameters, and running statistics change as they do in `nn.BatchNorm2d`; in
+    evaluation mode it has no gradient.
 
     Args:
         network: the network, in training or evaluation mode.
@@ -59,8 +59,8 @@ def _about_call(network: CifarResNet, x: Tensor) -> str:
     half = torch.is_autocast_enabled(x.device.type)
     if type(x) is not Tensor or torch._C._get_tracing_state() is not None:
         return "a residual network that is traced"
-    if x.requires_grad or torch.is_grad_enabled() != network.training:
-        return "residual networks have kernels only for training with gradients, and evaluation without"
+    if x.requires_grad or (torch.is_grad_enabled() and not network.training):
+        return "residual networks have no kernels for gradients of images, or for gradients in evaluation mode"
     if x.is_cuda and not (half and torch.get_autocast_dtype("cuda") is torch.bfloat16 and x.dtype in (torch.float32, torch.bfloat16)):
         return "residual networks have kernels only under autocast to bfloat16"
     if not x.is_cuda and (half or x.dtype is not torch.float32):

@@ -19,7 +19,7 @@ from torch import Tensor, fx
 from torch.nn.functional import logsigmoid
 
 from noisewise.kernels._table import tabulate
-from noisewise.losses import Combination, Loss, MarginLoss, Normalising
+from noisewise.losses import Adaptive, Combination, Loss, MarginLoss, Normalising
 from noisewise.losses.ce import CE
 from noisewise.losses.ls import LS
 
@@ -35,7 +35,7 @@ class Written:
     Args:
         source: defines ``of_row(margin, total, numbers, table)``, which returns value, emphasis and ∂value/∂total.
         numbers: the argument ``numbers``.
-        table: the argument ``table``, on the CPU, or None.
+        table: the argument ``table``, on the CPU, or None. For a loss that adapts, the argument is its buffer ``now`` instead.
         looks_at_every_class: whether the loss depends on `total`.
     """
 
@@ -50,8 +50,8 @@ def covered(loss: Loss) -> bool:
     if loss.label_smoothing > 0 and (type(loss) is not CE or loss.weight is not None):
         return False  # with smoothed labels, a class weight applies to every class
     if isinstance(loss, MarginLoss):
-        own_rule = type(loss).per_example in (MarginLoss.per_example, Normalising.per_example)
-        return own_rule and not loss.depends_on_batch and not loss.adapts
+        own_rule = type(loss).per_example in (MarginLoss.per_example, Normalising.per_example, Adaptive.per_example)
+        return own_rule and not loss.depends_on_batch and (not isinstance(loss, Adaptive) or loss.now is not None)
     if type(loss) is Combination:
         return all(covered(term) for _, term in loss.parts)
     return loss.costs_are_current and loss.is_of_costs
@@ -83,7 +83,9 @@ def write(loss: Loss, classes: int) -> Written:
     both = [(factor, term) for factor, term in terms if not isinstance(term, MarginLoss)]
     writer = _Writer()
     outputs: list[tuple[str, str, str]] = []
-    if alone:
+    if isinstance(loss, Adaptive):
+        outputs.append((*_of_now(writer, loss, classes), "0.0"))
+    elif alone:
         outputs.append((*_of_margin(writer, lambda d: _sum(alone, lambda term: term.of_margin(d, classes))), "0.0"))
     if both:
         outputs.append(_of_both(writer, lambda d, total: _sum(both, lambda term: term.of_costs(-logsigmoid(d), total, float(classes)))))
@@ -109,6 +111,22 @@ def _of_margin(writer: _Writer, function: Callable[[Tensor], Tensor]) -> tuple[s
     return writer.written(graph, 0) or writer.tabulated(function), writer.written(graph, 1) or writer.tabulated(slope)
 
 
+def _of_now(writer: _Writer, loss: Adaptive, classes: int) -> tuple[str, str]:
+    """The names of value and emphasis of a loss that adapts: functions of the margin and of numbers that change."""
+
+    assert loss.now is not None
+
+    def both(d: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
+        loss.now = now
+        return loss.of_margin(d, classes), -_slopes(lambda d: loss.of_margin(d, classes), d)[0]
+
+    graph = _traced(both, "margin", "now", shapes=(2, len(loss.now)))
+    value, emphasis = (writer.written(graph, index) for index in range(2))
+    if value is None or emphasis is None:
+        raise NotCoveredError("a loss that adapts and cannot be translated")
+    return value, emphasis
+
+
 def _of_both(writer: _Writer, function: Callable[[Tensor, Tensor], Tensor]) -> tuple[str, str, str]:
     def all_three(d: Tensor, total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         by_margin, by_total = _slopes(function, d, total)
@@ -128,12 +146,12 @@ def _slopes(function: Callable[..., Tensor], *where: Tensor) -> tuple[Tensor, ..
     return torch.autograd.grad(value, leaves, torch.ones_like(value))
 
 
-def _traced(function: Callable[..., Any], *names: str) -> fx.Graph | None:
+def _traced(function: Callable[..., Any], *names: str, shapes: Sequence[int] = (2, 2)) -> fx.Graph | None:
     """The function as a graph of torch's primitive operations, or None if it cannot be traced."""
     from torch.fx.experimental.proxy_tensor import make_fx  # takes seconds to import
 
     try:
-        graph = make_fx(function)(*(torch.zeros(2) for _ in names)).graph
+        graph = make_fx(function)(*(torch.zeros(length) for _, length in zip(names, shapes, strict=False))).graph
     except Exception:  # a custom loss can raise anything
         return None
     for name, node in zip(names, graph.find_nodes(op="placeholder"), strict=True):
@@ -216,6 +234,8 @@ class _Writer:
         args = node.args
         if node.target is operator.getitem and args[1] == 0:
             return self._word(args[0])
+        if name == "select" and self._word(args[0]) == "now":
+            return f"tl.load(table + {args[2]})"
         if name == "clamp" and len(args) > 1:
             word = self._word(args[0]) if args[1] is None else f"tl.maximum({self._word(args[0])}, {self._word(args[1])})"
             return word if len(args) < 3 else f"tl.minimum({word}, {self._word(args[2])})"

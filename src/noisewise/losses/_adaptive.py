@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,16 +20,30 @@ class Adaptive(MarginLoss):
     `state_dict`, and a captured CUDA graph sees them change.
 
     `fit` and `Recorder.end_epoch` call `update`. In a loop without them, call it yourself.
+
+    Attributes:
+        now: a buffer with the numbers that `update` changes, from which `of_margin` computes; a kernel reads them in every step. A loss
+            without it has no kernel.
     """
 
     adapts: ClassVar[bool] = True
 
+    now: Tensor | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register_buffer("now", None)
+
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
+        labels = target if kept is None else target.masked_fill(~kept, self.ignore_index)
+        self.notice(scores.movedim(1, -1).reshape(-1, scores.shape[1]), labels.flatten())
+        return super().per_example(scores, target, kept)
+
+    def notice(self, scores: Tensor, labels: Tensor) -> None:
+        """Observe scores (N, C) and labels (N,) if the model trains on them."""
         # Inside torch.func, nothing outside of the function may change.
         if self.training and scores.requires_grad and not (going_forward() or torch._C._are_functorch_transforms_active()):
-            labels = target if kept is None else target.masked_fill(~kept, self.ignore_index)
-            self.observe(scores.detach().movedim(1, -1).reshape(-1, scores.shape[1]), labels.flatten())
-        return super().per_example(scores, target, kept)
+            self.observe(scores.detach(), labels)
 
     def observe(self, scores: Tensor, labels: Tensor) -> None:
         """Note a batch of scores (N, C) and labels (N,). Examples with the label `ignore_index` are ignored."""

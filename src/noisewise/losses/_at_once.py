@@ -36,6 +36,8 @@ def is_plain(scores: Tensor, target: Tensor) -> bool:
 
 def at_once(loss: Any, scores: Tensor, target: Tensor) -> Tensor:
     """The reduced loss of a plain batch."""
+    if loss.adapts:
+        loss.notice(scores, target)
     return _reduced(scores, target.unsqueeze(1), loss, loss.reduction)[0]
 
 

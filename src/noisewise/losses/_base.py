@@ -81,7 +81,7 @@ class Loss(Named, nn.Module, registry=registry):
         rules = {"of_costs", "of_label", "of_scores", "per_example"} & vars(cls).keys()
         cls.costs_are_current = "of_costs" in rules if rules else cls.costs_are_current
         if "emphasis_of" in vars(cls) or {"of_margin", "per_example"} & vars(cls).keys():
-            cls.goes_at_once = vars(cls).get("goes_at_once", "emphasis_of" in vars(cls) and not cls.adapts)
+            cls.goes_at_once = vars(cls).get("goes_at_once", "emphasis_of" in vars(cls))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from noisewise.exact import at_least_float, log_softmax
+from noisewise.extensions import extension
 from noisewise.losses._adaptive import Adaptive
 from noisewise.margin import margin_of_log_prob
 
@@ -38,6 +39,7 @@ _GROUPS, _STEPS = 128, 64  # of the table of predictions: classes (modulo the gr
 _LOWEST, _HIGHEST = -6.0, 14.0  # the range of sureness: the margin of the predicted class
 _CELLS, _WIDEST = 512, 32.0  # of the histogram of margins: its cells, and where it ends on both sides
 _ROUNDS = 100
+_TOGETHER = 2**16  # scores that are noted together on the CPU
 
 
 class Auto(Adaptive, name="auto"):
@@ -77,8 +79,7 @@ class Auto(Adaptive, name="auto"):
     predictions: Tensor
     labels: Tensor
     margins: Tensor
-    q: Tensor
-    noise: Tensor
+    now: Tensor
     highest: Tensor
     classes: Tensor
 
@@ -87,10 +88,20 @@ class Auto(Adaptive, name="auto"):
         self.register_buffer("predictions", torch.zeros(_GROUPS, _STEPS, 2, dtype=torch.int64))  # with the same label, and with another
         self.register_buffer("labels", torch.zeros(_GROUPS, dtype=torch.int64))
         self.register_buffer("margins", torch.zeros(_CELLS, dtype=torch.int64))
-        self.register_buffer("q", torch.tensor(START, dtype=torch.float32))
-        self.register_buffer("noise", torch.zeros(()))
+        self.register_buffer("now", torch.tensor([START, 0.0], dtype=torch.float32))
         self.register_buffer("highest", torch.zeros(()))  # noise rate since q is 1
         self.register_buffer("classes", torch.zeros((), dtype=torch.int64))
+        self.waiting: list[tuple[Tensor, Tensor]] = []  # batches that are not in the counts yet
+
+    @property
+    def q(self) -> Tensor:
+        """The exponent in this epoch."""
+        return self.now[0]
+
+    @property
+    def noise(self) -> Tensor:
+        """The noise rate that is assumed in this epoch."""
+        return self.now[1]
 
     def scale(self, classes: int) -> Tensor:
         """The factor of the margin: the scaled MAE starts with a pull that does not depend on the number of classes."""
@@ -111,8 +122,21 @@ class Auto(Adaptive, name="auto"):
     def emphasis_of(self, d: Tensor, classes: int) -> Tensor:
         return self.emphasis(self.scale(classes) * d)
 
-    @torch.no_grad()
     def observe(self, scores: Tensor, labels: Tensor) -> None:
+        if scores.device.type != "cpu" or torch.compiler.is_compiling():
+            self.note(scores, labels)  # a captured CUDA graph runs no Python
+            return
+        self.waiting.append((scores.detach().clone(), labels.clone()))
+        if sum(scores.numel() for scores, _ in self.waiting) >= _TOGETHER:
+            self.settle()
+
+    @torch.no_grad()
+    def note(self, scores: Tensor, labels: Tensor) -> None:
+        """Count the predictions, labels and margins of these examples."""
+        self.classes.fill_(scores.shape[1])
+        counts, edges = (self.predictions, self.labels, self.margins), (_LOWEST, _HIGHEST, _WIDEST)
+        if extension("counting of predictions")(scores, labels, self.ignore_index, *counts, edges):
+            return
         kept = labels != self.ignore_index
         predicted = scores.argmax(1)
         both = torch.stack([predicted, labels.masked_fill(~kept, 0)], 1)
@@ -120,10 +144,21 @@ class Auto(Adaptive, name="auto"):
         row = (predicted % _GROUPS) * _STEPS + _cell(sureness, _LOWEST, _HIGHEST, _STEPS)
         self.predictions.view(-1).index_add_(0, 2 * row + (predicted != labels), kept.long())
         self.margins.index_add_(0, _cell(margins, -_WIDEST, _WIDEST, _CELLS), kept.long())
-        self.classes.fill_(scores.shape[1])
         self.labels.index_add_(0, labels.masked_fill(~kept, 0) % _GROUPS, kept.long())
 
+    def settle(self) -> None:
+        """Note the batches that wait. On the CPU, noting several batches at once takes a fraction of the time."""
+        if self.waiting:
+            scores, labels = zip(*self.waiting, strict=True)
+            self.waiting.clear()
+            self.note(torch.cat(scores), torch.cat(labels))
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.settle()
+        super()._save_to_state_dict(*args, **kwargs)
+
     def update(self) -> dict[str, float]:
+        self.settle()
         if dist.is_available() and dist.is_initialized():
             for counts in (self.predictions, self.labels, self.margins):
                 dist.all_reduce(counts)
@@ -145,8 +180,8 @@ class Auto(Adaptive, name="auto"):
         return {**record, "doubt": doubt, "covered": covered, "noise": noise, "noise_low": low, "noise_high": high}
 
     def restore(self, record: Mapping[str, float]) -> None:
-        self.q.fill_(record["q"])
-        self.noise.fill_(record["assumed"])
+        for place, name in enumerate(("q", "assumed")):
+            self.now[place].fill_(record[name])
 
 
 def _cell(values: Tensor, low: float, high: float, cells: int) -> Tensor:

@@ -10,7 +10,7 @@ class IMAE(Normalising, name="imae"):
     In the formula of the paper, the emphasis never falls below 1/2, so learned examples keep pulling and the scores grow without
     limit. The authors' code divides by 2(1−p) + 1e-8, so the emphasis fades once an example is learned to within 5e-9;
     `saturation` is that number. On CIFAR-10 with 40 % wrong labels, 0 ends at 52 % test accuracy, 5e-9 at 84 %, 1e-3 at 85 %
-    (benchmarks/saturation.py).
+    (benchmarks/RESULTS.md).
 
     Formula:
         l(p) = −∫ w dΔ from Δ = 0

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from noisewise.exact import margin_of
 from noisewise.kernels import loss_and_gradient, usable
-from noisewise.losses import Loss, MarginLoss, before_batch_normalisation
+from noisewise.losses import Adaptive, Loss, MarginLoss, before_batch_normalisation
 from noisewise.margin import margin
 
 
@@ -50,11 +50,12 @@ class LossPull:
         # A function of the margin needs no autograd: its emphasis is its gradient, and its value is computed later from the margins.
         plain = loss.adapts or (isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin)
         self.by_emphasis = plain and not (loss.contract or loss.depends_on_batch)
-        # A kernel has the hyper-parameters as constants, and an adaptive loss changes them. A loss that is normalised over the batch needs
-        # no autograd either, if a kernel computes emphasis and value together.
-        self.by_kernel = (
-            not loss.adapts if self.by_emphasis else not (accumulates or loss.contract or before_batch_normalisation(loss) is None)
-        )
+        # A kernel has the hyper-parameters as constants, but reads those of an adaptive loss from its buffer `now`. A loss that is
+        # normalised over the batch needs no autograd either, if a kernel computes emphasis and value together.
+        if isinstance(loss, Adaptive):
+            self.by_kernel = loss.now is not None
+        else:
+            self.by_kernel = self.by_emphasis or not (accumulates or loss.contract or before_batch_normalisation(loss) is None)
 
     def __call__(self, scores: Tensor, labels: Tensor) -> Pull:
         """The pull of a batch. The value is a sum, or None."""

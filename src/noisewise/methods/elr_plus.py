@@ -95,10 +95,12 @@ class ELRPlus(Method, name="elr_plus"):
 
     def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
         # Buffers are not averaged: batch normalisation in the averages has statistics of its own.
+        weights: list[Tensor] = [each for network in networks[:2] for each in network.parameters()]
+        averages: list[Tensor] = [each for network in networks[2:] for each in network.parameters()]
         with torch.no_grad():
-            for network, average in zip(networks[:2], networks[2:], strict=True):
-                for mine, mean in zip(network.parameters(), average.parameters(), strict=True):
-                    mean.lerp_(mine, 1 - state["momentum"])
+            steps = list(torch._foreach_sub(weights, averages))
+            torch._foreach_mul_(steps, 1 - state["momentum"])
+            torch._foreach_add_(averages, steps)
 
     def combine(self, scores: Sequence[Tensor]) -> Tensor:
         return super().combine(scores[:2])

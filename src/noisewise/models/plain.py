@@ -15,7 +15,7 @@ from noisewise.spec import setting
 class PlainNetwork(ImageClassifier):
     """Groups of 3×3 convolutions, each followed by a 2×2 max-pooling, and one hidden linear layer.
 
-    Convolutions and linear layers have biases; each is followed by batch normalisation and ReLU.
+    Convolutions and linear layers have biases; each is followed by batch normalisation, unless norm is "none", and ReLU.
 
     Reference:
         Ma et al.: Normalized loss functions for deep learning with noisy labels. ICML 2020.
@@ -23,6 +23,8 @@ class PlainNetwork(ImageClassifier):
 
     size: int = setting(default=32, bounds="[8, inf)", integer=True, kw_only=True)
     init: str = setting(default="kaiming_uniform", choices=tuple(INITIALISATIONS), kw_only=True)
+
+    norm: str = setting(default="batch", choices=("batch", "none"), kw_only=True)
 
     groups: ClassVar[tuple[tuple[int, ...], ...]]
     hidden: ClassVar[int]
@@ -41,14 +43,16 @@ class PlainNetwork(ImageClassifier):
 
     def build(self) -> int:
         layers: list[nn.Module] = []
+        normalised = self.norm == "batch"
         inputs = self.channels
         for group in self.groups:
             for width in group:
-                layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+                layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.BatchNorm2d(width) if normalised else nn.Identity(), nn.ReLU()]
                 inputs = width
             layers.append(nn.MaxPool2d(2))
         pixels = (self.size // 2 ** len(self.groups)) ** 2
-        layers += [nn.Flatten(), nn.Linear(inputs * pixels, self.hidden), nn.BatchNorm1d(self.hidden), nn.ReLU()]
+        last = nn.BatchNorm1d(self.hidden) if normalised else nn.Identity()
+        layers += [nn.Flatten(), nn.Linear(inputs * pixels, self.hidden), last, nn.ReLU()]
         self.trunk = nn.Sequential(*layers)
         return self.hidden
 
@@ -62,6 +66,7 @@ class CNN4(PlainNetwork, name="cnn4"):
     Args:
         channels: 1 for MNIST.
         size: the height and width of an image, 28 for MNIST.
+        norm: "batch" for batch normalisation after every layer, or "none".
 
     Example:
         >>> import torch
@@ -81,6 +86,7 @@ class CNN8(PlainNetwork, name="cnn8"):
 
     Args:
         size: the height and width of an image, 32 for CIFAR.
+        norm: "batch" for batch normalisation after every layer, or "none".
 
     Example:
         >>> import torch

@@ -7,7 +7,7 @@ they print any.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,10 +81,10 @@ class Claim:
         return overall([part.verdict(part.beside(results)).words for part in self.parts])
 
 
-def verdicts(results: Results) -> dict[str, dict[str, int]]:
-    """How many conditions held, did not hold, and so on, by the id of the recipe they need first."""
+def verdicts(results: Results, claims: Iterable[Claim]) -> dict[str, dict[str, int]]:
+    """How many conditions of some claims held, did not hold, and so on, by the id of the recipe they need first."""
     counts: dict[str, dict[str, int]] = {}
-    for part in (part for claim in CLAIMS for part in claim.parts):
+    for part in (part for claim in claims for part in claim.parts):
         words = part.verdict(part.beside(results)).words
         of = counts.setdefault(part.cells[0][0], {})
         of[words] = of.get(words, 0) + 1
@@ -116,12 +116,21 @@ def claims_page(results: Results | None = None) -> str:
         words = [verdict.words for verdict in verdicts]
         counts = " | ".join(str(words.count(kind)) for kind in (HELD, FAILED, UNDECIDED, NOT_RUN))
         lines.append(f"| [{claim.words}](#{anchor(claim.words)}) | **{overall(words)}** | {counts} |")
-        sections += [f"## {claim.words}", "", claim.source, "", "| condition | ours / theirs | |", "|---|---|---|"]
-        sections += [f"| {part.words} | {_numbers(cells)} | {verdict} |" for (part, cells), verdict in zip(rows, verdicts, strict=True)]
-        sections += ["", *_missing(rows, verdicts)]
+        sections += [f"## {claim.words}", "", claim.source, "", *conditions(claim, results), ""]
     unexplained = [f"- {recipe.id}: {'; '.join(cells)}" for recipe in map(get, available()) if (cells := _unexplained(recipe, results))]
     sections += ["## Differences that are not explained yet", "", *(unexplained or ["None."]), ""]
     return "\n".join([*lines, "", *sections])
+
+
+def conditions(claim: Claim, results: Results) -> list[str]:
+    """The conditions of a claim with our numbers and verdicts, as a Markdown table, and which runs are missing."""
+    rows = [(part, part.beside(results)) for part in claim.parts]
+    verdicts = [part.verdict(cells) for part, cells in rows]
+    printed = any(cell.cell.value is not None for _, cells in rows for cell in cells)
+    lines = [f"| condition | {'ours / theirs' if printed else 'numbers'} | |", "|---|---|---|"]
+    for (part, cells), verdict in zip(rows, verdicts, strict=True):
+        lines.append(f"| {part.words} | {_numbers(cells, printed)} | {verdict} |")
+    return [*lines, "", *_missing(rows, verdicts)]
 
 
 def _missing(rows: Sequence[tuple[Part, Sequence[Compared]]], verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -137,12 +146,16 @@ def _missing(rows: Sequence[tuple[Part, Sequence[Compared]]], verdicts: Sequence
 
 
 def _unexplained(recipe: Recipe, results: Results) -> list[str]:
-    return reasons(recipe, compared(recipe, results)).get(None, []) if recipe.same_as is None else []
+    """The numbers that differ too much for no reason that a run supports."""
+    if recipe.same_as is not None:
+        return []
+    found = reasons(recipe, compared(recipe, results))
+    return [text for reason, texts in found.items() if reason is None or reason in recipe.guesses for text in texts]
 
 
-def _numbers(cells: Sequence[Compared]) -> str:
+def _numbers(cells: Sequence[Compared], printed: bool = True) -> str:
     differing = laid_out(cells).differing
-    return "<br>".join(f"{ours(cell)} / {theirs(cell)}: {in_words(cell, differing)}" for cell in cells)
+    return "<br>".join(f"{ours(cell)}{f' / {theirs(cell)}' if printed else ''}: {in_words(cell, differing)}" for cell in cells)
 
 
 def _cell(recipe: str, row: str, column: str, **settings: Any) -> Selection:

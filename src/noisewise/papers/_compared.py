@@ -75,7 +75,8 @@ def compared(recipe: Recipe, results: Results) -> list[Compared]:
 
 
 def _computed(cell: Cell, settings: Mapping[str, Any]) -> Compared:
-    return Compared(cell, curriculum.spread(settings["loss"], norm="l1"), None, 0)
+    loss = settings["loss"]
+    return Compared(cell, curriculum.focus(loss) if cell.metric == "focus" else curriculum.spread(loss, norm="l1"), None, 0)
 
 
 def _measured(recipe: Recipe, cell: Cell, settings: Mapping[str, Any], results: Results) -> Compared:

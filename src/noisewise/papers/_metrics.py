@@ -50,6 +50,8 @@ METRICS: dict[str, Metric] = {
     **{name: _measure(name) for name in ("hybrid", "snr")},
     "alpha": Metric("Mean of ‖∂L/∂s‖₁ over all of training, times 10⁴", "", "alpha", 1e4),
     "diff": Metric("Test accuracy minus that of the same loss without noise", "points"),
+    "unlearned": Metric("Classes that are predicted less than a tenth as often as they are labels", "", "unlearned", 1),
+    "focus": Metric("The p with the largest emphasis", ""),
     "spread": Metric("Variance of ‖∂L/∂s‖₁ over uniform p", ""),
     RETRAINED: Metric("Test accuracy when trained again on corrected labels", "%", RETRAINED),
     "mAP": Metric("Mean average precision of retrieval, as the authors of MARS compute it", "%", "map_trapezoid"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
 
 from noisewise.papers._compared import Compared, compared
+from noisewise.papers._identity import key
 from noisewise.papers._layout import anchor, corrections, how_many, laid_out, ours, reasons, theirs
 from noisewise.papers._metrics import METRICS
 from noisewise.papers._recipes import Paper, Recipe, available, get
@@ -12,6 +15,7 @@ from noisewise.papers._results import Outcome, Results
 from noisewise.papers._results import results as committed_results
 
 _SHOWN = ("data", "model", "noise", "augment", "batch_size", "optimiser", "weight_decay", "schedule", "steps", "epochs")
+_OURSELVES = "The authors of this package"
 _VERSIONS = ("noisewise", "torch", "device", "precision")
 
 
@@ -43,12 +47,25 @@ def page(results: Results | None = None) -> str:
 
 def can_draw(recipe: Recipe, results: Results) -> bool:
     """Whether results are enough for the picture of a recipe."""
-    return recipe.losses is not None or (recipe.picture == "dynamics" and any(runs_of(recipe, results)))
+    return recipe.losses is not None or (recipe.picture is not None and any(runs_of(recipe, results)))
 
 
 def runs_of(recipe: Recipe, results: Results) -> list[list[Outcome]]:
-    """The outcomes of every run of a recipe that has results, a list over seeds each."""
-    return [outcomes for settings in recipe.runs if (outcomes := results.of(settings))]
+    """The outcomes of every run of a recipe that has results, a list over seeds each; those with margins for a figure of margins."""
+    found = [results.of(settings) for settings in recipe.runs]
+    if recipe.picture == "margins":
+        found = [[outcome for outcome in outcomes if outcome.margins] for outcomes in found]
+    return [outcomes for outcomes in found if outcomes]
+
+
+def shows_margins(settings: Mapping[str, Any]) -> bool:
+    """Whether a figure shows the margins of the run with these settings."""
+    return key(settings) in _shown_margins()
+
+
+@cache
+def _shown_margins() -> frozenset[str]:
+    return frozenset(key(run) for recipe in map(get, available()) if recipe.picture == "margins" for run in recipe.runs)
 
 
 def picture_file(recipe: Recipe) -> str:
@@ -77,14 +94,18 @@ def _recipe(recipe: Recipe, results: Results) -> Iterator[str]:
         yield from (f"![{recipe.words}]({picture_file(recipe)})", "")
     if recipe.losses is not None:
         yield from ("Drawn by `curves`: " + ", ".join(f"{words} `{loss}`" for words, loss in recipe.losses.items()) + ".", "")
+    elif recipe.networks is not None:
+        networks = ", ".join(f"`{model}` on `{data}`" for data, model in recipe.networks.items())
+        yield from (f"Drawn by `noisewise reproduce {recipe.id}` from {networks}; needs the data sets and no training.", "")
     elif recipe.picture is not None:
         kept = ", here from the results" if can_draw(recipe, results) else ""
         yield from (f"Drawn by `{recipe.picture}` from the runs{kept}.", "")
-    yield from _listed("What we chose where the paper gives no details:", recipe.chosen)
+    own = recipe.paper.authors == _OURSELVES
+    yield from _listed("What we chose:" if own else "What we chose where the paper gives no details:", recipe.chosen)
     yield from _listed("Misprinted:", recipe.slips)
     yield from _how(recipe, results)
     cells = compared(recipe, results)
-    yield from _table(cells)
+    yield from results_table(cells)
     run, printed = how_many(cells)
     if 0 < run < printed:
         yield from (f"{run} of the paper's {printed} numbers were run.", "")
@@ -113,7 +134,8 @@ def _counted(runs: int) -> str:
     return f"{runs} run{'s' if runs > 1 else ''}"
 
 
-def _table(cells: Sequence[Compared]) -> Iterator[str]:
+def results_table(cells: Sequence[Compared]) -> Iterator[str]:
+    """Our numbers and the paper's as a Markdown table, a row for every run."""
     if not cells:
         return
     layout = laid_out(cells)
@@ -127,6 +149,8 @@ def _table(cells: Sequence[Compared]) -> Iterator[str]:
 
 def _number(cell: Compared) -> str:
     """Our number and the paper's; a line may break only between them."""
+    if cell.cell.value is None and cell.ours is not None:
+        return ours(cell).replace(" ", "\N{NO-BREAK SPACE}")
     first = "" if cell.ours is None else f"**{ours(cell)}** / " if cell.beyond else f"{ours(cell)} / "
     return f"{first}{theirs(cell)}".replace(" ", "\N{NO-BREAK SPACE}").replace("/\N{NO-BREAK SPACE}", "/ ")
 
@@ -135,6 +159,7 @@ def _reasons(recipe: Recipe, cells: Sequence[Compared]) -> Iterator[str]:
     """The numbers that differ too much, grouped by reason; those without a known reason come last."""
     known = reasons(recipe, cells)
     unknown = known.pop(None, [])
-    yield from (f"{'; '.join(differing)}: {why}" for why, differing in known.items())
+    yield from (f"{'; '.join(differing)}: {why}" for why, differing in known.items() if why not in recipe.guesses)
+    yield from (f"Not explained yet: {'; '.join(differing)}. {why}" for why, differing in known.items() if why in recipe.guesses)
     if unknown:
         yield f"Not explained yet: {'; '.join(unknown)}."

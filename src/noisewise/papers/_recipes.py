@@ -4,7 +4,8 @@ A recipe is read from a TOML file beside this module, one file per paper and one
 
     [settings.cifar10]            settings of a run, under a name that recipes `use`
     [chosen]                      what we chose where the paper does not say, and why, under names that recipes list
-    [why]                         known reasons why our numbers differ from the paper's, under names that `differs` uses
+    [why]                         reasons why our numbers differ from the paper's that runs support, under names that `differs` uses
+    [perhaps]                     reasons that no run supports yet, under other names
     [table6]                      the recipe "imae/table6"
     caption, use, chosen, …       and any setting of a run, for all its blocks
     [[table6.block]]              a part of the table whose rows share settings
@@ -30,11 +31,11 @@ from noisewise.errors import invalid_parameter, unknown
 from noisewise.papers._metrics import METRICS
 from noisewise.runs import Settings
 
-_FILES = ("imae", "gradient-rescaling", "curriculum", "pku-reid")
-_PAPER_ENTRIES = {"name", "short", "title", "authors", "reference", "settings", "chosen", "why"}
+_FILES = ("imae", "gradient-rescaling", "curriculum", "pku-reid", "findings")
+_PAPER_ENTRIES = {"name", "short", "title", "authors", "reference", "settings", "chosen", "why", "perhaps"}
 _BLOCK_ENTRIES = {"across", "columns", "metric", "quoted", "rows", "times"}
 _RECIPE_ENTRIES = {"caption", "use", "chosen", "slips", "not_run", "nothing", "seeds", "over", "reading", "tested"} | {
-    *("same_as", "of", "computed", "picture", "losses", "classes", "block", "differs")
+    *("same_as", "of", "computed", "picture", "losses", "networks", "sweep", "classes", "block", "differs")
 }
 
 
@@ -100,14 +101,18 @@ class Recipe:
         chosen: what we chose where the paper does not say.
         slips: misprints.
         differs: why some of our numbers differ: arguments of `Cell.fits`, and the reason.
+        guesses: those reasons that no run supports.
         not_run: why there are no results of full size, or None.
         nothing: why there is nothing to train, or None.
         same_as: the recipe that has the same numbers, or None.
         reading: options for reading the data.
         tested: whether there is a test set with the same classes.
         computed: whether the numbers are computed from the losses, without training.
-        picture: the figure to draw: "curves", "dynamics" or "margins"; None for a table.
+        picture: the figure to draw: "curves", "dynamics", "margins", "start", "sweep" or "classes"; None for a table.
         losses: for "curves", the losses by the paper's names.
+        networks: for "start", the network of every data set.
+        sweep: for "sweep" and "classes": "x", the words of the axis, and which setting has "panels" and "lines" of its own; "row"
+            is the first part of the name of a row, whose second part is the value on the axis: "CE, 1/4".
         classes: for "curves", the number of classes.
     """
 
@@ -122,6 +127,7 @@ class Recipe:
     chosen: tuple[str, ...] = ()
     slips: tuple[str, ...] = ()
     differs: tuple[tuple[Mapping[str, Any], str], ...] = ()
+    guesses: frozenset[str] = frozenset()
     not_run: str | None = None
     nothing: str | None = None
     same_as: str | None = None
@@ -130,6 +136,8 @@ class Recipe:
     computed: bool = False
     picture: str | None = None
     losses: Mapping[str, str] | None = None
+    networks: Mapping[str, str] | None = None
+    sweep: Mapping[str, str] | None = None
     classes: int = 10
 
     @property
@@ -205,7 +213,8 @@ def _recipe(paper: Paper, key: str, content: Mapping[str, Any], written: Mapping
     for selection in content.get("of", ()):
         others = earlier[selection["table"]].runs
         runs += [run for run in others if all(run[name] in selection[name] for name in selection if name != "table")]
-    plain = {"caption", "not_run", "nothing", "over", "reading", "tested", "computed", "picture", "losses", "classes"}
+    known = {**written.get("why", {}), **written.get("perhaps", {})}
+    plain = {"caption", "not_run", "nothing", "over", "reading", "tested", "computed", "picture", "losses", "networks", "sweep", "classes"}
     return Recipe(
         id=name,
         paper=paper,
@@ -215,7 +224,8 @@ def _recipe(paper: Paper, key: str, content: Mapping[str, Any], written: Mapping
         seeds=tuple(content.get("seeds", (0,))),
         chosen=tuple(written["chosen"][choice] for choice in content.get("chosen", ())),
         slips=tuple(content.get("slips", ())),
-        differs=tuple((_only(where, where.keys() - {"why"}), written["why"][where["why"]]) for where in content.get("differs", ())),
+        differs=tuple((_only(where, where.keys() - {"why"}), known[where["why"]]) for where in content.get("differs", ())),
+        guesses=frozenset(written.get("perhaps", {}).values()),
         same_as=f"{paper.name}/{content['same_as']}" if "same_as" in content else None,
         **_only(content, plain),
     )

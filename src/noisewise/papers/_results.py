@@ -11,7 +11,7 @@ import datetime
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from importlib.resources import as_file, files
 from os import PathLike
 from pathlib import Path
@@ -39,6 +39,9 @@ class Outcome:
         steps: the number of updates in the first training.
         finished: when the (last) training ended, in UTC.
         made_with: versions, device, precision, and whether the model was compiled.
+        margins: histograms of the margins, for a run that a figure shows them of: "epochs", "edges", the counts of "clean" and "noisy" at
+            each epoch, and the "emphasis" over evenly spaced margins; empty for other runs.
+        classes: the test accuracy of each class at the end, by name; empty for more than ten classes.
     """
 
     settings: Mapping[str, Any]
@@ -48,6 +51,8 @@ class Outcome:
     steps: int
     finished: str
     made_with: Mapping[str, Any]
+    margins: Mapping[str, Any] = field(default_factory=dict)
+    classes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,15 @@ class Portion:
     def write(self, folder: Path) -> Path:
         """Write the portion, one run to a line, and return the file."""
         head = json.dumps({"recipe": self.recipe, "started": self.started}, ensure_ascii=False)
-        lines = ",\n".join(json.dumps(asdict(run), ensure_ascii=False, allow_nan=False) for run in self.runs)
+        lines = ",\n".join(json.dumps(_entries(run), ensure_ascii=False, allow_nan=False) for run in self.runs)
         with written_whole(folder / self.name) as part:
             part.write_text(f'{head[:-1]}, "runs": [\n{lines}\n]}}\n', encoding="utf-8")
         return folder / self.name
+
+
+def _entries(run: Outcome) -> dict[str, Any]:
+    """A run as it is written: without margins and classes if it has none."""
+    return {name: value for name, value in asdict(run).items() if name not in ("margins", "classes") or value}
 
 
 _TYPES = {"str": str, "int": int, "Mapping": dict, "tuple": list}
@@ -109,10 +119,11 @@ def _typed(written: Any, kind: type) -> dict[str, Any]:
     """The fields of a portion or a run, after a check of their types; other entries are ignored."""
     if not isinstance(written, dict):
         raise TypeError(f"{shown(written)} is not a table")
-    values = {field.name: written[field.name] for field in fields(kind)}
-    for field in fields(kind):
-        if not isinstance(values[field.name], _TYPES[field.type.partition("[")[0]]):
-            raise TypeError(f"{field.name} is {shown(values[field.name])}")
+    wanted = [entry for entry in fields(kind) if entry.name in written or entry.default_factory is MISSING]
+    values = {entry.name: written[entry.name] for entry in wanted}
+    for entry in wanted:
+        if not isinstance(values[entry.name], _TYPES[entry.type.partition("[")[0]]):
+            raise TypeError(f"{entry.name} is {shown(values[entry.name])}")
     return values
 
 
@@ -135,10 +146,11 @@ class Results:
         by_seed = self._runs.get(key(settings), {})
         return [by_seed[seed] for seed in sorted(by_seed)]
 
-    def holds(self, settings: Mapping[str, Any], seed: int, *, retrained: bool = False) -> bool:
-        """Whether there is a run with these settings and this seed; with `retrained`, one that was trained again."""
+    def holds(self, settings: Mapping[str, Any], seed: int, *, retrained: bool = False, margins: bool = False) -> bool:
+        """Whether there is a run with these settings and this seed; with `retrained`, one that was trained again; with `margins`, one
+        that has them."""
         run = self._runs.get(key(settings), {}).get(seed)
-        return run is not None and (not retrained or RETRAINED in run.numbers)
+        return run is not None and (not retrained or RETRAINED in run.numbers) and (not margins or bool(run.margins))
 
 
 def results(*paths: str | PathLike[str]) -> Results:

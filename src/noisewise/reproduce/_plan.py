@@ -29,7 +29,7 @@ QUICK = {"steps": 2, "epochs": None, "batch_size": 2, "device": "cpu", "precisio
 _WIDE = ("cnn8", "resnet34", "resnet50")
 """Networks that compiling makes faster on a GPU."""
 
-_SHOWN = ("data", "model", "method", "optimiser", "weight_decay")
+_SHOWN = ("data", "model", "method", "optimiser", "weight_decay", "classes_per_batch")
 """The settings that are shown, besides loss, noise and seed, if they differ between runs."""
 
 
@@ -78,7 +78,7 @@ class Plan:
 def _words(task: Task, differing: Sequence[str]) -> list[str]:
     """The noise of a run and the other settings to show."""
     values = {name: getattr(task.settings, name) for name in differing}
-    more = [value if isinstance(value, str) else f"{name} {value:g}" for name, value in values.items()]
+    more = [value if isinstance(value, str) else f"{name} {value:g}" for name, value in values.items() if value is not None]
     return [task.settings.noise, *more, *(["corrected"] if isinstance(task, Again) else [])]
 
 
@@ -114,15 +114,14 @@ def plan(
         values = "; ".join(f"{name} is {', '.join(values)}" for name, values in known.items())
         raise InputError(f"No run of {recipe.id} has {only}. In its runs, {values}.")
     if quick:
-        recipe, chosen = quick_size(recipe), [{**run, **QUICK} for run in chosen]
-    in_folder = Portion.all_in(Path(output)) if recipe.picture != "margins" else []  # margins are drawn from run folders only
-    existing = Results((*(() if held is None else held.portions), *in_folder))
+        recipe, chosen = quick_size(recipe), [_quick(run) for run in chosen]
+    existing = Results((*(() if held is None else held.portions), *Portion.all_in(Path(output))))
     retrained = [cell.settings for cell in recipe.cells if cell.metric == RETRAINED and cell.value is not None]
     tasks: list[Task] = []
     for seed in recipe.seeds[: 1 if quick else None] if seeds is None else _checked(seeds):
         for run in _needed(recipe, chosen):
             task = _task({**run, "compile": compile and not quick and _gains(run["model"])}, seed, Path(output))
-            if not existing.holds(run, seed, retrained=run in retrained):
+            if not existing.holds(run, seed, retrained=run in retrained, margins=recipe.picture == "margins"):
                 tasks += _missing(task, run in retrained)
     tasks.sort(key=lambda task: (task.settings.data, isinstance(task, Again)))  # the tasks of a data set are trained together
     return Plan(recipe, tuple(tasks), Path(output), quick, existing)
@@ -130,8 +129,12 @@ def plan(
 
 def quick_size(recipe: Recipe) -> Recipe:
     """A recipe whose runs have the settings of quick runs."""
-    cells = [cell if cell.settings is None else replace(cell, settings={**cell.settings, **QUICK}) for cell in recipe.cells]
-    return replace(recipe, cells=tuple(cells), runs=tuple({**run, **QUICK} for run in recipe.runs))
+    cells = [cell if cell.settings is None else replace(cell, settings=_quick(cell.settings)) for cell in recipe.cells]
+    return replace(recipe, cells=tuple(cells), runs=tuple(map(_quick, recipe.runs)))
+
+
+def _quick(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {**run, **QUICK, **({"classes_per_batch": QUICK["batch_size"]} if "classes_per_batch" in run else {})}
 
 
 def _checked(seeds: Any) -> list[int]:

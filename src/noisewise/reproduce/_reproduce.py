@@ -7,6 +7,8 @@ nothing is lost when training is interrupted, and the same call again trains onl
 from __future__ import annotations
 
 import itertools
+import math
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,15 +17,28 @@ import torch
 
 from noisewise import draw, train
 from noisewise.data import Dataset, read
+from noisewise.errors import invalid_parameter
 from noisewise.output import make_folder
-from noisewise.papers import Compared, Outcome, Portion, Recipe, Results, can_draw, check_recipe, compared, key
+from noisewise.papers import Compared, Outcome, Portion, Recipe, Results, can_draw, check_recipe, compared, key, shows_margins
 from noisewise.report import check_page, report
 from noisewise.reproduce._again import Again, is_done, second
 from noisewise.reproduce._outcome import outcome
 from noisewise.reproduce._pictures import picture
 from noisewise.reproduce._plan import Plan, is_finished
 from noisewise.reproduce._retrieved import check_queries, measure
-from noisewise.train import Progress, Runs, RunsFailedError, Task, check_jobs, failure_reason, summarise_failures, train_each
+from noisewise.spec import real
+from noisewise.train import (
+    OUT_OF_TIME,
+    Deadline,
+    Progress,
+    Runs,
+    RunsFailedError,
+    Task,
+    check_jobs,
+    failure_reason,
+    summarise_failures,
+    train_each,
+)
 
 _EXAMPLES = 4
 """The number of training and test examples of a quick run."""
@@ -44,6 +59,7 @@ class Reproduction:
         runs: the finished runs in the folder.
         results: the results behind our numbers, in the folder and elsewhere.
         files: the files that were written, by kind: "results", "report", "picture".
+        left: how many planned runs did not finish in the time that was given.
     """
 
     recipe: Recipe
@@ -51,6 +67,7 @@ class Reproduction:
     runs: tuple[train.Run, ...]
     results: Results
     files: Mapping[str, Path]
+    left: int = 0
 
 
 class RecipeFailedError(RunsFailedError):
@@ -67,7 +84,7 @@ class RecipeFailedError(RunsFailedError):
         self.done = done
 
 
-def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda progress: None) -> Reproduction:
+def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda progress: None, minutes: float | None = None) -> Reproduction:
     """Train the planned runs and compare them with the paper.
 
     Args:
@@ -75,6 +92,8 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
         jobs: the number of runs at a time; by default as in `compare`, and one for a quick plan. With one, runs are trained in this
             process.
         watch: called whenever a run makes progress.
+        minutes: how long training may take. Runs that would not finish are stopped early, so that the others do; the same call again
+            continues them.
 
     Returns:
         Our numbers next to the paper's; the files are in the plan's folder.
@@ -84,17 +103,24 @@ def reproduce(plan: Plan, *, jobs: int | None = None, watch: Watch = lambda prog
         RecipeFailedError: some runs failed; raised after the others finished.
     """
     check_jobs(jobs, "reproduce")
+    if minutes is not None and not 0 < real(minutes) < math.inf:
+        raise invalid_parameter("minutes", "reproduce", "a positive number", minutes)
     _check_files(plan)
     sets = {name: _data(name, plan) for name in dict.fromkeys(task.settings.data for task in plan.tasks)}
     _check_tasks(plan, sets)
     log = _Log(plan)
     log.add_missing()
-    failures = _train(plan, sets, jobs or (1 if plan.quick else None), watch, log)
+    with tempfile.TemporaryDirectory() as folder:
+        deadline = None if minutes is None else Deadline(60 * minutes, Path(folder))
+        failures = _train(plan, sets, jobs or (1 if plan.quick else None), watch, log, deadline)
     # Another call may have trained a run that failed here. Check that before the results are read, so that they contain it.
     failures = {index: why for index, why in failures.items() if not _is_finished(plan.tasks[index])}
+    left = [index for index, why in failures.items() if why == OUT_OF_TIME]
+    failures = {index: why for index, why in failures.items() if index not in left}
     runs = log.add_missing()
     results = Results((*plan.held.portions, *Portion.all_in(plan.folder)))
-    done = Reproduction(plan.recipe, tuple(compared(plan.recipe, results)), tuple(runs), results, _write(plan, runs, log, results))
+    files = _write(plan, runs, log, results)
+    done = Reproduction(plan.recipe, tuple(compared(plan.recipe, results)), tuple(runs), results, files, len(left))
     if failures:
         raise RecipeFailedError(*summarise_failures(plan.tasks, failures), done)
     return done
@@ -160,38 +186,46 @@ class _Log:
         for run in runs:
             if self._plan.retrieves:
                 measure(run, (self._plan.recipe.reading or {}).get("size"), self._plan.quick)
-            self._runs[key(run.settings.as_json()), run.settings.seed] = outcome(run)
+            margins = self._plan.recipe.picture == "margins" or shows_margins(run.settings.as_json())
+            self._runs[key(run.settings.as_json()), run.settings.seed] = outcome(run, margins=margins)
         if runs:
             replace(self._portion, runs=tuple(self._runs.values())).write(self._plan.folder)
 
     def add_missing(self) -> list[train.Run]:
         """Add the finished runs of the folder that are in none of its portions; return all finished runs of the recipe."""
         runs, known = self._plan.finished(), Results(Portion.all_in(self._plan.folder))
-        self.add(*(run for run in runs if not known.holds(run.settings.as_json(), run.settings.seed, retrained=is_done(run.path))))
+        wanted = {"margins": self._plan.recipe.picture == "margins"}
+        self.add(
+            *(run for run in runs if not known.holds(run.settings.as_json(), run.settings.seed, retrained=is_done(run.path), **wanted))
+        )
         return runs
 
 
-def _train(plan: Plan, sets: Mapping[str, Sets], jobs: int | None, watch: Watch, log: _Log) -> dict[int, str]:
+def _train(plan: Plan, sets: Mapping[str, Sets], jobs: int | None, watch: Watch, log: _Log, deadline: Deadline | None) -> dict[int, str]:
     """Train all tasks of a data set together, first trainings before second ones; return why tasks failed, by index."""
     failures: dict[int, str] = {}
     start = 0
     for (data_set, _), stage in itertools.groupby(plan.tasks, key=lambda task: (task.settings.data, type(task))):
         tasks, (data, test) = list(stage), sets[data_set]
         train_some = _one_at_a_time if jobs == 1 else train_each
-        failed = train_some(tasks, data, test=test, jobs=jobs, watch=_logged(tasks, start, watch, log))
+        timed = tasks if deadline is None else [deadline.timed(task, start + index) for index, task in enumerate(tasks)]
+        failed = train_some(timed, data, test=test, jobs=jobs, watch=_logged(tasks, start, watch, log, deadline))
         failures |= {start + index: why for index, why in failed.items()}
         start += len(tasks)
     return failures
 
 
-def _logged(tasks: Sequence[Task], start: int, watch: Watch, log: _Log) -> Watch:
+def _logged(tasks: Sequence[Task], start: int, watch: Watch, log: _Log, deadline: Deadline | None) -> Watch:
     """A watch that logs finished runs and passes progress on; `start` is the index of the first task among all tasks."""
 
     def step(progress: Progress) -> None:
         task = tasks[progress.place]
         if progress.state == "finished":
             log.add(train.Run(task.first if isinstance(task, Again) else task.folder))
-        watch(replace(progress, place=start + progress.place))
+        progress = replace(progress, place=start + progress.place)
+        if deadline is not None:
+            deadline.watch(progress)
+        watch(progress)
 
     return step
 
@@ -220,7 +254,7 @@ def _few(data: Dataset) -> Dataset:
 
 
 def _picture_file(recipe: Recipe, folder: Path) -> Path:
-    return folder / f"{recipe.id.replace('/', '-')}{'.svg' if recipe.runs else '.html'}"
+    return folder / f"{recipe.id.replace('/', '-')}{'.html' if recipe.losses is not None else '.svg'}"
 
 
 def _report_file(plan: Plan) -> Path:
@@ -232,7 +266,7 @@ def _write(plan: Plan, runs: Sequence[train.Run], log: _Log, results: Results) -
     written: dict[str, Path] = {}
     if log.file is not None:
         written["results"] = log.file
-    if can_draw(plan.recipe, results) or (plan.recipe.picture is not None and runs):
+    if can_draw(plan.recipe, results) or plan.recipe.networks is not None or (plan.recipe.picture is not None and runs):
         written["picture"] = picture(plan.recipe, results, _picture_file(plan.recipe, plan.folder), runs)
     if runs:
         title = f"{plan.recipe.words}: {plan.recipe.caption}" + (" (a quick test, not the paper's size)" if plan.quick else "")
