@@ -260,6 +260,10 @@ def _row_sums(table: Singles) -> Singles:
     return table @ np.ones(table.shape[-1], dtype=np.float32)
 
 
+def _column_sums(table: Singles) -> Singles:
+    return np.ones(table.shape[-2], dtype=np.float32) @ table
+
+
 def _alike(rate: float, classes: int) -> Floats:
     """Noise that is alike for all classes."""
     matrix = np.full((classes, classes), rate / max(1, classes - 1))
@@ -408,7 +412,8 @@ class _Fit:
         posterior /= given[:, None]
         models, size = len(self.logarithms), len(weights)
         difference = posterior - pooled
-        gradient = np.concatenate([np.tensordot(self.logarithms, difference, 2), difference.sum(0)[: size - models]]).astype(np.float64)
+        slopes = np.tensordot(self.logarithms, difference, 2), _column_sums(difference)[: size - models]
+        gradient = np.concatenate(slopes).astype(np.float64)
         before, after = (self._spread(table, size) for table in (pooled, posterior))
         prior = np.diag(np.concatenate([np.full(models, 1e-3), self.deviations**-2]))
         total, offsets = weights[:models].sum(), weights[models:]
@@ -427,11 +432,13 @@ class _Fit:
         weighted = self.logarithms * table
         means = _row_sums(weighted)
         spread = np.zeros((size, size))
-        spread[:models, :models] = weighted.reshape(models, -1) @ self.logarithms.reshape(models, -1).T - means @ means.T
+        flat = [(heavy.ravel(), plain.ravel()) for heavy, plain in zip(weighted, self.logarithms, strict=True)]
+        products = [[heavy @ plain for _, plain in flat] for heavy, _ in flat]  # BLAS is slow at a product of few, very long rows
+        spread[:models, :models] = products - means @ means.T
         if size > models:
-            spread[:models, models:] = np.ones(len(table), dtype=np.float32) @ weighted - means @ table
+            spread[:models, models:] = _column_sums(weighted) - means @ table
             spread[models:, :models] = spread[:models, models:].T
-            spread[models:, models:] = np.diag(table.sum(0)) - table.T @ table
+            spread[models:, models:] = np.diag(_column_sums(table)) - table.T @ table
         return spread
 
     def agrees(self, weights: Floats) -> bool:
