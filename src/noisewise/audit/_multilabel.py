@@ -110,11 +110,11 @@ def find_multilabel_issues(
         The labels by example and class.
 
     Example:
-        >>> labels = [[1, 0], [0, 1], [0, 1], [0, 1]] * 20 + [[0, 1]]
-        >>> probabilities = [[0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.1, 0.8]] * 20 + [[0.9, 0.9]]
+        >>> labels = [[1, 0], [0, 1], [0, 1], [0, 1]] * 20 + [[0, 1], [0, 1]]
+        >>> probabilities = [[0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.1, 0.8]] * 20 + [[0.9, 0.9], [0.9, 0.9]]
         >>> issues = find_multilabel_issues(labels, probabilities, classes=["cat", "dog"])
         >>> issues
-        MultilabelIssues(1 of 162 labels look doubtful, in 1 of 81 examples)
+        MultilabelIssues(2 of 164 labels look doubtful, in 2 of 82 examples)
         >>> issues.table(1)[0]["index"], issues.table(1)[0]["class"]
         (80, 'cat')
     """

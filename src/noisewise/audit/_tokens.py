@@ -136,15 +136,15 @@ def find_token_issues(
         The labels by token.
 
     Example:
-        >>> words = [["Ann", "sleeps"], ["Cid", "and", "Dan"]] * 10 + [["Ben", "reads"]]
-        >>> labels = [["PER", "O"], ["PER", "O", "PER"]] * 10 + [["O", "O"]]
+        >>> words = [["Ann", "sleeps"], ["Cid", "and", "Dan"]] * 10 + [["Ben", "reads"], ["Ben", "sits"]]
+        >>> labels = [["PER", "O"], ["PER", "O", "PER"]] * 10 + [["O", "O"], ["O", "O"]]
         >>> name, other = [0.1, 0.9], [0.9, 0.1]
-        >>> probabilities = [[name, other], [name, other, name]] * 10 + [[name, other]]
+        >>> probabilities = [[name, other], [name, other, name]] * 10 + [[name, other], [name, other]]
         >>> issues = find_token_issues(labels, probabilities, words, classes=["O", "PER"])
         >>> issues
-        TokenIssues(1 of 52 labels look doubtful, in 1 of 21 sentences)
+        TokenIssues(2 of 54 labels look doubtful, in 2 of 22 sentences)
         >>> issues.by_token()
-        [{'token': 'Ben', 'times': 1, 'doubtful': 1, 'given_label': 'O', 'predicted_label': 'PER'}]
+        [{'token': 'Ben', 'times': 2, 'doubtful': 2, 'given_label': 'O', 'predicted_label': 'PER'}]
     """
     matrices = [np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part, dtype=np.float64) for part in pred_probs]
     if len(labels) != len(matrices) or not matrices:
