@@ -8,9 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import noisewise
+from noisewise.curriculum import advance
 from noisewise.kernels import _switch, _tuning, fused, linear_loss, loss_and_gradient
 from noisewise.kernels._write import covered
 from noisewise.losses import Loss, MarginLoss
+from noisewise.methods import LossPull
 from refused import refused
 from registry import EVERY, build, slow_unless_first
 
@@ -430,6 +432,35 @@ def test_a_loss_that_adapts_reads_its_numbers_in_every_step(device, monkeypatch)
         value.backward()
         torch.testing.assert_close(actual.value.cpu().double(), value.detach(), rtol=1e-5, atol=0)
         torch.testing.assert_close(actual.gradient.cpu().double(), leaf.grad, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("spec", ["scheduled(gce, 'q', 0.3, 0.9)", "scheduled(imae, 'T', 0.5, 8.0)"])
+def test_a_kernel_reads_scheduled_numbers_from_memory(spec, device):
+    """What a captured step has is the memory, so that must be the same before and after."""
+    loss, scores, target = build(spec), 2 * torch.randn(40, 10, device=device), torch.arange(40, device=device) % 10
+    pull = LossPull(loss)
+    first = pull.rows(scores, target)
+    memory = pull._live.numbers.data_ptr()
+    advance(loss, 0.8)
+    assert pull.refresh() and pull._live.numbers.data_ptr() == memory
+    second = pull.rows(scores, target)
+    for progress, actual in ((0, first), (0.8, second)):
+        advance(loss, progress)
+        leaf = scores.double().cpu().requires_grad_()
+        values = copy.deepcopy(loss)
+        values.reduction = "none"
+        expected = values(leaf, target.cpu())
+        expected.sum().backward()
+        torch.testing.assert_close(actual.gradient.cpu().double(), leaf.grad, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(actual.value.cpu().double(), expected.detach(), rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(first.gradient, second.gradient)
+
+
+def test_a_schedule_that_needs_other_code_is_noticed(device):
+    loss, pull = (lambda loss: (loss, LossPull(loss)))(build("scheduled(tce, 'q', 2, 6)"))
+    pull.rows(torch.randn(4, 3, device=device), torch.zeros(4, dtype=torch.int64, device=device))
+    advance(loss, 1.0)
+    assert not pull.refresh()
 
 
 @pytest.mark.parametrize("classes", [3, 100, 1000])

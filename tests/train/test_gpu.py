@@ -40,6 +40,19 @@ def test_a_captured_step_equals_a_plain_step(tmp_path, monkeypatch, loss):
         assert captured["step"] == expected["step"]
 
 
+def test_a_scheduled_loss_is_captured_once(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(_fit, "GraphedStep", lambda step, *rest: made.append(step) or GraphedStep(step, *rest))
+    settings = {**SETTINGS, "epochs": 4, "noise": "symmetric(0.4)", "loss": "scheduled(gce, 'q', 0.1, 1.0)"}
+    fit("resnet20", images(), folder=tmp_path / "graph", **settings)
+    assert len([step for step in made if not isinstance(step, Scoring)]) <= 2, "once before the first epoch, and once in it"
+    monkeypatch.setattr(_Training, "_capture", keep_eager)
+    fit("resnet20", images(), folder=tmp_path / "plain", **settings)
+    for captured, expected in zip(Run(tmp_path / "graph").metrics, Run(tmp_path / "plain").metrics, strict=True):
+        assert abs(captured["train_loss"] - expected["train_loss"]) < 0.02 * abs(expected["train_loss"]) + 0.01
+        assert captured["mean_emphasis"] == pytest.approx(expected["mean_emphasis"], rel=0.05)
+
+
 def test_a_captured_evaluation_equals_a_plain_evaluation(tmp_path, monkeypatch):
     fit("resnet20", images(1500), noise="symmetric(0.4)", folder=tmp_path / "graph", **SETTINGS)
     monkeypatch.setattr(_fit, "GraphedStep", lambda step, *rest: step if isinstance(step, Scoring) else GraphedStep(step, *rest))

@@ -8,7 +8,8 @@ from noisewise.kernels._ahead import compiled_ahead
 from noisewise.kernels._compiled import compiled
 from noisewise.kernels._fused import Pass, counted, fused, loss_and_gradient
 from noisewise.kernels._linear import linear_loss
+from noisewise.kernels._live import Live
 from noisewise.kernels._residual import residual
 from noisewise.kernels._switch import usable
 
-__all__ = ["Pass", "compiled", "compiled_ahead", "counted", "fused", "linear_loss", "loss_and_gradient", "residual", "usable"]
+__all__ = ["Live", "Pass", "compiled", "compiled_ahead", "counted", "fused", "linear_loss", "loss_and_gradient", "residual", "usable"]

@@ -14,6 +14,7 @@ from noisewise.errors import InputError
 from noisewise.exact import at_least_float
 from noisewise.kernels import _tuning
 from noisewise.kernels._encoding import as_loss, encode
+from noisewise.kernels._live import Live
 from noisewise.kernels._switch import usable
 from noisewise.losses import Adaptive, Loss, before_batch_normalisation
 from noisewise.margin import emphasis, margin
@@ -82,7 +83,13 @@ class Pass:
 
 
 def loss_and_gradient(
-    loss: str | Loss, scores: Tensor, target: Tensor, *, sample_weight: Tensor | None = None, in_place: bool = False
+    loss: str | Loss,
+    scores: Tensor,
+    target: Tensor,
+    *,
+    sample_weight: Tensor | None = None,
+    in_place: bool = False,
+    live: Live | None = None,
 ) -> Pass:
     """Loss, gradient, margins and emphases of a batch in one pass, without autograd. Pass the gradient to `backward` yourself.
 
@@ -92,6 +99,7 @@ def loss_and_gradient(
         target: class indices (N,).
         sample_weight: a factor per example (N,).
         in_place: whether the gradient overwrites the scores, which saves memory.
+        live: where a kernel reads the hyper-parameters of the loss, if a schedule changes them while a captured step is replayed.
 
     Returns:
         A `Pass`.
@@ -141,6 +149,7 @@ def loss_and_gradient(
         margins=margins,
         emphases=emphases,
         now=loss.now if isinstance(loss, Adaptive) else None,
+        live=live,
     )
     return Pass(losses if loss.reduction == "none" else _launch.add_up(losses), gradient, margins, emphases)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from noisewise.kernels import _arithmetic, _rows, _tuning
 from noisewise.kernels._ahead import launch
 from noisewise.kernels._encoding import written
+from noisewise.kernels._live import Live
 from noisewise.kernels._switch import untraced
 
 _WORDS = {name: getattr(_arithmetic, name) for name in ("log1p", "expm1", "sigmoid", "log_sigmoid", "power", "look_up")}
@@ -39,6 +40,7 @@ def run(
     margins: Tensor | None = None,
     emphases: Tensor | None = None,
     now: Tensor | None = None,
+    live: Live | None = None,
 ) -> Tensor:
     """The loss of every row of (N, C) scores, weighted and divided for a mean. Fills the output tensors that are given.
 
@@ -48,6 +50,7 @@ def run(
         margins: output.
         emphases: output.
         now: the numbers of a loss that adapts.
+        live: the hyper-parameters in memory, in place of `numbers`.
     """
     rows, classes = scores.shape
     target = target.contiguous()
@@ -55,7 +58,12 @@ def run(
     losses = torch.empty(rows, dtype=torch.float32, device=scores.device)
     if rows == 0:
         return losses
-    of_row, values, table, every_class = _placed(loss, tuple(numbers), classes, scores.device)
+    placed: tuple[Any, Any, Any, bool]
+    if live is None:
+        placed = _placed(loss, tuple(numbers), classes, scores.device)
+    else:
+        placed = _device_function(live.source), live.numbers, live.table, live.looks_at_every_class
+    of_row, values, table, every_class = placed
     if table is not None and scores.is_cuda and torch.cuda.is_current_stream_capturing():
         _read_by_graphs.append(table)
     vector = 16 // scores.element_size()

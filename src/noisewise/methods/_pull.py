@@ -10,8 +10,9 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
+from noisewise.curriculum import Scheduled
 from noisewise.exact import margin_of
-from noisewise.kernels import loss_and_gradient, usable
+from noisewise.kernels import Live, loss_and_gradient, usable
 from noisewise.losses import Adaptive, Loss, MarginLoss, before_batch_normalisation
 from noisewise.margin import margin
 
@@ -47,11 +48,14 @@ class LossPull:
 
     def __init__(self, loss: Loss, accumulates: bool = False) -> None:
         self.loss = loss
+        self._live: Live | None = None
         # A function of the margin needs no autograd: its emphasis is its gradient, and its value is computed later from the margins.
-        plain = loss.adapts or (isinstance(loss, MarginLoss) and type(loss).of_margin is MarginLoss.of_margin)
+        inner = loss.loss if isinstance(loss, Scheduled) else loss
+        plain = loss.adapts or (isinstance(inner, MarginLoss) and type(inner).of_margin is MarginLoss.of_margin)
         self.by_emphasis = plain and not (loss.contract or loss.depends_on_batch)
-        # A kernel has the hyper-parameters as constants, but reads those of an adaptive loss from its buffer `now`. A loss that is
-        # normalised over the batch needs no autograd either, if a kernel computes emphasis and value together.
+        # A kernel has the hyper-parameters as constants, but reads those of an adaptive loss from its buffer `now`, and those of a
+        # scheduled one from `_live`. A loss that is normalised over the batch needs no autograd either, if a kernel computes emphasis and
+        # value together.
         if isinstance(loss, Adaptive):
             self.by_kernel = loss.now is not None
         else:
@@ -63,6 +67,10 @@ class LossPull:
             pull = self._by_kernel(scores, labels)
             return pull._replace(value=pull.value.double().sum())  # type: ignore[union-attr]
         return self._by_emphasis(scores, labels) if self.by_emphasis else self._by_differentiation(scores, labels)
+
+    def refresh(self) -> bool:
+        """Let kernels read the current hyper-parameters of a scheduled loss; whether a step that was captured before does so."""
+        return self._live is not None and self._live.refresh(self.loss)
 
     def rows(self, scores: Tensor, labels: Tensor) -> Pull:
         """The pull of a batch with the loss of every example. The loss must not depend on the rest of the batch."""
@@ -84,7 +92,9 @@ class LossPull:
 
     @torch.no_grad()
     def _by_kernel(self, scores: Tensor, labels: Tensor) -> Pull:
-        result = loss_and_gradient(self._each(), scores, labels)
+        if isinstance(self.loss, Scheduled) and (self._live is None or self._live.classes != scores.shape[1]):
+            self._live = Live.of(self.loss, scores.shape[1], scores.device)
+        result = loss_and_gradient(self._each(), scores, labels, live=self._live)
         return Pull(result.gradient, result.value, result.margin, result.emphasis)
 
     def _by_emphasis(self, scores: Tensor, labels: Tensor) -> Pull:

@@ -512,7 +512,7 @@ class _Training:
             self.model.train()
         if self.scheduled:
             curriculum.advance(self.loss, (epoch - 1) / max(1, self.epochs - 1))
-            if self.graphs:
+            if self.graphs and not (self.method.follows_the_loss and self.step.pull.refresh()):
                 self._capture()  # a graph keeps the hyper-parameters it was captured with
 
     def _scored(self, epoch: int) -> Scored:
