@@ -220,7 +220,7 @@ def test_the_probabilities_of_the_default_are_calibrated_for_the_true_classes() 
     assert ours.score(rows[1500:], true) > forest.score(rows[1500:], true) + 0.01
     unsure = [abs(table.max(1).mean() - (table.argmax(1) == true).mean()) for table in (chances, forest.predict_proba(rows[1500:]))]
     assert unsure[0] < min(0.08, unsure[1] / 3), "nearly as sure as it is right"
-    assert abs(ours.ensemble_.noise.rate - 0.3) < 0.04
+    assert abs(ours.ensemble_.noise.rate - 0.3) < 0.05
 
 
 def test_a_progress_bar_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
