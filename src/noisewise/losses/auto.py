@@ -1,4 +1,4 @@
-"""The loss without hyper-parameters: it estimates the noise rate while it trains, and becomes as robust as that rate requires."""
+"""The loss without hyper-parameters: it estimates the noise rate while it trains, and becomes robust when wrong labels are memorised."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from noisewise.margin import margin_of_log_prob
 SUREST = 0.25
 """The share of the examples predicted as a class whose labels are compared with the prediction."""
 
-ROBUST_FROM, ROBUST_AT = 0.03, 0.10
-"""If up to the first share of these labels differ, the loss is cross-entropy, and from the second on a scaled MAE."""
+LEARNS, MEMORISES = 0.80, 0.95
+"""Up to the first share of the labels that may be right, reproduced by the model, the loss is cross-entropy; from the second on, a MAE."""
+
+CLEAN, NOISY = 0.03, 0.20
+"""Up to the first noise rate the loss is cross-entropy, and from the second on the rate does not limit how robust it is."""
 
 START, RAMP = 0.85, 0.25
 """q in the first epoch, and its largest change in one epoch."""
@@ -28,7 +31,13 @@ COVERED = 0.3
 """A class is given up if it is predicted for less than this share of its labels that may be right."""
 
 LEARNING = 0.35
-"""The q down to which the loss becomes less robust while a class is given up."""
+"""The q down to which the loss becomes less robust because a class is given up."""
+
+PATIENCE = 0.15
+"""The share of the way down to a lower estimate of the noise rate that is taken in one epoch."""
+
+MARGIN = 0.04
+"""What is added to the noise rate before it is compared with the labels that differ from the predictions."""
 
 TAU = 2.0
 """The scaled MAE starts at the margin −2, as the curriculum paper's for clean labels, and further below 0 with noise."""
@@ -42,15 +51,17 @@ _TOGETHER = 2**16  # scores that are noted together on the CPU
 
 
 class Auto(Adaptive, name="auto"):
-    """Between cross-entropy and a scaled MAE, as far as labels are wrong. It needs no hyper-parameter and no noise rate.
+    """Between cross-entropy and a scaled MAE, as far as wrong labels are memorised. It needs no hyper-parameter and no noise rate.
 
-    It is a `gce` at a scaled margin. Between epochs, its exponent q follows an estimate of the noise rate: without noise the loss becomes
-    cross-entropy, with noise a scaled MAE. MAE-like losses can give up whole classes. If that happens, q falls until the class is learned.
+    It is a `gce` at a scaled margin. A model that knows all classes reproduces the right labels only: a share 1 − η. One that reproduces
+    much less still learns, and the loss moves to cross-entropy. One that reproduces more memorises, and the loss moves to a scaled MAE.
 
-    - η, the estimate, is the larger of two: the share of labels other than the prediction among the surest quarter of every predicted
-      class; and the rate of symmetric noise under which the labels are most likely, given the predictions.
-    - q starts at 0.85 and moves to clip((η − 0.03) / 0.07, 0, 1), upwards by at most 0.25 an epoch. After an epoch in which a class is
-      predicted for fewer than 0.3 of its labels that may be right, q falls by 0.25, but not below 0.35.
+    - η, the noise rate, is the larger of two: the share of labels other than the prediction among the surest quarter of every predicted
+      class; and the rate of symmetric noise under which the labels are most likely. It rises at once; a lower one counts 15 % an epoch.
+    - a = (1 − D) / (0.96 − η), where D is the share of all labels that differ from the prediction.
+    - q is 0.85 in the first two epochs, and then moves to clip((a − 0.80) / 0.15, 0, 1), by at most 0.25 an epoch.
+    - In any epoch, q is at most (η − 0.03) / 0.17. If a class was predicted for fewer than 0.3 of its labels that may be right, q moves
+      to 0.35 at most.
     - c = 1 − q + q · 2 / ((1 − 0.6 η) max(2, log(C − 1))), with η = 0 in the first epoch.
 
     `fit` moves it after every epoch. In your own loop, call `update` once an epoch, or record the loop with `noisewise.Recorder`.
@@ -66,8 +77,6 @@ class Auto(Adaptive, name="auto"):
         tensor(0.5869, grad_fn=<MeanBackward0>)
         >>> loss.update()["noise"]  # the estimated noise rate
         0.5
-        >>> loss.q  # the second epoch is more robust
-        tensor(1.)
 
     Reference:
         noisewise; the parts are those of Zhang & Sabuncu (gce) and of A curriculum view of robust loss functions, section 5.1 (scaling).
@@ -123,10 +132,11 @@ class Auto(Adaptive, name="auto"):
 
     def observe(self, scores: Tensor, labels: Tensor) -> None:
         if scores.device.type != "cpu" or torch.compiler.is_compiling():
-            return self.note(scores, labels)  # a captured CUDA graph runs no Python
-        self.waiting.append((scores.detach().clone(), labels.clone()))
-        if sum(scores.numel() for scores, _ in self.waiting) >= _TOGETHER:
-            self.settle()
+            self.note(scores, labels)  # a captured CUDA graph runs no Python
+        else:
+            self.waiting.append((scores.detach().clone(), labels.clone()))
+            if sum(scores.numel() for scores, _ in self.waiting) >= _TOGETHER:
+                self.settle()
 
     @torch.no_grad()
     def note(self, scores: Tensor, labels: Tensor) -> None:
@@ -164,19 +174,32 @@ class Auto(Adaptive, name="auto"):
             return record
         likeliest, doubt = _likeliest_rate(margins, int(self.classes)), _doubt_of_surest(predictions)
         noise = max(likeliest, doubt)  # the first is too low while the model is unsure because of the noise
+        # Both fall with memorisation too, so a lower estimate is believed slowly.
+        assumed = max(noise, record["assumed"] + PATIENCE * (noise - record["assumed"]))
         self.highest.fill_(max(noise, float(self.highest)) if self.q == 1 else noise)
         covered = _least_covered(predictions, labels, doubt)
-        q = min(record["q"] + RAMP, 1.0) if covered > COVERED else max(record["q"] - RAMP, LEARNING)
-        self.restore({"q": min(q, max(0.0, (noise - ROBUST_FROM) / (ROBUST_AT - ROBUST_FROM))), "assumed": noise})
+        disagreement = float(predictions[:, :, 1].sum() / predictions.sum())
+        reproduced = (1 - disagreement) / max(1 - assumed - MARGIN, _ERROR)
+        # The first epoch begins with an untrained model, so the share that it reproduces says little.
+        wanted = _between(reproduced, LEARNS, MEMORISES) if record["assumed"] else START
+        wanted = wanted if covered > COVERED else min(wanted, LEARNING)
+        q = min(max(wanted, record["q"] - RAMP), record["q"] + RAMP, _between(assumed, CLEAN, NOISY))
+        self.restore({"q": q, "assumed": assumed})
         for counts in (self.predictions, self.labels, self.margins):
             counts.zero_()
         # Memorised labels are missing in later estimates, and sure examples may have fewer wrong labels than others.
         low, high = max(0.0, min(likeliest, doubt) - _ERROR), min(1.0, float(self.highest) + _ERROR)
-        return {**record, "doubt": doubt, "covered": covered, "noise": noise, "noise_low": low, "noise_high": high}
+        saw = {"doubt": doubt, "covered": covered, "disagreement": disagreement}
+        return {**record, **saw, "noise": noise, "noise_low": low, "noise_high": high}
 
     def restore(self, record: Mapping[str, float]) -> None:
         for place, name in enumerate(("q", "assumed")):
             self.now[place].fill_(record[name])
+
+
+def _between(value: float, low: float, high: float) -> float:
+    """0 up to the first bound, 1 from the second on, and linear between them."""
+    return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
 def _cell(values: Tensor, low: float, high: float, cells: int) -> Tensor:
