@@ -39,9 +39,9 @@ def write_data(folder: Path, examples: int, dimensions: int, classes: int = 10) 
     return given != true
 
 
-def measure(folder: Path) -> tuple[float, float]:
-    """The seconds of the processor and of the clock that the command takes."""
-    command = [sys.executable, "-m", "noisewise", "audit", "labels.csv", "--id", "name", "--features", "vectors.npy"]
+def measure(folder: Path, *arguments: str) -> tuple[float, float]:
+    """The seconds of the processor and of the clock that a command of noisewise takes."""
+    command = [sys.executable, "-m", "noisewise", *arguments]
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=os.environ)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -64,7 +64,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         wrong = write_data(folder, options.examples, options.dimensions)
-        processor, clock = measure(folder)
+        processor, clock = measure(folder, "audit", "labels.csv", "--id", "name", "--features", "vectors.npy")
         precision, recall = found(folder, wrong)
     threads = os.environ.get("OMP_NUM_THREADS", "default")
     lines = [

@@ -50,7 +50,7 @@ class TableOfNumbers(NamedTuple):
 def halves() -> dict[str, str]:
     """Whether rules are chosen on a table ("choose") or it is only reported ("report"): every second one by the digest of its name.
 
-    The tables of "fresh" were added after that, and judged once.
+    The tables of "fresh" were added after that.
     """
     ordered = sorted(FIRST, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
     return {name: ("choose", "report")[place % 2] for place, name in enumerate(ordered)} | {

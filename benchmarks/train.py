@@ -172,7 +172,7 @@ def report(result: dict[str, Any]) -> None:
     for row in result["rows"]:
         whole = f"{row['whole']:,.0f}" if "whole" in row else ""
         lines.append(f"| {row['model']} | {row['what']} | {row['steady']:,.0f} | {row['ratio']:.1f} × | {whole} |")
-    if result["left out"]:
+    if result.get("left out"):
         lines += ["", f"Left out for want of time: {', '.join(result['left out'])}."]
     write_section("Training on a GPU", lines)
 

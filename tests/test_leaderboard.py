@@ -203,10 +203,10 @@ def test_a_damaged_file_is_refused_in_one_sentence(line: str, tmp_path: Path) ->
         results(tmp_path / "none.jsonl")
 
 
-def test_missing_runs_are_ordered_by_condition_and_seed_with_published_settings_first() -> None:
+def test_missing_runs_are_ordered_by_condition_seed_and_length_with_published_settings_first() -> None:
     there = Results([_made("clean", "gce(q=0.7)", 1, final=0.9)])
     runs = [(run.condition.short, run.seed, str(run.spec)) for run in missing(read_board(SMALL), there, [0, 1])]
-    specs = ["ce", "gce(q=0.7)", "co_teaching(rate=0.0)", "gce(q=0.3)"]
+    specs = ["co_teaching(rate=0.0)", "ce", "gce(q=0.7)", "gce(q=0.3)"]
     assert runs[:7] == [*(("clean", 0, spec) for spec in specs), *(("clean", 1, spec) for spec in specs if spec != "gce(q=0.7)")]
     assert [seed for condition, seed, _ in runs if condition == "sym 40"] == [0] * 4 + [1] * 4
     images = {str(run.spec): run.images for run in missing(read_board(SMALL), there, [0])}
@@ -250,7 +250,7 @@ def test_what_is_missing_is_trained_and_not_again(tmp_path: Path, monkeypatch: p
     wanted = ["--protocol", "quick", "--condition", "digits sym 40", "--row", "GCE"]
     training = [*wanted, "--train", "--seeds", "4", "--jobs", "1", "-o", "new.jsonl"]
     stopped = _run(*training, "--minutes", "0")
-    assert "4 runs were not started" in stopped.stderr and not Path("new.jsonl").exists()
+    assert "4 runs did not finish in time" in stopped.stderr and not Path("new.jsonl").exists()
     trained = json.loads(_run(*training, "--json").stdout)["tables"][0]
     assert {(row["row"], row["choice"]) for row in trained["rows"]} == {("GCE", choice) for choice in ("published", "oracle", "held out")}
     assert all(row["cells"]["digits sym 40"]["seeds"] == [4] for row in trained["rows"])

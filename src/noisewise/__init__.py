@@ -139,6 +139,7 @@ __all__ = [
 provide(
     {
         "audit": "noisewise.audit:audit_run",
+        "counting of predictions": "noisewise.kernels:counted",
         "curricula": "noisewise.curriculum:__name__",
         "embedder of timm": "noisewise.integrations.timm:embedder",
         "embedder of transformers": "noisewise.integrations.transformers:embedder",

@@ -107,6 +107,8 @@ def _cells(column: Sequence[Any]) -> Iterable[Any]:
     kinds = set(map(type, column))
     if kinds <= {int, bool}:
         return column
+    if kinds == {float}:
+        return ["" if number != number else number for number in column]
     if kinds == {str}:
         cells = {text: as_cell(text) for text in set(column)}
         return [cells[text] for text in column]

@@ -432,6 +432,21 @@ def test_a_loss_that_adapts_reads_its_numbers_in_every_step(device, monkeypatch)
         torch.testing.assert_close(actual.gradient.cpu().double(), leaf.grad, rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.parametrize("classes", [3, 100, 1000])
+def test_a_batch_is_counted_as_by_torch(classes, device):
+    generator = torch.Generator().manual_seed(0)
+    scores, target = 4 * torch.randn(70, classes, generator=generator), torch.randint(classes, (70,), generator=generator)
+    target[5], scores[7], scores[8, 0] = -100, torch.nan, 8
+    actual, expected = build("auto").to(device), build("auto")
+    actual.note(scores.to(device), target.to(device))
+    with _switch.off():
+        expected.note(scores, target)
+    for name in ("predictions", "labels", "margins"):
+        counts, wanted = getattr(actual, name).cpu(), getattr(expected, name)
+        assert counts.sum() == wanted.sum() == 69
+        assert (counts - wanted).abs().sum() <= (0 if device == "cpu" else 4)  # rounding may move one from a cell to the next
+
+
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_a_linear_layer_with_a_loss_uses_the_kernel(reduction, device, monkeypatch):
     monkeypatch.setattr("noisewise.kernels._linear.CHUNK_BYTES", 4 * 3 * 4 * 6)

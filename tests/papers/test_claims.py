@@ -9,7 +9,7 @@ import pytest
 from made import made, outcome, the_cell
 
 from noisewise.papers import CLAIMS, METRICS, Claim, Part, Portion, Results, available, claims_page, compared, get, page, results
-from noisewise.papers._claims import _FOCUSES, _LOSSES
+from noisewise.papers._claims import _FOCUSES, _LOSSES, _unexplained
 from noisewise.papers._page import _recipe
 from noisewise.papers._recipes import read
 from noisewise.papers._verdicts import Verdict, judge, overall
@@ -191,6 +191,22 @@ def test_an_explanation_stands_beside_the_cells_it_is_for(tmp_path: Path) -> Non
     shown = "\n".join(_recipe(recipe, found))
     assert "- CE, final (+5.0): a slower schedule.\n- Not explained yet: CE, best (-5.0); MAE, final (+5.0).\n" in shown
     assert "never shown" not in shown, "45 is within twice the spread of 50 ± 3"
+
+
+def test_a_reason_that_no_run_supports_explains_nothing(tmp_path: Path) -> None:
+    reasons = {"why": {"slower": "a slower schedule."}, "perhaps": {"luck": "Perhaps luck."}}
+    differs = [{"row": "CE", "column": "final", "why": "slower"}, {"row": "MAE", "why": "luck"}]
+    (recipe,) = read({**PAPER, **reasons, "table1": {**TABLE, "differs": differs}})
+    found = made(tmp_path, [(one, 45.0) for one in recipe.cells])
+    shown = "\n".join(_recipe(recipe, found))
+    assert "- Not explained yet: MAE, final (+5.0). Perhaps luck.\n" in shown and "- CE, final (+5.0): a slower schedule.\n" in shown
+    assert {*_unexplained(recipe, found)} == {"MAE, final (+5.0)", "CE, best (-5.0)"}
+
+
+def test_conjectures_of_the_papers_recipes_are_not_called_reasons() -> None:
+    for recipe in map(get, available()):
+        assert not [why for _, why in recipe.differs if "erhaps" in why and why not in recipe.guesses], recipe.id
+    assert "- gr/table8: " in claims_page().partition("## Differences")[2]
 
 
 def test_what_explanations_quote_of_our_runs_is_what_their_curves_say() -> None:

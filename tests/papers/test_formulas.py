@@ -64,7 +64,9 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize(("table", "row"), [(table, row) for table, rows in ROWS.items() for row in rows], ids=str)
+@pytest.mark.parametrize(
+    ("table", "row"), [(table, row) for table, rows in ROWS.items() for row in rows], ids=lambda value: getattr(value, "spec", value)
+)
 def test_expressions_and_weights_are_those_of_the_losses_or_are_listed_as_slips(table: str, row: Row) -> None:
     loss = losses.get(row.spec)
     assert isinstance(loss, MarginLoss)

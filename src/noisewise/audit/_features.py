@@ -342,16 +342,23 @@ def _kernel(
     target = root_weights * (np.eye(classes)[given] - shares).astype(rows.dtype)
     best, least = (_Kernel(scale, landmarks, 1.0, np.zeros((len(chosen), classes)), shares), target), np.inf
     for width in widths:
-        kernel = np.exp(-width / median * distances)
+        kernel = distances * distances.dtype.type(-width / median)
+        np.exp(kernel, out=kernel)
         root = np.linalg.cholesky(kernel[chosen].astype(np.float64) + _JITTER * np.eye(len(chosen)))
-        mapped = root_weights * solve_triangular(root.astype(rows.dtype), kernel.T, lower=True, check_finite=False).T
-        del kernel  # as large as the distances
+        mapped = solve_triangular(root.astype(rows.dtype), kernel.T, lower=True, overwrite_b=True, check_finite=False).T
+        del kernel  # it is overwritten
+        mapped *= root_weights
         values, vectors = np.linalg.eigh((mapped.T @ mapped).astype(np.float64))
-        mapped = mapped @ vectors.astype(rows.dtype)
-        projected, squares = mapped.T @ target, mapped**2
-        for penalty in _PENALTIES:
-            shrunk = (1 / (np.maximum(values, 0) + penalty)).astype(rows.dtype)
-            residual = (target - mapped @ (shrunk[:, None] * projected)) / np.maximum(1 - squares @ shrunk, 0.01)[:, None]
+        turned = vectors.astype(rows.dtype)
+        every = (1 / (np.maximum(values, 0) + np.array(_PENALTIES)[:, None])).astype(rows.dtype)
+        own = np.empty((len(every), len(rows)), dtype=rows.dtype)  # how much a row decides its own prediction
+        for start in range(0, len(rows), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            mapped[part] = mapped[part] @ turned
+            own[:, part] = every @ mapped[part].T ** 2
+        projected = mapped.T @ target
+        for shrunk, share in zip(every, own, strict=True):
+            residual = (target - mapped @ (shrunk[:, None] * projected)) / np.maximum(1 - share, 0.01)[:, None]
             error = float((residual**2).mean())
             if error < least:
                 coefficients = solve_triangular(root, vectors @ (shrunk[:, None] * projected), lower=True, trans="T", check_finite=False)
@@ -403,9 +410,11 @@ def _nearest(directions: Singles, references: Singles, number: int) -> Ints:
     import torch
 
     columns, found = torch.from_numpy(references).T, np.empty((len(directions), number), dtype=np.int64)
+    room = torch.empty(_BLOCK, len(references))
     for start in range(0, len(directions), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        found[part] = (torch.from_numpy(directions[part]) @ columns).topk(number, dim=1).indices.numpy()
+        part = torch.from_numpy(directions[start : start + _BLOCK])
+        cosines = torch.mm(part, columns, out=room[: len(part)])
+        found[start : start + _BLOCK] = cosines.topk(number, dim=1).indices.numpy()
     return found
 
 
@@ -500,5 +509,7 @@ def _logistic(
 
 
 def _squared_distances(rows: Floats, others: Floats) -> Floats:
-    distances: Floats = (rows**2).sum(1)[:, None] + (others**2).sum(1) - 2 * rows @ others.T
-    return np.maximum(distances, 0)
+    distances: Floats = rows @ (-2 * others.T)  # and in place from here on: this is the largest array of all
+    distances += (rows**2).sum(1)[:, None]
+    distances += (others**2).sum(1)
+    return np.maximum(distances, 0, out=distances)

@@ -5,18 +5,22 @@ Formula:
     P(given label j | class k)     = T_kj                            the noise
     P(given label j | example)     = Σ_k P(class k | example) T_kj   is fitted to the given labels
     chance that the label is wrong = (1 − P(class = given label | example, given label)) · r / (r + o)
-    several models: the mean over rates of noise; then log-odds of the chance ← 0.9 log-odds + 0.65
+    several models: the mean over kinds and rates of noise; then log-odds of the chance ← log-odds + 0.95
 
 The given labels decide how sharp the classes are (β) and how much noise there is (T), by maximum likelihood. Both are identified because
 they look different: overlapping classes make a model unsure of some examples and sure of others, while noise contradicts a fixed share of
 the labels even where every model is sure. So noise that hides where classes overlap is invisible here; `LabelIssues.caution` says so.
 
+Noise is alike for all classes, or each class has its own. K² numbers fit any labels better than one number, also labels without noise. So
+the noise of each class counts by the mean likelihood over all such noise that is plausible, not by that of the best one. (It is bounded
+from below by variational expectation maximisation, with a Dirichlet distribution for each row of T.)
+
 The last factor is for odd examples: in each of the K classes, about one example is unlike all others of the class, so that every model
 contradicts its right label. Their share is o = min(K / N, 0.005). It matters only if the share r of wrong labels is small.
 
 Trained models are not exactly as the formula says. So with several of them, half of the chance is that of the most likely noise, and half
-the mean over more and less noise, by likelihoods to the power 0.1. The last line calibrates this. Its numbers, and all others here, were
-chosen on half of the tables of benchmarks/tables.py.
+the mean over more and less noise of both kinds, by likelihoods to the power 0.1. The last line calibrates this. Its number, and all others
+here, were chosen on half of the tables of benchmarks/tables.py.
 
 This module knows neither runs nor features.
 """
@@ -39,20 +43,20 @@ _LEAST = 0.001  # is added to all probabilities, so that none is zero
 _OFFSET = 0.05  # the least deviation of the α, before any label is seen
 _MOST_OFFSETS = 100  # with more classes, the α are 0
 _SHARPNESS = 2.0  # the sum of the β, before any label is seen; its logarithm has deviation 1
-_BORROWED = 6.0  # each class borrows the strength of this many wrong labels, at most its size, from noise that is alike for all classes
+_BORROWED = 1.5  # each class borrows the strength of this many wrong labels, at most its size, from noise that is alike for all classes
 _SURPRISE = 3.0  # how much more likely noise of a single class must make the labels than noise of all classes
 _RARE = 0.5  # of the mean class size: noise of a single class is tried for classes with fewer labels
 _MOST_SINGLE = 10  # with more classes, it is not tried
 _ELSEWHERE = 0.001  # the rate of the other classes then
 _RATES = (0.002, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
 _ROUNDS, _STEPS = 12, 3
-_DROP, _MISFIT = 0.9, 10.0  # of the logarithm of the likelihood; it grows with the share of contradictions that noise does not explain
-_POWER = 0.1  # of the likelihood of more or less noise
-_SLOPE, _SHIFT = 0.9, 0.65  # calibrate the chances by several models
+_DROP, _MISFIT = 0.5, 10.0  # of the logarithm of the likelihood; it grows with the share of contradictions that noise does not explain
+_POWER = 0.1  # of the likelihood of a kind and rate of noise
+_SHIFT = 0.95  # calibrates the chances by several models
 _LEAST_CHANCE = 0.4  # of a doubtful label
 _AGREEMENT = 3.0  # standard deviations above the agreement by chance, or the evidence says nothing
-_MOST_ODD, _MOST_ODD_OF_INTERVAL = 0.005, 0.05  # the largest share of odd examples
-_OVERLAP = 0.12  # a share of contradicted labels beyond the interval: all of them may be wrong; of a smaller one, half
+_MOST_ODD = 0.005  # the largest share of odd examples that lowers chances
+_OVERLAP = 0.12  # a share of contradicted labels beyond the interval: all of them may be wrong; of a smaller one, a third
 _CELLS = 4_000_000  # of the table of probabilities used for fitting
 
 
@@ -68,8 +72,8 @@ class NoiseModel:
         predicted: the most probable class by the evidence alone.
         rate: the expected share of wrong labels.
         interval: an interval of that share: the rates that the likelihood ratio does not reject. It is wider, the more labels are
-            contradicted that noise does not explain. Of the labels contradicted beyond that, it includes half, or all if they are many,
-            because noise can hide where classes overlap.
+            contradicted that noise does not explain. Of the labels contradicted beyond that, it includes a third, or all if they are
+            many, because noise can hide where classes overlap. Odd examples may be right, so it begins lower by their share.
         matrix: T; how labels of each class (row) were given.
         weights: β, one for each evidence, then α, one for each class.
         judged: whether the evidence says anything about the labels. If not, all chances are halved.
@@ -118,7 +122,8 @@ def fit_noise_model(evidence: Sequence[Floats], given: Ints) -> NoiseModel:
         (0.2, 1.0)
 
     Reference:
-        Sukhbaatar et al., Training Convolutional Networks with Noisy Labels, ICLR 2015 workshop (T as the last layer).
+        Sukhbaatar et al., Training Convolutional Networks with Noisy Labels, ICLR 2015 workshop (T as the last layer);
+        Beal, Variational Algorithms for Approximate Bayesian Inference, 2003 (the mean likelihood of the noise of each class).
     """
     from threadpoolctl import threadpool_limits
 
@@ -131,18 +136,23 @@ def _fit_noise_model(evidence: Sequence[Floats], given: Ints) -> NoiseModel:
     rows = _rows(examples, classes)
     part = _Fit.of([table[rows] for table in evidence], given[rows])
     fitted = _fitted(part, classes)
-    return _judged(evidence, given, fitted, part.agrees(fitted.weights))
+    return _judged(evidence, given, fitted, part.agrees(fitted.best.weights))
 
 
 def _fitted(part: _Fit, classes: int) -> _Fitted:
-    """The best noise of single classes, and the likelihood of more or less noise of this kind."""
-    best = part.best_alike(classes)
-    # Noise of single classes looks like overlap to noise that is alike for all. So start also from all contradictions.
-    starts = ((best.weights, _alike(best.rate, classes)), (part.sharper, part.confusions(best.weights, classes)))
-    fitted = max((part.by_class(*start) for start in starts), key=lambda one: one.likelihood)
-    if (single := part.single(classes)) is not None and single.likelihood > fitted.likelihood + _SURPRISE:
-        return single
-    return fitted._replace(points=part.profile(fitted.at, fitted.weights, classes))
+    """The most likely noise, alike for all classes or of each class, and the likelihood of more or less noise of both kinds."""
+    alike = part.profile(partial(_alike, classes=classes), part.start, classes)
+    best = _most_likely(alike)
+    of_classes = part.by_class(part.sharper, part.confusions(best.weights, classes))
+    best = _most_likely((best, of_classes.best))
+    single = part.single(classes)
+    if single and _most_likely(single).likelihood > best.likelihood + _SURPRISE:
+        return _Fitted(_most_likely(single), [single])
+    return _Fitted(best, [alike, part.profile(of_classes.at, of_classes.best.weights, classes, of_classes.average)])
+
+
+def _most_likely(points: Sequence[_Point]) -> _Point:
+    return max(points, key=lambda point: point.likelihood)
 
 
 def _rows(examples: int, classes: int) -> Ints:
@@ -154,11 +164,10 @@ def _rows(examples: int, classes: int) -> Ints:
 def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, judged: bool) -> NoiseModel:
     """Apply the fitted model to all examples, block by block."""
     (examples, classes), several = evidence[0].shape, len(evidence) > 1
-    noises = [(1.0, fitted.weights, fitted.matrix)]
+    best = fitted.best
+    noises = [(1.0, best)]
     if several:
-        shares = 0.5 * _shares(fitted.points)
-        more = zip(shares, fitted.points, strict=True)
-        noises = [(0.5, *noises[0][1:]), *((share, point.weights, fitted.at(point.rate)) for share, point in more if share > 1e-4)]
+        noises = [(0.5, best), *((0.5 * share, point) for share, point in _shares(fitted.kinds) if share > 2e-4)]
     chance, share_of_other = np.empty(examples), np.empty(examples)
     other, predicted = np.empty((2, examples), dtype=np.int64)
     size = max(1, _CELLS // classes)
@@ -166,12 +175,12 @@ def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, judged: bo
         part, rows = slice(start, start + size), np.arange(min(size, examples - start))
         labels, logarithms = given[part], _logarithms([table[part] for table in evidence])
         posterior = np.zeros((len(labels), classes))
-        for share, weights, matrix in noises:
-            under = matrix.T[labels]
-            under *= _pooled(weights, logarithms)
+        for share, point in noises:
+            under = point.noise().T[labels]
+            under *= _pooled(point.weights, logarithms)
             under *= share / under.sum(1, keepdims=True)
             posterior += under
-        predicted[part] = _pooled(fitted.weights[: len(evidence)], logarithms).argmax(1)  # without the α
+        predicted[part] = _pooled(best.weights[: len(evidence)], logarithms).argmax(1)  # without the α
         posterior[rows, labels] = 0
         chance[part] = posterior.sum(1)  # exact also where it is tiny
         other[part] = posterior.argmax(1)
@@ -179,28 +188,28 @@ def _judged(evidence: Sequence[Floats], given: Ints, fitted: _Fitted, judged: bo
     odd, contradicted = classes / examples, float(np.mean(predicted != given))
     chance *= chance.mean() / (chance.mean() + min(odd, _MOST_ODD))
     chance = _calibrated(chance) if several else chance
-    low, high = _interval(fitted.points, float(chance.mean()), contradicted, odd)
+    low, high = _interval(fitted.kinds, float(chance.mean()), contradicted, odd)
     if not judged:
         low, high = 0.0, max(high, contradicted)
         chance *= 0.5
     doubtful = _doubtful(chance)
-    best = np.where(doubtful | (share_of_other * chance > 1 - chance), other, given)
-    best_chance = np.where(best == given, 1 - chance, share_of_other * chance)
+    label = np.where(doubtful | (share_of_other * chance > 1 - chance), other, given)
+    label_chance = np.where(label == given, 1 - chance, share_of_other * chance)
     return NoiseModel(
-        chance, doubtful, best, best_chance, predicted, float(chance.mean()), (low, high), fitted.matrix, fitted.weights, judged
+        chance, doubtful, label, label_chance, predicted, float(chance.mean()), (low, high), best.noise(), best.weights, judged
     )
 
 
-def _interval(points: Sequence[_Point], rate: float, contradicted: float, odd: float) -> tuple[float, float]:
+def _interval(kinds: Sequence[_Kind], rate: float, contradicted: float, odd: float) -> tuple[float, float]:
     """The interval of the share of wrong labels.
 
     The likelihood knows the error of a sample. How many contradictions noise does not explain says how wrong the models can be, and
-    wrong labels can hide among them.
+    wrong labels can hide among them. Contradicted labels of odd examples look wrong and may be right.
     """
-    low, high = _confidence(points, _DROP * (1 + _MISFIT * max(0.0, contradicted - rate)))
-    low, high = max(0.0, min(low, rate) - 2 * min(odd, _MOST_ODD_OF_INTERVAL)), max(high, rate)
+    low, high = _confidence(kinds, _DROP + _MISFIT * max(0.0, contradicted - rate))
+    low, high = max(0.0, min(low, rate) - odd), max(high, rate)
     beyond = max(0.0, contradicted - high)
-    return low, high + (beyond if beyond > _OVERLAP else beyond / 2)
+    return low, high + (beyond if beyond > _OVERLAP else beyond / 3)
 
 
 def _doubtful(chance: Floats) -> Flags:
@@ -214,19 +223,22 @@ def _doubtful(chance: Floats) -> Flags:
 
 
 def _calibrated(chance: Floats) -> Floats:
-    odds = np.exp(_SHIFT) * (np.maximum(chance, 1e-12) / np.maximum(1 - chance, 1e-12)) ** _SLOPE
+    odds = np.exp(_SHIFT) * np.maximum(chance, 1e-12) / np.maximum(1 - chance, 1e-12)
     return np.asarray(odds / (1 + odds))
 
 
-def _shares(points: Sequence[_Point]) -> Floats:
-    """How much each rate of noise counts, by its likelihood. All roots of rates are equally probable before any label is seen."""
-    roots = np.sqrt([point.rate for point in points])
-    fine = np.linspace(0, roots[-1], 1000)
-    likelihood = np.interp(fine, roots, [point.likelihood for point in points])
-    weights = np.exp(_POWER * (likelihood - likelihood.max()))
-    hats = np.stack([np.interp(fine, roots, unit) for unit in np.eye(len(points))])  # a rate between two points counts for both
-    shares = hats @ weights
-    return np.asarray(shares / shares.sum())
+def _shares(kinds: Sequence[_Kind]) -> list[tuple[float, _Point]]:
+    """How much each rate of each kind of noise counts, by its likelihood. All roots of rates are equally probable before that."""
+    most = max(_most_likely(kind).likelihood for kind in kinds)
+    found: list[tuple[float, _Point]] = []
+    for kind in kinds:
+        roots = np.sqrt([point.rate for point in kind])
+        fine = np.linspace(0, roots[-1], 1000)
+        weights = np.exp(_POWER * (np.interp(fine, roots, [point.likelihood for point in kind]) - most))
+        hats = np.stack([np.interp(fine, roots, unit) for unit in np.eye(len(kind))])  # a rate between two points counts for both
+        found += zip((hats @ weights).tolist(), kind, strict=True)
+    total = sum(share for share, _ in found)
+    return [(share / total, point) for share, point in found]
 
 
 def _logarithms(evidence: Sequence[Floats]) -> Singles:
@@ -275,27 +287,40 @@ def _off_diagonal(matrix: Floats, shares: Floats) -> float:
 
 
 class _Point(NamedTuple):
-    """The best weights for one noise, and the logarithm of their likelihood."""
+    """A rate of a kind of noise: the best weights for it, and the logarithm of their likelihood."""
 
     rate: float
     likelihood: float
     weights: Floats
+    noise: Callable[[], Floats]
+
+
+_Kind = Sequence[_Point]
+"""More and more noise of one kind."""
 
 
 class _Fitted(NamedTuple):
-    weights: Floats
-    matrix: Floats
+    best: _Point
+    kinds: list[_Kind]
+
+
+class _OfClasses(NamedTuple):
+    """Noise of each class.
+
+    Args:
+        best: the most likely one.
+        shares: of the classes.
+        average: is added to the logarithm of a likelihood for the best noise, which makes it about the mean over all such noise.
+    """
+
+    best: _Point
     shares: Floats
-    rate: float
-    likelihood: float
-    points: list[_Point]
-    label: int | None = None  # the only class with noise, if there is one
+    average: float
 
     def at(self, rate: float) -> Floats:
         """More or less noise of this kind."""
-        if self.label is not None:
-            return _of_one(self.label, rate / self.shares[self.label], len(self.matrix))
-        shape = self.matrix + _alike(0.01, len(self.matrix)) - np.eye(len(self.matrix))
+        matrix = self.best.noise()
+        shape = matrix + _alike(0.01, len(matrix)) - np.eye(len(matrix))
         return _scaled(shape, rate / _off_diagonal(shape, self.shares))
 
 
@@ -329,24 +354,20 @@ class _Fit:
 
     @property
     def sharper(self) -> Floats:
-        """A start for noise that explains all contradictions: the classes are sharper then."""
+        """A start for noise of each class, which is taken to explain all contradictions at first: the classes are sharper then."""
         return 1.5 * self.start
 
-    def best_alike(self, classes: int) -> _Point:
-        """The best noise that is alike for all classes."""
-        return max(self.profile(lambda rate: _alike(rate, classes), self.start, classes), key=lambda point: point.likelihood)
-
-    def profile(self, noise: Callable[[float], Floats], weights: Floats, classes: int) -> list[_Point]:
+    def profile(self, noise: Callable[[float], Floats], weights: Floats, classes: int, average: float = 0.0) -> list[_Point]:
         """The likelihood of every rate of noise, with the best weights for it."""
         points = []
         for rate in _RATES:
             if rate < 0.9 * (1 - 1 / classes):
                 weights, likelihood = self.weighted(weights, noise(rate))
-                points.append(_Point(rate, likelihood, weights))
+                points.append(_Point(rate, likelihood + average, weights, partial(noise, rate)))
         return points
 
-    def single(self, classes: int) -> _Fitted | None:
-        """The best noise of a single rare class; None if there is no rare class, or too many classes.
+    def single(self, classes: int) -> list[_Point]:
+        """More and more noise of the rare class for which it is most likely; nothing if there is no rare class, or too many classes.
 
         A rare class borrows so much from the others that noise of it alone would be found improbable.
         """
@@ -355,16 +376,9 @@ class _Fit:
         rare = np.flatnonzero((counts > 0) & (counts < _RARE * len(self.given) / classes)).tolist()
         for label in rare if classes <= _MOST_SINGLE else ():
             points = self.profile(partial(_of_one, label, classes=classes), self.start, classes)
-            best = max(points, key=lambda point: point.likelihood)
-            matrix = _of_one(label, best.rate, classes)
-            shares: Floats = np.linalg.solve(matrix.T, np.bincount(self.given, minlength=classes) / len(self.given)).astype(np.float64)
-            overall = [point._replace(rate=point.rate * shares[label]) for point in points]
-            found.append(
-                _Fitted(
-                    best.weights, matrix, np.asarray(shares, dtype=np.float64), best.rate * shares[label], best.likelihood, overall, label
-                )
-            )
-        return max(found, key=lambda fitted: fitted.likelihood, default=None)
+            share = float(np.linalg.solve(_most_likely(points).noise().T, counts / len(self.given))[label])
+            found.append([point._replace(rate=point.rate * share) for point in points])
+        return max(found, key=lambda points: _most_likely(points).likelihood, default=[])
 
     def weighted(self, weights: Floats, matrix: Floats, steps: int = _STEPS) -> tuple[Floats, float]:
         """The best weights for a noise, by Newton steps that are halved until they help."""
@@ -435,10 +449,9 @@ class _Fit:
         counts = np.bincount(predicted * classes + self.given, minlength=classes**2).reshape(classes, classes) + _alike(0.1, classes)
         return np.asarray(counts / counts.sum(1, keepdims=True))
 
-    def by_class(self, weights: Floats, matrix: Floats) -> _Fitted:
-        """The noise of single classes, by expectation maximisation; classes with few labels stay near the noise of all."""
+    def by_class(self, weights: Floats, matrix: Floats) -> _OfClasses:
+        """The noise of each class, by variational expectation maximisation; classes with few labels stay near the noise of all."""
         classes = len(matrix)
-        likelihood = -np.inf
         for _ in range(_ROUNDS):
             pooled = _pooled(weights, self.logarithms).astype(np.float64)
             for _ in range(_STEPS):
@@ -447,23 +460,41 @@ class _Fit:
                 counts = np.zeros((classes, classes))
                 np.add.at(counts.T, self.given, posterior) if classes > 200 else self._count(counts, posterior)
                 rate = float(np.clip(1 - np.trace(counts) / counts.sum(), 1e-4, 0.9 * (1 - 1 / classes)))
-                own = counts.sum(1, keepdims=True)
-                borrowed = np.minimum(_BORROWED / max(rate, 0.01), own)
-                matrix = (counts + borrowed * _alike(rate, classes)) / np.maximum(own + borrowed, 1e-9)
-            weights, likelihood = self.weighted(weights, matrix, 1)
-        alike = _alike(rate, classes)
-        likelihood += float((borrowed * alike * np.log(np.maximum(matrix, 1e-9) / alike)).sum())
-        return _Fitted(weights, matrix, counts.sum(1) / counts.sum(), rate, likelihood, [])
+                borrowed = np.minimum(_BORROWED / max(rate, 0.01), counts.sum(1, keepdims=True))
+                before = np.maximum(borrowed * _alike(rate, classes), 1e-6)
+                matrix = np.exp(_mean_logarithms(before + counts))
+            weights, bound = self.weighted(weights, matrix, 1)
+        bound -= _divergence(before + counts, before)
+        mean = (before + counts) / (before + counts).sum(1, keepdims=True)
+        average = bound - self.weighted(weights, mean, 0)[1]
+        return _OfClasses(_Point(rate, bound, weights, lambda: mean), counts.sum(1) / counts.sum(), average)
 
     def _count(self, counts: Floats, posterior: Floats) -> None:
         for label in range(len(counts)):
             counts[:, label] = posterior[self.given == label].sum(0)
 
 
-def _confidence(points: Sequence[_Point], drop: float) -> tuple[float, float]:
+def _mean_logarithms(counts: Floats) -> Floats:
+    """The mean logarithms of the rows of a matrix, each with a Dirichlet distribution of these counts."""
+    from scipy.special import digamma  # type: ignore[import-untyped]
+
+    return np.asarray(digamma(counts) - digamma(counts.sum(1, keepdims=True)))
+
+
+def _divergence(after: Floats, before: Floats) -> float:
+    """The Kullback-Leibler divergence of Dirichlet distributions of rows, from those with the counts `before`."""
+    from scipy.special import gammaln
+
+    of_rows = gammaln(after.sum(1)) - gammaln(before.sum(1))
+    return float(of_rows.sum() + (gammaln(before) - gammaln(after) + (after - before) * _mean_logarithms(after)).sum())
+
+
+def _confidence(kinds: Sequence[_Kind], drop: float) -> tuple[float, float]:
     """The rates that a likelihood ratio test does not reject; between the points, the likelihood is interpolated."""
-    fine = np.linspace(np.sqrt(points[0].rate), np.sqrt(points[-1].rate), 400)
-    values = np.interp(fine, np.sqrt([point.rate for point in points]), [point.likelihood for point in points])
+    least, most = kinds[0][0].rate, kinds[0][-1].rate
+    fine = np.linspace(np.sqrt(least), np.sqrt(most), 400)
+    of_kinds = [np.interp(fine, np.sqrt([point.rate for point in kind]), [point.likelihood for point in kind]) for kind in kinds]
+    values = np.max(of_kinds, 0)
     inside = fine[values > values.max() - drop] ** 2
-    low = 0.0 if inside[0] <= points[0].rate else inside[0]
+    low = 0.0 if inside[0] <= least else inside[0]
     return float(low), float(inside[-1])

@@ -43,7 +43,10 @@ def leaderboard(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which runs have no result, and how many images they take.")] = False,
     seeds: Annotated[str, typer.Option(help="The seeds to train.", metavar="0,1,…")] = _SEEDS,
     jobs: Jobs = None,
-    minutes: Annotated[float | None, typer.Option(help="Start no run after this many minutes; those that run are finished.", min=0)] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="How long training may take. Runs that would not finish do not begin, or are stopped early.", min=0),
+    ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The file for new results; results that it has are not trained again.")
     ] = _OUTPUT,
@@ -86,8 +89,8 @@ def _train(runs: list[Missing], output: Path, jobs: int | None, minutes: float |
         return
     rows = [(str(run.spec), run.condition.name, run.seed) for run in runs]
     with resumable(), progress_of_runs(rows) as watch:
-        late = lb.train(runs, output, jobs=jobs, minutes=float("inf") if minutes is None else minutes, watch=watch)
-    left = f" {late} runs were not started; run the same command again." if late else ""
+        late = lb.train(runs, output, jobs=jobs, minutes=minutes, watch=watch)
+    left = f" {late} runs did not finish in time; run the same command again." if late else ""
     inform(f"the results are in {output}.{left}")
 
 

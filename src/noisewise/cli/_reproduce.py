@@ -193,7 +193,16 @@ def _print(done: Reproduction, quick: bool, as_json: bool) -> None:
 
     if as_json:
         cells, files = [_cell_as_json(cell) for cell in done.cells], {kind: str(file) for kind, file in done.files.items()}
-        print_json({"recipe": done.recipe.id, "quick": quick, "cells": cells, "runs": [str(run.path) for run in done.runs], "files": files})
+        print_json(
+            {
+                "recipe": done.recipe.id,
+                "quick": quick,
+                "cells": cells,
+                "runs": [str(run.path) for run in done.runs],
+                "files": files,
+                "left": done.left,
+            }
+        )
         return
     console = Console()
     if done.cells:

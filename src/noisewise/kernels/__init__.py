@@ -6,9 +6,9 @@ You do not have to call anything here: on a GPU, losses and networks use their k
 
 from noisewise.kernels._ahead import compiled_ahead
 from noisewise.kernels._compiled import compiled
-from noisewise.kernels._fused import Pass, fused, loss_and_gradient
+from noisewise.kernels._fused import Pass, counted, fused, loss_and_gradient
 from noisewise.kernels._linear import linear_loss
 from noisewise.kernels._residual import residual
 from noisewise.kernels._switch import usable
 
-__all__ = ["Pass", "compiled", "compiled_ahead", "fused", "linear_loss", "loss_and_gradient", "residual", "usable"]
+__all__ = ["Pass", "compiled", "compiled_ahead", "counted", "fused", "linear_loss", "loss_and_gradient", "residual", "usable"]

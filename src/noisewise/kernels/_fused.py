@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from noisewise.checks import check_labels, check_scores, check_some
 from noisewise.errors import InputError
 from noisewise.exact import at_least_float
+from noisewise.kernels import _tuning
 from noisewise.kernels._encoding import as_loss, encode
 from noisewise.kernels._switch import usable
 from noisewise.losses import Adaptive, Loss, before_batch_normalisation
@@ -141,6 +143,16 @@ def loss_and_gradient(
         now=loss.now if isinstance(loss, Adaptive) else None,
     )
     return Pass(losses if loss.reduction == "none" else _launch.add_up(losses), gradient, margins, emphases)
+
+
+def counted(scores: Tensor, labels: Tensor, *others: Any) -> bool:
+    """Add a batch to the counts of `auto` by a kernel, if there is one; `others` are the arguments of `_counting.count`."""
+    if not usable(scores) or scores.stride(1) != 1 or scores.shape[1] > _tuning.LONGEST_ON_CHIP:
+        return False
+    from noisewise.kernels._counting import count
+
+    count(scores, labels.contiguous(), *others)
+    return True
 
 
 def _by_torch(loss: Loss, scores: Tensor, target: Tensor, sample_weight: Tensor | None, in_place: bool) -> Pass:

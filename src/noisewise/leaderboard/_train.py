@@ -10,7 +10,7 @@ import hashlib
 import math
 import os
 import shutil
-import time
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -22,19 +22,19 @@ import torch
 
 from noisewise import methods
 from noisewise.data import Dataset, read
-from noisewise.errors import DivergedError, NoisewiseError
+from noisewise.errors import DivergedError, invalid_parameter
 from noisewise.leaderboard._board import Board, Condition, Protocol, Spec
 from noisewise.leaderboard._results import ENDING, Result, Results, made_with, now, read_file, write_file
 from noisewise.output import check_output
 from noisewise.papers import decisive, key
 from noisewise.runs import folder_name
-from noisewise.train import RUNS_ON_A_GPU, Progress, Run, Runs, RunsFailedError, Task, check_jobs, plan, train_each
+from noisewise.spec import real
+from noisewise.train import OUT_OF_TIME, RUNS_ON_A_GPU, Deadline, Progress, Run, Runs, RunsFailedError, Task, check_jobs, plan, train_each
 
 FOLDER = Path("runs", "leaderboard")
 """Where runs are trained."""
 
 _RESULT = "result.json"
-_TOO_LATE = "not started, because the time is over"
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,14 @@ class Missing:
 
     @property
     def images(self) -> int:
-        """The number of training images over all epochs and networks."""
+        """The number of training images over all epochs, networks and views."""
         trained: float = self.condition.examples * (1 - self.settings.get("validation", 0.0)) * self.settings["epochs"]
-        return round(trained * methods.get(self.spec.method).networks)
+        method = methods.get(self.spec.method)
+        return round(trained * method.networks * method.views)
 
 
 def missing(board: Board, results: Results, seeds: Sequence[int] = (0, 1, 2)) -> list[Missing]:
-    """The runs that have no result: the conditions one after the other, and the seeds of each one after the other.
+    """The runs that have no result: the conditions one after the other, the seeds of each, and of these the longest runs first.
 
     Args:
         board: what is compared.
@@ -78,13 +79,9 @@ def missing(board: Board, results: Results, seeds: Sequence[int] = (0, 1, 2)) ->
         for protocol in board.protocols
         for condition in protocol.conditions
         for seed in seeds
-        for spec in protocol.specs(condition)
+        for spec in sorted(protocol.specs(condition), key=lambda spec: -Missing(protocol, condition, spec, seed).images)
     ]
     return [run for run in wanted if run.seed not in results.of(run.settings)]
-
-
-class _TooLateError(NoisewiseError):
-    """A run was not started, because the time is over."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +91,12 @@ class _Training(Task):
     Args:
         asked: the settings that the result is found by, without the seed.
         jobs: the number of runs at a time.
-        until: the time after which it is not started.
     """
 
     asked: Mapping[str, Any]
     jobs: int
-    until: float
 
     def train(self, data: Any, test: Any, watch: Callable[[int, int], None]) -> None:
-        if time.time() > self.until:
-            raise _TooLateError(_TOO_LATE)
         try:
             super().train(data, test, watch)
             result = Result.of(Run(self.folder), self.asked, self.jobs)
@@ -117,7 +110,7 @@ def train(
     output: str | PathLike[str],
     *,
     jobs: int | None = None,
-    minutes: float = math.inf,
+    minutes: float | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
 ) -> int:
     """Train runs and add their results to a file.
@@ -126,41 +119,47 @@ def train(
         runs: the runs, in this order.
         output: the file; the results that it has are kept.
         jobs: the number of runs at a time; by default as in `compare`.
-        minutes: the time after which no run is started. Those that were started are finished.
+        minutes: how long training may take. Runs that would not finish do not begin, or are stopped early, so that the others finish.
         watch: called whenever a run makes progress.
 
     Returns:
-        The number of runs that were not started.
+        The number of runs that did not finish in this time.
 
     Raises:
         InputError: something is wrong or missing (before any run starts).
         RunsFailedError: runs failed (after the others finished). A run that diverges does not fail: it has a result without accuracy.
     """
     check_jobs(jobs, "leaderboard")
-    until = time.time() + 60 * minutes
+    if minutes is not None and not 0 <= real(minutes) < math.inf:
+        raise invalid_parameter("minutes", "leaderboard", "a number of at least 0", minutes)
     file = check_output(output, "leaderboard", [ENDING])
     found = read_file(file) if file.exists() else []
     jobs = jobs or (RUNS_ON_A_GPU if torch.cuda.is_available() else os.cpu_count() or 1)
-    tasks = [_task(run, jobs, until) for run in runs]
+    tasks = [_task(run, jobs) for run in runs]
     sets = _read(runs)
     failures: dict[int, str] = {}
-    for data, group in groupby(range(len(runs)), key=lambda place: runs[place].condition.data):
-        places = list(group)
-        if time.time() > until:  # starting workers takes a while
-            failures |= dict.fromkeys(places, _TOO_LATE)
-            continue
+    with tempfile.TemporaryDirectory() as folder:
+        deadline = None if minutes is None else Deadline(60 * minutes, Path(folder))
+        timed: list[Task] = [
+            task if deadline is None else deadline.timed(task, place, runs[place].images) for place, task in enumerate(tasks)
+        ]
+        for data, group in groupby(range(len(runs)), key=lambda place: runs[place].condition.data):
+            places = list(group)
 
-        def step(progress: Progress, places: list[int] = places) -> None:
-            task = tasks[places[progress.place]]
-            if progress.state == "finished":
-                found.extend(read_file(task.folder / _RESULT))
-                write_file(file, found)
-                shutil.rmtree(task.folder, ignore_errors=True)
-            watch(replace(progress, place=places[progress.place]))
+            def step(progress: Progress, places: list[int] = places) -> None:
+                progress = replace(progress, place=places[progress.place])
+                task = tasks[progress.place]
+                if progress.state == "finished":
+                    found.extend(read_file(task.folder / _RESULT))
+                    write_file(file, found)
+                    shutil.rmtree(task.folder, ignore_errors=True)
+                if deadline is not None:
+                    deadline.watch(progress)
+                watch(progress)
 
-        failed = train_each([tasks[place] for place in places], sets[data][0], test=sets[data][1], jobs=jobs, watch=step)
-        failures |= {places[place]: why for place, why in failed.items()}
-    late = [place for place, why in failures.items() if why == _TOO_LATE]
+            failed = train_each([timed[place] for place in places], sets[data][0], test=sets[data][1], jobs=jobs, watch=step)
+            failures |= {places[place]: why for place, why in failed.items()}
+    late = [place for place, why in failures.items() if why == OUT_OF_TIME]
     if len(late) < len(failures):
         raise RunsFailedError(_summary(runs, {place: why for place, why in failures.items() if place not in late}), Runs())
     return len(late)
@@ -174,7 +173,7 @@ def _read(runs: Sequence[Missing]) -> dict[str, tuple[Dataset, Dataset]]:
     return sets
 
 
-def _task(run: Missing, jobs: int, until: float) -> _Training:
+def _task(run: Missing, jobs: int) -> _Training:
     """The task of a run, with checked settings."""
     others = {name: value for name, value in run.settings.items() if name not in ("data", "noise", "loss", "method", "model")}
     others["compile"] = others.get("compile", False) and torch.cuda.is_available()
@@ -182,7 +181,7 @@ def _task(run: Missing, jobs: int, until: float) -> _Training:
     (task,) = plan(run.settings["model"], run.condition.data, **axes, folder=FOLDER, **others)
     name = f"{folder_name(str(run.spec))}-{hashlib.sha256(key(run.settings).encode()).hexdigest()[:8]}-seed{run.seed}"
     asked = {name: value for name, value in run.settings.items() if name in decisive({})}
-    return _Training(task.settings, FOLDER / name, asked, jobs, until)
+    return _Training(task.settings, FOLDER / name, asked, jobs)
 
 
 def _summary(runs: Sequence[Missing], failures: Mapping[int, str]) -> str:

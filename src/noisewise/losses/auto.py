@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from noisewise.exact import at_least_float, log_softmax
+from noisewise.extensions import extension
 from noisewise.losses._adaptive import Adaptive
 from noisewise.margin import margin_of_log_prob
 
@@ -133,14 +134,18 @@ class Auto(Adaptive, name="auto"):
     def observe(self, scores: Tensor, labels: Tensor) -> None:
         if scores.device.type != "cpu" or torch.compiler.is_compiling():
             self.note(scores, labels)  # a captured CUDA graph runs no Python
-        else:
-            self.waiting.append((scores.detach().clone(), labels.clone()))
-            if sum(scores.numel() for scores, _ in self.waiting) >= _TOGETHER:
-                self.settle()
+            return
+        self.waiting.append((scores.detach().clone(), labels.clone()))
+        if sum(scores.numel() for scores, _ in self.waiting) >= _TOGETHER:
+            self.settle()
 
     @torch.no_grad()
     def note(self, scores: Tensor, labels: Tensor) -> None:
         """Count the predictions, labels and margins of these examples."""
+        self.classes.fill_(scores.shape[1])
+        counts, edges = (self.predictions, self.labels, self.margins), (_LOWEST, _HIGHEST, _WIDEST)
+        if extension("counting of predictions")(scores, labels, self.ignore_index, *counts, edges):
+            return
         kept = labels != self.ignore_index
         predicted = scores.argmax(1)
         both = torch.stack([predicted, labels.masked_fill(~kept, 0)], 1)
@@ -148,7 +153,6 @@ class Auto(Adaptive, name="auto"):
         row = (predicted % _GROUPS) * _STEPS + _cell(sureness, _LOWEST, _HIGHEST, _STEPS)
         self.predictions.view(-1).index_add_(0, 2 * row + (predicted != labels), kept.long())
         self.margins.index_add_(0, _cell(margins, -_WIDEST, _WIDEST, _CELLS), kept.long())
-        self.classes.fill_(scores.shape[1])
         self.labels.index_add_(0, labels.masked_fill(~kept, 0) % _GROUPS, kept.long())
 
     def settle(self) -> None:

@@ -52,8 +52,10 @@ class LossPull:
         self.by_emphasis = plain and not (loss.contract or loss.depends_on_batch)
         # A kernel has the hyper-parameters as constants, but reads those of an adaptive loss from its buffer `now`. A loss that is
         # normalised over the batch needs no autograd either, if a kernel computes emphasis and value together.
-        normalised = not (accumulates or loss.contract or before_batch_normalisation(loss) is None)
-        self.by_kernel = loss.now is not None if isinstance(loss, Adaptive) else self.by_emphasis or normalised
+        if isinstance(loss, Adaptive):
+            self.by_kernel = loss.now is not None
+        else:
+            self.by_kernel = self.by_emphasis or not (accumulates or loss.contract or before_batch_normalisation(loss) is None)
 
     def __call__(self, scores: Tensor, labels: Tensor) -> Pull:
         """The pull of a batch. The value is a sum, or None."""

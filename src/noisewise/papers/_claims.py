@@ -146,7 +146,11 @@ def _missing(rows: Sequence[tuple[Part, Sequence[Compared]]], verdicts: Sequence
 
 
 def _unexplained(recipe: Recipe, results: Results) -> list[str]:
-    return reasons(recipe, compared(recipe, results)).get(None, []) if recipe.same_as is None else []
+    """The numbers that differ too much for no reason that a run supports."""
+    if recipe.same_as is not None:
+        return []
+    found = reasons(recipe, compared(recipe, results))
+    return [text for reason, texts in found.items() if reason is None or reason in recipe.guesses for text in texts]
 
 
 def _numbers(cells: Sequence[Compared], printed: bool = True) -> str:

@@ -15,6 +15,7 @@ from noisewise.papers._results import Outcome, Results
 from noisewise.papers._results import results as committed_results
 
 _SHOWN = ("data", "model", "noise", "augment", "batch_size", "optimiser", "weight_decay", "schedule", "steps", "epochs")
+_OURSELVES = "The authors of this package"
 _VERSIONS = ("noisewise", "torch", "device", "precision")
 
 
@@ -99,7 +100,8 @@ def _recipe(recipe: Recipe, results: Results) -> Iterator[str]:
     elif recipe.picture is not None:
         kept = ", here from the results" if can_draw(recipe, results) else ""
         yield from (f"Drawn by `{recipe.picture}` from the runs{kept}.", "")
-    yield from _listed("What we chose where the paper gives no details:", recipe.chosen)
+    own = recipe.paper.authors == _OURSELVES
+    yield from _listed("What we chose:" if own else "What we chose where the paper gives no details:", recipe.chosen)
     yield from _listed("Misprinted:", recipe.slips)
     yield from _how(recipe, results)
     cells = compared(recipe, results)
@@ -157,6 +159,7 @@ def _reasons(recipe: Recipe, cells: Sequence[Compared]) -> Iterator[str]:
     """The numbers that differ too much, grouped by reason; those without a known reason come last."""
     known = reasons(recipe, cells)
     unknown = known.pop(None, [])
-    yield from (f"{'; '.join(differing)}: {why}" for why, differing in known.items())
+    yield from (f"{'; '.join(differing)}: {why}" for why, differing in known.items() if why not in recipe.guesses)
+    yield from (f"Not explained yet: {'; '.join(differing)}. {why}" for why, differing in known.items() if why in recipe.guesses)
     if unknown:
         yield f"Not explained yet: {'; '.join(unknown)}."

@@ -4,7 +4,8 @@ A recipe is read from a TOML file beside this module, one file per paper and one
 
     [settings.cifar10]            settings of a run, under a name that recipes `use`
     [chosen]                      what we chose where the paper does not say, and why, under names that recipes list
-    [why]                         known reasons why our numbers differ from the paper's, under names that `differs` uses
+    [why]                         reasons why our numbers differ from the paper's that runs support, under names that `differs` uses
+    [perhaps]                     reasons that no run supports yet, under other names
     [table6]                      the recipe "imae/table6"
     caption, use, chosen, …       and any setting of a run, for all its blocks
     [[table6.block]]              a part of the table whose rows share settings
@@ -31,7 +32,7 @@ from noisewise.papers._metrics import METRICS
 from noisewise.runs import Settings
 
 _FILES = ("imae", "gradient-rescaling", "curriculum", "pku-reid", "findings")
-_PAPER_ENTRIES = {"name", "short", "title", "authors", "reference", "settings", "chosen", "why"}
+_PAPER_ENTRIES = {"name", "short", "title", "authors", "reference", "settings", "chosen", "why", "perhaps"}
 _BLOCK_ENTRIES = {"across", "columns", "metric", "quoted", "rows", "times"}
 _RECIPE_ENTRIES = {"caption", "use", "chosen", "slips", "not_run", "nothing", "seeds", "over", "reading", "tested"} | {
     *("same_as", "of", "computed", "picture", "losses", "networks", "sweep", "classes", "block", "differs")
@@ -100,6 +101,7 @@ class Recipe:
         chosen: what we chose where the paper does not say.
         slips: misprints.
         differs: why some of our numbers differ: arguments of `Cell.fits`, and the reason.
+        guesses: those reasons that no run supports.
         not_run: why there are no results of full size, or None.
         nothing: why there is nothing to train, or None.
         same_as: the recipe that has the same numbers, or None.
@@ -125,6 +127,7 @@ class Recipe:
     chosen: tuple[str, ...] = ()
     slips: tuple[str, ...] = ()
     differs: tuple[tuple[Mapping[str, Any], str], ...] = ()
+    guesses: frozenset[str] = frozenset()
     not_run: str | None = None
     nothing: str | None = None
     same_as: str | None = None
@@ -210,6 +213,7 @@ def _recipe(paper: Paper, key: str, content: Mapping[str, Any], written: Mapping
     for selection in content.get("of", ()):
         others = earlier[selection["table"]].runs
         runs += [run for run in others if all(run[name] in selection[name] for name in selection if name != "table")]
+    known = {**written.get("why", {}), **written.get("perhaps", {})}
     plain = {"caption", "not_run", "nothing", "over", "reading", "tested", "computed", "picture", "losses", "networks", "sweep", "classes"}
     return Recipe(
         id=name,
@@ -220,7 +224,8 @@ def _recipe(paper: Paper, key: str, content: Mapping[str, Any], written: Mapping
         seeds=tuple(content.get("seeds", (0,))),
         chosen=tuple(written["chosen"][choice] for choice in content.get("chosen", ())),
         slips=tuple(content.get("slips", ())),
-        differs=tuple((_only(where, where.keys() - {"why"}), written["why"][where["why"]]) for where in content.get("differs", ())),
+        differs=tuple((_only(where, where.keys() - {"why"}), known[where["why"]]) for where in content.get("differs", ())),
+        guesses=frozenset(written.get("perhaps", {}).values()),
         same_as=f"{paper.name}/{content['same_as']}" if "same_as" in content else None,
         **_only(content, plain),
     )

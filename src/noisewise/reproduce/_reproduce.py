@@ -22,13 +22,23 @@ from noisewise.output import make_folder
 from noisewise.papers import Compared, Outcome, Portion, Recipe, Results, can_draw, check_recipe, compared, key, shows_margins
 from noisewise.report import check_page, report
 from noisewise.reproduce._again import Again, is_done, second
-from noisewise.reproduce._deadline import OUT_OF_TIME, Deadline
 from noisewise.reproduce._outcome import outcome
 from noisewise.reproduce._pictures import picture
 from noisewise.reproduce._plan import Plan, is_finished
 from noisewise.reproduce._retrieved import check_queries, measure
 from noisewise.spec import real
-from noisewise.train import Progress, Runs, RunsFailedError, Task, check_jobs, failure_reason, summarise_failures, train_each
+from noisewise.train import (
+    OUT_OF_TIME,
+    Deadline,
+    Progress,
+    Runs,
+    RunsFailedError,
+    Task,
+    check_jobs,
+    failure_reason,
+    summarise_failures,
+    train_each,
+)
 
 _EXAMPLES = 4
 """The number of training and test examples of a quick run."""

@@ -18,6 +18,7 @@ from noisewise.train._compare import (
     train_each,
     train_one,
 )
+from noisewise.train._deadline import OUT_OF_TIME, Deadline
 from noisewise.train._fit import Underfitting, Unlearned, fit, train
 from noisewise.train._loggers import Logger
 from noisewise.train._optimisers import optimisers, schedules
@@ -28,7 +29,9 @@ from noisewise.train._run import Run
 from noisewise.train._tune import Search, Study, Tuned, plan_studies, run_studies, tune
 
 __all__ = [
+    "OUT_OF_TIME",
     "RUNS_ON_A_GPU",
+    "Deadline",
     "Executor",
     "Logger",
     "Predictor",

@@ -1,10 +1,13 @@
-"""Keep a call within a time: stop the runs that would not finish, so that the others do. Stopped runs continue at their last checkpoint.
+"""Keep a call within a time: stop or do not begin the runs that would not finish, so that the others do.
+
+Runs that were stopped continue at their last checkpoint.
 
 Runs are trained in other processes, which see files that this one writes.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from noisewise.errors import NoisewiseError
-from noisewise.train import Progress, Task
+from noisewise.train._compare import Progress, Task
 
-OUT_OF_TIME = "stopped, because it would not have finished in time"
+OUT_OF_TIME = "The run was stopped, because it would not have finished in time."
 
 _WINDOW, _ENOUGH = 30.0, 10.0  # seconds over which the pace of a run is measured, and the fewest
 _JUDGE_EVERY = 5.0
@@ -23,7 +26,7 @@ _JUDGE_EVERY = 5.0
 
 @dataclass(frozen=True)
 class Timed(Task):
-    """A task that ends when a file appears, and does not begin if another one is there.
+    """A task that ends when a file appears, and does not begin if that file or another one is there.
 
     Args:
         inner: the task.
@@ -44,7 +47,7 @@ class Timed(Task):
                 raise NoisewiseError(OUT_OF_TIME)
             watch(step, steps)
 
-        if self.closed.exists():
+        if self.closed.exists() or self.stop.exists():
             raise NoisewiseError(OUT_OF_TIME)
         return self.inner.train(data, test, watched)
 
@@ -83,16 +86,37 @@ class Deadline:
         self._folder, self._clock = folder, clock
         self._ends, self._judged = clock() + seconds, clock()
         self._paces: dict[int, _Pace] = {}
+        self._sizes: dict[int, float] = {}
+        self._waiting: set[int] = set()
+        self._began: dict[int, float] = {}
+        self._taken: list[float] = []  # seconds of finished runs, divided by their sizes
+        if seconds <= 0:
+            self._stop([])
 
-    def timed(self, task: Task, place: int) -> Timed:
-        """A task that this deadline can stop; `place` is its index among all tasks."""
+    def timed(self, task: Task, place: int, size: float = 1.0) -> Timed:
+        """A task that this deadline can stop.
+
+        Args:
+            task: the task.
+            place: its index among all tasks.
+            size: how much work it is, in any unit.
+        """
+        self._sizes[place] = size
+        self._waiting.add(place)
         return Timed(task.settings, task.folder, task, self._sign(place), self._sign("new"))
 
     def watch(self, progress: Progress) -> None:
         """Take notice of the progress of a run, and stop runs if it is time."""
         now = self._clock()
-        if progress.state != "running":
+        if progress.state == "running":
+            self._waiting.discard(progress.place)
+            self._began.setdefault(progress.place, now)
+        if progress.state == "finished" and progress.place in self._began:
+            self._taken.append((now - self._began[progress.place]) / self._sizes.get(progress.place, 1.0))
+        if progress.state not in ("running", "waiting"):
             self._paces.pop(progress.place, None)
+            for pace in self._paces.values():
+                pace.seen.clear()  # from now on the others are faster
         elif progress.steps:
             self._paces.setdefault(progress.place, _Pace()).add(now, progress.step, progress.steps)
         if now >= self._ends:
@@ -100,6 +124,7 @@ class Deadline:
         elif now - self._judged >= _JUDGE_EVERY:
             self._judged = now
             self._judge(self._ends - now)
+            self._refuse(self._ends - now)
 
     def _judge(self, left: float) -> None:
         """Stop the runs that would not finish if the machine were shared by fewer."""
@@ -110,6 +135,14 @@ class Deadline:
         kept = max((number for number, (seconds, _) in enumerate(known, 1) if seconds * number / len(known) <= left), default=1)
         if kept < len(known):
             self._stop([place for _, place in known[kept:]])
+
+    def _refuse(self, left: float) -> None:
+        """Do not begin the runs that would take longer than what is left, judged by those that finished."""
+        if self._taken:
+            late = {place for place in self._waiting if self._sizes[place] * statistics.median(self._taken) > left}
+            self._waiting -= late
+            for place in late:
+                self._sign(place).touch()
 
     def _stop(self, places: list[int]) -> None:
         """Stop these runs, and start no others."""

@@ -8,57 +8,11 @@ from pathlib import Path
 import pytest
 
 from noisewise import reproduce
+from noisewise.errors import NoisewiseError
 from noisewise.papers import get, results
 from noisewise.reproduce import _reproduce
-from noisewise.reproduce._deadline import OUT_OF_TIME, Deadline
-from noisewise.train import Progress, Run
+from noisewise.train import Deadline, Progress, Run
 from refused import refused
-
-STEPS = 1000
-
-
-def _follow(deadline: Deadline, now: list[float], paces: dict[int, float], until: float) -> None:
-    """Report the progress of runs, which take a number of steps per second, every second."""
-    while now[0] < until:
-        now[0] += 1
-        for place, pace in paces.items():
-            deadline.watch(Progress(place, "running", int(pace * now[0]), STEPS))
-
-
-@pytest.mark.parametrize(
-    ("paces", "seconds", "stopped"),
-    [
-        ({0: 10, 1: 10, 2: 10, 3: 10}, 120, set()),  # 100 s each
-        ({0: 10, 1: 10, 2: 10, 3: 10}, 70, {"2", "3", "new"}),  # 85 s more: in 55 s, two can finish if they are alone
-        ({0: 10, 1: 9, 2: 3, 3: 2}, 100, {"2", "3", "new"}),
-        ({0: 1, 1: 1}, 60, {"1", "new"}),  # none would finish: one is left that may become faster
-    ],
-)
-def test_the_slowest_runs_are_stopped_so_that_the_others_finish(
-    paces: dict[int, float], seconds: float, stopped: set[str], tmp_path: Path
-) -> None:
-    now = [0.0]
-    deadline = Deadline(seconds, tmp_path, lambda: now[0])
-    _follow(deadline, now, paces, 9)
-    assert not list(tmp_path.iterdir()), "the pace is not known yet"
-    _follow(deadline, now, paces, 16)
-    assert {path.name for path in tmp_path.iterdir()} == stopped
-
-
-def test_all_runs_are_stopped_at_the_end_of_the_time(tmp_path: Path) -> None:
-    now = [0.0]
-    deadline = Deadline(5, tmp_path, lambda: now[0])
-    _follow(deadline, now, {0: 1, 1: 1}, 5)
-    assert {path.name for path in tmp_path.iterdir()} == {"0", "1", "new"}
-
-
-def test_a_finished_run_no_longer_counts(tmp_path: Path) -> None:
-    now = [0.0]
-    deadline = Deadline(200, tmp_path, lambda: now[0])
-    _follow(deadline, now, {0: 100, 1: 10}, 10)
-    deadline.watch(Progress(0, "finished"))
-    _follow(deadline, now, {1: 10}, 90)
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_portion_that_is_cut_short_keeps_what_it_trained(small_data: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +45,7 @@ def test_no_run_begins_when_the_time_is_over(small_data: None, tmp_path: Path) -
     deadline = Deadline(60, tmp_path / "signs")
     (task, *_) = reproduce.plan(get("curriculum/figure4"), quick=True, output=tmp_path).tasks
     (tmp_path / "signs/new").touch()
-    with pytest.raises(Exception, match=OUT_OF_TIME):
+    with refused("in time", kind=NoisewiseError):
         deadline.timed(task, 0).train(None, None, lambda step, steps: None)
     with refused("minutes", 0):
         reproduce.reproduce(reproduce.plan(get("curriculum/figure4"), quick=True, output=tmp_path), minutes=0)
