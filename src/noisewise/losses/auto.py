@@ -20,10 +20,10 @@ SUREST = 0.25
 """The share of the examples predicted as a class whose labels are compared with the prediction."""
 
 LEARNS, MEMORISES = 0.80, 0.95
-"""Up to the first share of the labels that may be right, reproduced by the model, the loss is cross-entropy; from the second on, a MAE."""
+"""q rises from 0 to 1 as the model reproduces the first to the second share of the labels that may be right."""
 
-CLEAN, NOISY = 0.03, 0.20
-"""Up to the first noise rate the loss is cross-entropy, and from the second on the rate does not limit how robust it is."""
+CLEAN, NOISY = 0.03, 0.10
+"""With up to the first noise rate, the loss is cross-entropy; from the second on, the rate does not limit how robust it is."""
 
 START, RAMP = 0.85, 0.25
 """q in the first epoch, and its largest change in one epoch."""
@@ -32,7 +32,7 @@ COVERED = 0.3
 """A class is given up if it is predicted for less than this share of its labels that may be right."""
 
 LEARNING = 0.35
-"""The q down to which the loss becomes less robust because a class is given up."""
+"""The least q while labels look wrong."""
 
 PATIENCE = 0.15
 """The share of the way down to a lower estimate of the noise rate that is taken in one epoch."""
@@ -55,14 +55,14 @@ class Auto(Adaptive, name="auto"):
     """Between cross-entropy and a scaled MAE, as far as wrong labels are memorised. It needs no hyper-parameter and no noise rate.
 
     It is a `gce` at a scaled margin. A model that knows all classes reproduces the right labels only: a share 1 − η. One that reproduces
-    much less still learns, and the loss moves to cross-entropy. One that reproduces more memorises, and the loss moves to a scaled MAE.
+    much less still learns, and the loss moves towards cross-entropy. One that reproduces more memorises, and the loss becomes a scaled MAE.
 
-    - η, the noise rate, is the larger of two: the share of labels other than the prediction among the surest quarter of every predicted
-      class; and the rate of symmetric noise under which the labels are most likely. It rises at once; a lower one counts 15 % an epoch.
+    - e, the noise rate, is the larger of two: the share of labels other than the prediction among the surest quarter of every predicted
+      class; and the rate of symmetric noise under which the labels are most likely.
+    - η follows e: upwards at once, and downwards by 15 % of the way an epoch, because memorised labels are missing in e.
     - a = (1 − D) / (0.96 − η), where D is the share of all labels that differ from the prediction.
-    - q is 0.85 in the first two epochs, and then moves to clip((a − 0.80) / 0.15, 0, 1), by at most 0.25 an epoch.
-    - In any epoch, q is at most (η − 0.03) / 0.17. If a class was predicted for fewer than 0.3 of its labels that may be right, q moves
-      to 0.35 at most.
+    - q is 0.85 in the first two epochs, and then moves to clip((a − 0.80) / 0.15, 0.35, 1), by at most 0.25 an epoch. If a class was
+      predicted for fewer than 0.3 of its labels that may be right, q moves to 0.35 instead. In any epoch, q is at most (e − 0.03) / 0.07.
     - c = 1 − q + q · 2 / ((1 − 0.6 η) max(2, log(C − 1))), with η = 0 in the first epoch.
 
     `fit` moves it after every epoch. In your own loop, call `update` once an epoch, or record the loop with `noisewise.Recorder`.
@@ -74,8 +74,8 @@ class Auto(Adaptive, name="auto"):
     Example:
         >>> loss = Auto()
         >>> scores = torch.tensor([[4.0, 0.0, 0.0], [0.0, 4.0, 0.0]], requires_grad=True)
-        >>> loss(scores, torch.tensor([0, 0]))
-        tensor(0.5869, grad_fn=<MeanBackward0>)
+        >>> loss(scores, torch.tensor([0, 0])).detach()
+        tensor(0.5869)
         >>> loss.update()["noise"]  # the estimated noise rate
         0.5
 
@@ -185,9 +185,9 @@ class Auto(Adaptive, name="auto"):
         disagreement = float(predictions[:, :, 1].sum() / predictions.sum())
         reproduced = (1 - disagreement) / max(1 - assumed - MARGIN, _ERROR)
         # The first epoch begins with an untrained model, so the share that it reproduces says little.
-        wanted = _between(reproduced, LEARNS, MEMORISES) if record["assumed"] else START
-        wanted = wanted if covered > COVERED else min(wanted, LEARNING)
-        q = min(max(wanted, record["q"] - RAMP), record["q"] + RAMP, _between(assumed, CLEAN, NOISY))
+        wanted = max(_between(reproduced, LEARNS, MEMORISES), LEARNING) if record["assumed"] else START
+        wanted = wanted if covered > COVERED else LEARNING
+        q = min(max(wanted, record["q"] - RAMP), record["q"] + RAMP, _between(noise, CLEAN, NOISY))
         self.restore({"q": q, "assumed": assumed})
         for counts in (self.predictions, self.labels, self.margins):
             counts.zero_()
