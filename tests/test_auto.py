@@ -93,6 +93,7 @@ def agreeing(loss, wrong, disagree):
         (6 / 13, 0.7, 0.8, 0.0, 0.85),  # the first epoch says little
         (6 / 13, 0.7, 0.8, 0.01, 0.55),  # it reproduces 0.3 of the labels: it still learns
         (6 / 13, 0.46, 0.5, 0.01, 0.75),  # it reproduces all labels that may be right, and some others
+        (4 / 13, 0.7, 0.5, 0.01, 0.75),  # the surest labels were memorised
         (2 / 13, 0.2, 0.5, 0.4, 0.75),  # it reproduces more labels than an earlier estimate allowed
     ],
 )

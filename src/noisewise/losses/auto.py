@@ -22,6 +22,9 @@ SUREST = 0.25
 LEARNS, MEMORISES = 0.80, 0.95
 """q rises from 0 to 1 as the model reproduces the first to the second share of the labels that may be right."""
 
+BALANCED = 0.5
+"""The model memorises if the share of other labels among its surest predictions is below this part of the share among all."""
+
 CLEAN, NOISY = 0.03, 0.10
 """With up to the first noise rate, the loss is cross-entropy; from the second on, the rate does not limit how robust it is."""
 
@@ -61,8 +64,9 @@ class Auto(Adaptive, name="auto"):
       class; and the rate of symmetric noise under which the labels are most likely.
     - η follows e: upwards at once, and downwards by 15 % of the way an epoch, because memorised labels are missing in e.
     - a = (1 − D) / (0.96 − η), where D is the share of all labels that differ from the prediction.
-    - q is 0.85 in the first two epochs, and then moves to clip((a − 0.80) / 0.15, 0.35, 1), by at most 0.25 an epoch. If a class was
-      predicted for fewer than 0.3 of its labels that may be right, q moves to 0.35 instead. In any epoch, q is at most (e − 0.03) / 0.07.
+    - q is 0.85 in the first two epochs, and then moves to clip((a − 0.80) / 0.15, 0.35, 1), by at most 0.25 an epoch; to 1 if the share
+      of other labels among the surest is below D / 2, so that they were memorised. If a class was predicted for fewer than 0.3 of its
+      labels that may be right, q moves to 0.35 instead. In any epoch, q is at most (e − 0.03) / 0.07.
     - c = 1 − q + q · 2 / ((1 − 0.6 η) max(2, log(C − 1))), with η = 0 in the first epoch.
 
     `fit` moves it after every epoch. In your own loop, call `update` once an epoch, or record the loop with `noisewise.Recorder`.
@@ -184,9 +188,12 @@ class Auto(Adaptive, name="auto"):
         covered = _least_covered(predictions, labels, doubt)
         disagreement = float(predictions[:, :, 1].sum() / predictions.sum())
         reproduced = (1 - disagreement) / max(1 - assumed - MARGIN, _ERROR)
-        # The first epoch begins with an untrained model, so the share that it reproduces says little.
-        wanted = max(_between(reproduced, LEARNS, MEMORISES), LEARNING) if record["assumed"] else START
-        wanted = wanted if covered > COVERED else LEARNING
+        # In a model that memorises, sure examples have few wrong labels, although many labels differ from the predictions.
+        wanted = 1.0 if doubt < BALANCED * disagreement else max(_between(reproduced, LEARNS, MEMORISES), LEARNING)
+        if covered <= COVERED:
+            wanted = LEARNING
+        elif not record["assumed"]:  # the first epoch begins with an untrained model, so what it reproduces says little
+            wanted = START
         q = min(max(wanted, record["q"] - RAMP), record["q"] + RAMP, _between(noise, CLEAN, NOISY))
         self.restore({"q": q, "assumed": assumed})
         for counts in (self.predictions, self.labels, self.margins):
