@@ -74,23 +74,54 @@ def test_the_estimate_is_the_noise_rate_if_the_model_knows_the_classes(rate):
     assert record["noise_low"] < rate < record["noise_high"]
 
 
-@pytest.mark.parametrize(("wrong", "before", "q"), [(0.0, 0.5, 0.0), (0.05, 0.5, 2 / 7), (0.5, 0.5, 0.75), (0.5, 0.85, 1.0)])
-def test_q_follows_the_noise_but_rises_by_at_most_a_quarter(wrong, before, q):
-    loss, number = noisewise.get("auto"), round(100 * wrong)
-    loss.restore({"q": before, "assumed": 0.0})
-    seen(loss, [0] * 100, [1] * number + [0] * (100 - number), [4.0] * 100)
-    loss.settle()
-    loss.labels[1:].zero_()  # no class is given up here
+def agreeing(loss, wrong, disagree):
+    """Let a loss see 100 examples of two classes. Of the surest quarters, this share has another label, and of all examples `disagree`."""
+    half, sure = 50, 13
+    labels = torch.zeros(2, half, dtype=torch.long)
+    labels[:, : round(wrong * sure)] = 1
+    others = round(disagree * half) - round(wrong * sure)
+    labels[:, half - others :] = 1
+    labels[1] = 1 - labels[1]
+    sureness = torch.cat([torch.full((sure,), 4.0), torch.full((half - sure,), -2.0)])  # at a margin of −2, all classes are about as likely
+    seen(loss, [0] * half + [1] * half, labels.flatten().tolist(), sureness.repeat(2), classes=10)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "disagree", "before", "assumed", "q"),
+    [
+        (0.0, 0.0, 0.2, 0.0, 0.0),  # clean labels
+        (6 / 13, 0.7, 0.8, 0.0, 0.85),  # the first epoch says little
+        (6 / 13, 0.7, 0.8, 0.01, 0.55),  # it reproduces 0.3 of the labels: it still learns
+        (6 / 13, 0.46, 0.5, 0.01, 0.75),  # it reproduces all labels that may be right, and some others
+        (4 / 13, 0.7, 0.5, 0.01, 0.75),  # the surest labels were memorised
+        (2 / 13, 0.2, 0.5, 0.4, 0.75),  # it reproduces more labels than an earlier estimate allowed
+    ],
+)
+def test_q_rises_by_a_quarter_if_labels_are_memorised_and_falls_while_the_model_learns(wrong, disagree, before, assumed, q):
+    loss = noisewise.get("auto")
+    loss.restore({"q": before, "assumed": assumed})
+    agreeing(loss, wrong, disagree)
     record = loss.update()
     assert record["q"] == pytest.approx(before), "the record is of the epoch that ends"
-    assert record["doubt"] == pytest.approx(wrong) and record["noise"] == pytest.approx(wrong, abs=0.02)
-    assert float(loss.q) == pytest.approx(min(q, max(0.0, (record["noise"] - 0.03) / 0.07)), abs=0.02)
-    start = 2 / ((1 - 0.6 * record["noise"]) * math.log(99))
+    assert record["disagreement"] == pytest.approx(disagree)
+    assert float(loss.q) == pytest.approx(q)
+    assert float(loss.noise) == pytest.approx(max(record["noise"], assumed + 0.15 * (record["noise"] - assumed)))
+    start = 2 / ((1 - 0.6 * float(loss.noise)) * math.log(99))
     assert float(loss.scale(100)) == pytest.approx(1 - float(loss.q) + float(loss.q) * start)
 
 
-@pytest.mark.parametrize(("before", "after"), [(1.0, 0.75), (0.5, 0.35), (0.35, 0.35)])
-def test_while_a_class_is_given_up_q_falls(before, after):
+def test_between_its_bounds_q_follows_the_share_of_reproduced_labels():
+    loss = noisewise.get("auto")
+    loss.restore({"q": 0.6, "assumed": 0.01})
+    agreeing(loss, 6 / 13, 0.56)
+    record = loss.update()
+    reproduced = 0.44 / (0.96 - record["noise"])
+    assert 0.8 < reproduced < 0.95
+    assert float(loss.q) == pytest.approx((reproduced - 0.8) / 0.15)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1.0, 0.75), (0.5, 0.35), (0.1, 0.35)])
+def test_if_a_class_is_given_up_q_moves_towards_a_less_robust_loss(before, after):
     loss = noisewise.get("auto")
     loss.restore({"q": before, "assumed": 0.0})
     # A third of the labels are of class 2, which is predicted once.
@@ -115,6 +146,21 @@ def test_it_notes_only_what_it_trains_on():
     pixels = torch.randn(2, 3, 4, 4, requires_grad=True)
     loss(pixels, torch.zeros(2, 4, 4, dtype=torch.long))
     assert int(loss.state_dict()["margins"].sum()) == 4 + 32
+
+
+def test_on_the_cpu_many_batches_are_noted_as_one_by_one(monkeypatch):
+    together, alone = noisewise.get("auto"), noisewise.get("auto")
+    scores, labels = torch.randn(3, 5000, 10), torch.randint(10, (3, 5000))
+    noted = []
+    monkeypatch.setattr(together, "note", lambda *batch: noted.append(len(batch[0])) or type(together).note(together, *batch))
+    for batch in zip(scores, labels, strict=True):
+        together.observe(*batch)
+        alone.note(*batch)
+    scores.zero_()  # a training loop may reuse its tensors
+    assert noted == [10000]
+    for name, counts in alone.state_dict().items():
+        assert (together.state_dict()[name] == counts).all()
+    assert noted == [10000, 5000]
 
 
 def test_its_state_is_part_of_state_dict():

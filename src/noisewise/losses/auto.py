@@ -1,4 +1,4 @@
-"""The loss without hyper-parameters: it estimates the noise rate while it trains, and becomes as robust as that rate requires."""
+"""The loss without hyper-parameters: it estimates the noise rate while it trains, and becomes robust when wrong labels are memorised."""
 
 from __future__ import annotations
 
@@ -19,8 +19,14 @@ from noisewise.margin import margin_of_log_prob
 SUREST = 0.25
 """The share of the examples predicted as a class whose labels are compared with the prediction."""
 
-ROBUST_FROM, ROBUST_AT = 0.03, 0.10
-"""If up to the first share of these labels differ, the loss is cross-entropy, and from the second on a scaled MAE."""
+LEARNS, MEMORISES = 0.80, 0.95
+"""q rises from 0 to 1 as the model reproduces the first to the second share of the labels that may be right."""
+
+BALANCED = 0.5
+"""The model memorises if the share of other labels among its surest predictions is below this part of the share among all."""
+
+CLEAN, NOISY = 0.03, 0.10
+"""With up to the first noise rate, the loss is cross-entropy; from the second on, the rate does not limit how robust it is."""
 
 START, RAMP = 0.85, 0.25
 """q in the first epoch, and its largest change in one epoch."""
@@ -29,7 +35,13 @@ COVERED = 0.3
 """A class is given up if it is predicted for less than this share of its labels that may be right."""
 
 LEARNING = 0.35
-"""The q down to which the loss becomes less robust while a class is given up."""
+"""The least q while labels look wrong."""
+
+PATIENCE = 0.15
+"""The share of the way down to a lower estimate of the noise rate that is taken in one epoch."""
+
+MARGIN = 0.04
+"""What is added to the noise rate before it is compared with the labels that differ from the predictions."""
 
 TAU = 2.0
 """The scaled MAE starts at the margin −2, as the curriculum paper's for clean labels, and further below 0 with noise."""
@@ -43,15 +55,18 @@ _TOGETHER = 2**16  # scores that are noted together on the CPU
 
 
 class Auto(Adaptive, name="auto"):
-    """Between cross-entropy and a scaled MAE, as far as labels are wrong. It needs no hyper-parameter and no noise rate.
+    """Between cross-entropy and a scaled MAE, as far as wrong labels are memorised. It needs no hyper-parameter and no noise rate.
 
-    It is a `gce` at a scaled margin. Between epochs, its exponent q follows an estimate of the noise rate: without noise the loss becomes
-    cross-entropy, with noise a scaled MAE. MAE-like losses can give up whole classes. If that happens, q falls until the class is learned.
+    It is a `gce` at a scaled margin. A model that knows all classes reproduces the right labels only: a share 1 − η. One that reproduces
+    much less still learns, and the loss moves towards cross-entropy. One that reproduces more memorises, and the loss becomes a scaled MAE.
 
-    - η, the estimate, is the larger of two: the share of labels other than the prediction among the surest quarter of every predicted
-      class; and the rate of symmetric noise under which the labels are most likely, given the predictions.
-    - q starts at 0.85 and moves to clip((η − 0.03) / 0.07, 0, 1), upwards by at most 0.25 an epoch. After an epoch in which a class is
-      predicted for fewer than 0.3 of its labels that may be right, q falls by 0.25, but not below 0.35.
+    - e, the noise rate, is the larger of two: the share of labels other than the prediction among the surest quarter of every predicted
+      class; and the rate of symmetric noise under which the labels are most likely.
+    - η follows e: upwards at once, and downwards by 15 % of the way an epoch, because memorised labels are missing in e.
+    - a = (1 − D) / (0.96 − η), where D is the share of all labels that differ from the prediction.
+    - q is 0.85 in the first two epochs, and then moves to clip((a − 0.80) / 0.15, 0.35, 1), by at most 0.25 an epoch; to 1 if the share
+      of other labels among the surest is below D / 2, so that they were memorised. If a class was predicted for fewer than 0.3 of its
+      labels that may be right, q moves to 0.35 instead. In any epoch, q is at most (e − 0.03) / 0.07.
     - c = 1 − q + q · 2 / ((1 − 0.6 η) max(2, log(C − 1))), with η = 0 in the first epoch.
 
     `fit` moves it after every epoch. In your own loop, call `update` once an epoch, or record the loop with `noisewise.Recorder`.
@@ -63,12 +78,10 @@ class Auto(Adaptive, name="auto"):
     Example:
         >>> loss = Auto()
         >>> scores = torch.tensor([[4.0, 0.0, 0.0], [0.0, 4.0, 0.0]], requires_grad=True)
-        >>> loss(scores, torch.tensor([0, 0]))
-        tensor(0.5869, grad_fn=<MeanBackward0>)
+        >>> loss(scores, torch.tensor([0, 0])).detach()
+        tensor(0.5869)
         >>> loss.update()["noise"]  # the estimated noise rate
         0.5
-        >>> loss.q  # the second epoch is more robust
-        tensor(1.)
 
     Reference:
         noisewise; the parts are those of Zhang & Sabuncu (gce) and of A curriculum view of robust loss functions, section 5.1 (scaling).
@@ -169,19 +182,35 @@ class Auto(Adaptive, name="auto"):
             return record
         likeliest, doubt = _likeliest_rate(margins, int(self.classes)), _doubt_of_surest(predictions)
         noise = max(likeliest, doubt)  # the first is too low while the model is unsure because of the noise
+        # Both fall with memorisation too, so a lower estimate is believed slowly.
+        assumed = max(noise, record["assumed"] + PATIENCE * (noise - record["assumed"]))
         self.highest.fill_(max(noise, float(self.highest)) if self.q == 1 else noise)
         covered = _least_covered(predictions, labels, doubt)
-        q = min(record["q"] + RAMP, 1.0) if covered > COVERED else max(record["q"] - RAMP, LEARNING)
-        self.restore({"q": min(q, max(0.0, (noise - ROBUST_FROM) / (ROBUST_AT - ROBUST_FROM))), "assumed": noise})
+        disagreement = float(predictions[:, :, 1].sum() / predictions.sum())
+        reproduced = (1 - disagreement) / max(1 - assumed - MARGIN, _ERROR)
+        # In a model that memorises, sure examples have few wrong labels, although many labels differ from the predictions.
+        wanted = 1.0 if doubt < BALANCED * disagreement else max(_between(reproduced, LEARNS, MEMORISES), LEARNING)
+        if covered <= COVERED:
+            wanted = LEARNING
+        elif not record["assumed"]:  # the first epoch begins with an untrained model, so what it reproduces says little
+            wanted = START
+        q = min(max(wanted, record["q"] - RAMP), record["q"] + RAMP, _between(noise, CLEAN, NOISY))
+        self.restore({"q": q, "assumed": assumed})
         for counts in (self.predictions, self.labels, self.margins):
             counts.zero_()
         # Memorised labels are missing in later estimates, and sure examples may have fewer wrong labels than others.
         low, high = max(0.0, min(likeliest, doubt) - _ERROR), min(1.0, float(self.highest) + _ERROR)
-        return {**record, "doubt": doubt, "covered": covered, "noise": noise, "noise_low": low, "noise_high": high}
+        saw = {"doubt": doubt, "covered": covered, "disagreement": disagreement}
+        return {**record, **saw, "noise": noise, "noise_low": low, "noise_high": high}
 
     def restore(self, record: Mapping[str, float]) -> None:
         for place, name in enumerate(("q", "assumed")):
             self.now[place].fill_(record[name])
+
+
+def _between(value: float, low: float, high: float) -> float:
+    """0 up to the first bound, 1 from the second on, and linear between them."""
+    return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
 def _cell(values: Tensor, low: float, high: float, cells: int) -> Tensor:
