@@ -14,7 +14,7 @@ from noisewise.losses import Adaptive
 from noisewise.train import Run
 from refused import refused
 
-ROBUST = {"q": 0.75, "assumed": 0.4}
+ROBUST = {"q": 0.75, "assumed": 0.4, "size": 1.0}
 SETTINGS = {"epochs": 6, "device": "cpu", "optimiser": "sgd(lr=0.1, momentum=0.9)", "seed": 0}
 
 
@@ -99,7 +99,7 @@ def agreeing(loss, wrong, disagree):
 )
 def test_q_rises_by_a_quarter_if_labels_are_memorised_and_falls_while_the_model_learns(wrong, disagree, before, assumed, q):
     loss = noisewise.get("auto")
-    loss.restore({"q": before, "assumed": assumed})
+    loss.restore({"q": before, "assumed": assumed, "size": 1.0})
     agreeing(loss, wrong, disagree)
     record = loss.update()
     assert record["q"] == pytest.approx(before), "the record is of the epoch that ends"
@@ -112,7 +112,7 @@ def test_q_rises_by_a_quarter_if_labels_are_memorised_and_falls_while_the_model_
 
 def test_between_its_bounds_q_follows_the_share_of_reproduced_labels():
     loss = noisewise.get("auto")
-    loss.restore({"q": 0.6, "assumed": 0.01})
+    loss.restore({"q": 0.6, "assumed": 0.01, "size": 1.0})
     agreeing(loss, 6 / 13, 0.56)
     record = loss.update()
     reproduced = 0.44 / (0.96 - record["noise"])
@@ -123,12 +123,34 @@ def test_between_its_bounds_q_follows_the_share_of_reproduced_labels():
 @pytest.mark.parametrize(("before", "after"), [(1.0, 0.75), (0.5, 0.35), (0.1, 0.35)])
 def test_if_a_class_is_given_up_q_moves_towards_a_less_robust_loss(before, after):
     loss = noisewise.get("auto")
-    loss.restore({"q": before, "assumed": 0.0})
+    loss.restore({"q": before, "assumed": 0.0, "size": 1.0})
     # A third of the labels are of class 2, which is predicted once.
     seen(loss, [0] * 50 + [1] * 49 + [2], [0] * 33 + [2] * 17 + [1] * 33 + [2] * 17, [4.0] * 100)
     record = loss.update()
     assert record["covered"] == pytest.approx(1 / 34 / (1 - record["doubt"]), rel=1e-4)
     assert float(loss.q) == pytest.approx(after)
+
+
+def test_its_size_rises_to_the_pull_of_cross_entropy_by_half_an_epoch_and_with_the_noise():
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = torch.randn(2000, 10, generator=generator), torch.randint(10, (2000,), generator=generator)
+    loss, sizes = robust(), []
+    for _ in range(4):
+        loss.observe(scores, labels)
+        loss.update()
+        sizes.append(float(loss.size))
+    margins = noisewise.margin(scores, labels)
+    plain = {"q": float(loss.q), "assumed": float(loss.noise), "size": 1.0}
+    largest = 1 + 2 * min(1, plain["assumed"] / 0.4)
+    loss.restore(plain)
+    ratio = float((-margins).sigmoid().sum() / loss.emphasis_of(margins, 10).sum())
+    assert sizes[0] == pytest.approx(min(1.5, ratio), abs=0.01) and sizes[-1] == pytest.approx(min(ratio, largest), rel=0.02)
+    loss.restore(plain | {"size": 2.0})
+    d = torch.linspace(-5, 5, 11)
+    before = noisewise.get("auto")
+    before.restore(plain)
+    torch.testing.assert_close(loss.of_margin(d, 10), 2 * before.of_margin(d, 10))
+    torch.testing.assert_close(loss.emphasis_of(d, 10), 2 * before.emphasis_of(d, 10))
 
 
 def test_without_a_batch_nothing_changes():
@@ -180,7 +202,7 @@ def test_it_cannot_be_part_of_another_loss(wrapped):
 def test_a_kernel_does_not_freeze_it():
     loss, scores, labels = robust().eval(), torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
     before = loss_and_gradient(loss, scores, labels).emphasis
-    loss.restore({"q": 0.0, "assumed": 0.0})
+    loss.restore({"q": 0.0, "assumed": 0.0, "size": 1.0})
     torch.testing.assert_close(loss_and_gradient(loss, scores, labels).emphasis, noisewise.emphasis(nn.CrossEntropyLoss(), scores, labels))
     assert not torch.allclose(before, loss_and_gradient(loss, scores, labels).emphasis)
 

@@ -425,7 +425,7 @@ def test_a_loss_that_adapts_reads_its_numbers_in_every_step(device, monkeypatch)
     loss, scores, target = build("auto").to(device).eval(), 4 * torch.randn(40, 10), torch.arange(40) % 10
     scores[0, 0], scores[1, 5], target[1] = 90, 90, -100
     for q in (0.0, 0.4, 1.0):
-        loss.restore({"q": q, "assumed": 0.3})
+        loss.restore({"q": q, "assumed": 0.3, "size": 1 + q})
         actual = loss_and_gradient(loss, scores.to(device), target.to(device))
         leaf = scores.double().requires_grad_()
         value = copy.deepcopy(loss).cpu()(leaf, target)

@@ -43,6 +43,9 @@ PATIENCE = 0.15
 MARGIN = 0.04
 """What is added to the noise rate before it is compared with the labels that differ from the predictions."""
 
+LARGEST, LARGEST_FROM, GROWTH = 3.0, 0.40, 1.5
+"""The largest size of the loss, the noise rate from which on it may be so large, and the largest factor in one epoch."""
+
 TAU = 2.0
 """The scaled MAE starts at the margin −2, as the curriculum paper's for clean labels, and further below 0 with noise."""
 
@@ -51,6 +54,7 @@ _GROUPS, _STEPS = 128, 64  # of the table of predictions: classes (modulo the gr
 _LOWEST, _HIGHEST = -6.0, 14.0  # the range of sureness: the margin of the predicted class
 _CELLS, _WIDEST = 512, 32.0  # of the histogram of margins: its cells, and where it ends on both sides
 _ROUNDS = 100
+_DECIDED = ("q", "assumed", "size")  # what `now` contains
 _TOGETHER = 2**16  # scores that are noted together on the CPU
 
 
@@ -68,12 +72,15 @@ class Auto(Adaptive, name="auto"):
       of other labels among the surest is below D / 2, so that they were memorised. If a class was predicted for fewer than 0.3 of its
       labels that may be right, q moves to 0.35 instead. In any epoch, q is at most (e − 0.03) / 0.07.
     - c = 1 − q + q · 2 / ((1 − 0.6 η) max(2, log(C − 1))), with η = 0 in the first epoch.
+    - s is 1 in the first epoch, and then what makes the loss pull as hard as cross-entropy would at the margins of the epoch before: at
+      least 1, at most 1 + 2 min(1, η / 0.4), and at most 1.5 times as large as before. A robust loss pulls less hard otherwise, and
+      underfits in a short training.
 
     `fit` moves it after every epoch. In your own loop, call `update` once an epoch, or record the loop with `noisewise.Recorder`.
 
     Formula:
-        l(p) = (1 − σ(cΔ)^q) / (q c)
-        w = σ(cΔ)^q σ(−cΔ)
+        l(p) = s (1 − σ(cΔ)^q) / (q c)
+        w = s σ(cΔ)^q σ(−cΔ)
 
     Example:
         >>> loss = Auto()
@@ -101,7 +108,7 @@ class Auto(Adaptive, name="auto"):
         self.register_buffer("predictions", torch.zeros(_GROUPS, _STEPS, 2, dtype=torch.int64))  # with the same label, and with another
         self.register_buffer("labels", torch.zeros(_GROUPS, dtype=torch.int64))
         self.register_buffer("margins", torch.zeros(_CELLS, dtype=torch.int64))
-        self.register_buffer("now", torch.tensor([START, 0.0], dtype=torch.float32))
+        self.register_buffer("now", torch.tensor([START, 0.0, 1.0], dtype=torch.float32))
         self.register_buffer("highest", torch.zeros(()))  # noise rate since q is 1
         self.register_buffer("classes", torch.zeros((), dtype=torch.int64))
         self.waiting: list[tuple[Tensor, Tensor]] = []  # batches that are not in the counts yet
@@ -115,6 +122,11 @@ class Auto(Adaptive, name="auto"):
     def noise(self) -> Tensor:
         """The noise rate that is assumed in this epoch."""
         return self.now[1]
+
+    @property
+    def size(self) -> Tensor:
+        """The factor of the loss in this epoch."""
+        return self.now[2]
 
     def scale(self, classes: int) -> Tensor:
         """The factor of the margin: the scaled MAE starts with a pull that does not depend on the number of classes."""
@@ -130,10 +142,10 @@ class Auto(Adaptive, name="auto"):
 
     def of_margin(self, d: Tensor, classes: int) -> Tensor:
         scale = self.scale(classes)
-        return super().of_margin(scale * d, classes) / scale
+        return super().of_margin(scale * d, classes) * (self.size / scale)
 
     def emphasis_of(self, d: Tensor, classes: int) -> Tensor:
-        return self.emphasis(self.scale(classes) * d)
+        return self.size * self.emphasis(self.scale(classes) * d)
 
     def observe(self, scores: Tensor, labels: Tensor) -> None:
         if scores.device.type != "cpu" or torch.compiler.is_compiling():
@@ -176,7 +188,7 @@ class Auto(Adaptive, name="auto"):
             for counts in (self.predictions, self.labels, self.margins):
                 dist.all_reduce(counts)
             dist.all_reduce(self.classes, dist.ReduceOp.MAX)
-        record = {"q": float(self.q), "assumed": float(self.noise)}
+        record = dict(zip(_DECIDED, self.now.tolist(), strict=True))
         predictions, labels, margins = self.predictions.cpu(), self.labels.cpu(), self.margins.cpu()
         if not margins.any():
             return record
@@ -195,7 +207,10 @@ class Auto(Adaptive, name="auto"):
         elif not record["assumed"]:  # the first epoch begins with an untrained model, so what it reproduces says little
             wanted = START
         q = min(max(wanted, record["q"] - RAMP), record["q"] + RAMP, _between(noise, CLEAN, NOISY))
-        self.restore({"q": q, "assumed": assumed})
+        self.restore({"q": q, "assumed": assumed, "size": 1.0})
+        largest = 1 + (LARGEST - 1) * min(1.0, assumed / LARGEST_FROM)
+        size = min(max(1.0, self._pull_of_ce(margins)), GROWTH * record["size"], largest)
+        self.restore({"q": q, "assumed": assumed, "size": size})
         for counts in (self.predictions, self.labels, self.margins):
             counts.zero_()
         # Memorised labels are missing in later estimates, and sure examples may have fewer wrong labels than others.
@@ -204,8 +219,14 @@ class Auto(Adaptive, name="auto"):
         return {**record, **saw, "noise": noise, "noise_low": low, "noise_high": high}
 
     def restore(self, record: Mapping[str, float]) -> None:
-        for place, name in enumerate(("q", "assumed")):
+        for place, name in enumerate(_DECIDED):
             self.now[place].fill_(record[name])
+
+    def _pull_of_ce(self, margins: Tensor) -> float:
+        """How hard cross-entropy pulls at these margins, compared with this loss."""
+        middles = _middles()
+        own = self.emphasis_of(middles.to(self.now.device), int(self.classes)).double().cpu()
+        return float((margins * (-middles).sigmoid()).sum() / (margins * own).sum().clamp(min=torch.finfo(own.dtype).tiny))
 
 
 def _between(value: float, low: float, high: float) -> float:
@@ -234,10 +255,15 @@ def _least_covered(predictions: Tensor, labels: Tensor, doubt: float) -> float:
     return float((predictions.sum((1, 2))[given] / labels[given]).min()) / max(1 - doubt, _ERROR)
 
 
+def _middles() -> Tensor:
+    """The middles of the cells of the histogram of margins."""
+    width = 2 * _WIDEST / _CELLS
+    return torch.arange(_CELLS, dtype=torch.float64) * width + (width / 2 - _WIDEST)
+
+
 def _likeliest_rate(margins: Tensor, classes: int) -> float:
     """The rate of symmetric noise under which the labels are most likely, by expectation maximisation on a histogram of margins."""
-    width = 2 * _WIDEST / _CELLS
-    middles = torch.arange(_CELLS, dtype=torch.float64) * width + (width / 2 - _WIDEST)
+    middles = _middles()
     rate = 0.5 * (1 - 1 / max(classes, 2))
     for _ in range(_ROUNDS):
         wrong = (-middles - math.log((1 - rate) * max(classes - 1, 1) / rate)).sigmoid()
