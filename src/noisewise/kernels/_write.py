@@ -113,11 +113,10 @@ def _of_margin(writer: _Writer, function: Callable[[Tensor], Tensor]) -> tuple[s
 
 def _of_now(writer: _Writer, loss: Adaptive, classes: int) -> tuple[str, str]:
     """The names of value and emphasis of a loss that adapts: functions of the margin and of numbers that change."""
-
     assert loss.now is not None
 
     def both(d: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
-        loss.now = now
+        loss.decided = lambda: [now[place] for place in range(len(now))]  # type: ignore[method-assign]  # not numbers
         return loss.of_margin(d, classes), -_slopes(lambda d: loss.of_margin(d, classes), d)[0]
 
     graph = _traced(both, "margin", "now", shapes=(2, len(loss.now)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -33,6 +33,15 @@ class Adaptive(MarginLoss):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.register_buffer("now", None)
+
+    def decided(self) -> Sequence[Any]:
+        """What `now` contains: tensors, which a captured graph and a kernel read again, or numbers in eager mode on a CPU.
+
+        There, arithmetic with tensors that hold one number takes longer than that of a small batch.
+        """
+        assert self.now is not None
+        eager = not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
+        return self.now.tolist() if eager and self.now.is_cpu else self.now.unbind()
 
     def per_example(self, scores: Tensor, target: Tensor, kept: Tensor | None) -> Tensor:
         labels = target if kept is None else target.masked_fill(~kept, self.ignore_index)

@@ -128,24 +128,33 @@ class Auto(Adaptive, name="auto"):
         """The factor of the loss in this epoch."""
         return self.now[2]
 
-    def scale(self, classes: int) -> Tensor:
+    def scale(self, classes: int) -> Tensor | float:
         """The factor of the margin: the scaled MAE starts with a pull that does not depend on the number of classes."""
+        q, noise, _ = self.decided()
         start = max(TAU, math.log(max(classes - 1, 1)))
-        return 1 - self.q + self.q * (TAU / start) / (1 - 0.6 * self.noise)
+        factor: Tensor | float = 1 - q + q * (TAU / start) / (1 - 0.6 * noise)
+        return factor
 
     def value(self, d: Tensor) -> Tensor:
-        log_p, q = logsigmoid(d), self.q
+        log_p, q = logsigmoid(d), self.decided()[0]
+        if isinstance(q, float):
+            return (q * log_p).expm1() / -q if q > 0 else -log_p
         return -torch.where(q > 0, (q * log_p).expm1() / torch.where(q > 0, q, 1.0), log_p)
 
     def emphasis(self, d: Tensor) -> Tensor:
-        return torch.where(self.q > 0, self.q * logsigmoid(d), 0.0).exp() * (-d).sigmoid()
+        q = self.decided()[0]
+        if isinstance(q, float):
+            return (q * logsigmoid(d)).exp() * (-d).sigmoid() if q > 0 else (-d).sigmoid()
+        return torch.where(q > 0, q * logsigmoid(d), 0.0).exp() * (-d).sigmoid()
 
     def of_margin(self, d: Tensor, classes: int) -> Tensor:
         scale = self.scale(classes)
-        return super().of_margin(scale * d, classes) * (self.size / scale)
+        loss: Tensor = super().of_margin(scale * d, classes) * (self.decided()[2] / scale)
+        return loss
 
     def emphasis_of(self, d: Tensor, classes: int) -> Tensor:
-        return self.size * self.emphasis(self.scale(classes) * d)
+        emphasis: Tensor = self.decided()[2] * self.emphasis(self.scale(classes) * d)
+        return emphasis
 
     def observe(self, scores: Tensor, labels: Tensor) -> None:
         if scores.device.type != "cpu" or torch.compiler.is_compiling():
