@@ -76,7 +76,7 @@ def test_an_adaptive_loss_resumes_to_the_same_bits(tmp_path, step):
     interrupt_after(step, "linear", clusters(), folder=tmp_path / "run", **settings)
     fit("linear", clusters(), folder=tmp_path / "run", **settings)
     same_bits(straight.path, tmp_path / "run")
-    assert [line["adapted"]["q"] for line in straight.metrics] == [pytest.approx(0.85), 1.0, 1.0]
+    assert [line["adapted"]["size"] for line in straight.metrics] == pytest.approx([1, 1.5, 2.25]), "it changed in every epoch"
 
 
 MODULES = {
