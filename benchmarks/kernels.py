@@ -8,7 +8,7 @@ The floor of a loss and its gradient is one read of the scores and one write of 
 Times are medians of CUDA-graph replays, or of plain calls where a contender cannot be captured (marked †). Rivals are measured if
 they import: Liger, Cut-Cross-Entropy, and F.linear_cross_entropy of newer versions of torch. Contenders come in the order of their
 interest; those that no longer fit into ``--seconds`` are left out and named. ``--json`` and ``--write`` write after every shape.
-``--profile`` writes what every kernel of ours does; ``--tune`` tries other cuts of the rows (`noisewise/kernels/_tuning.py`) and
+``--profile`` lists the time of each of our kernels. ``--tune`` tries other cuts of the rows (`noisewise/kernels/_tuning.py`) and
 prints the fastest.
 """
 

@@ -147,7 +147,7 @@ class _Progress:
         runs_with_results: the number of its runs that have results.
         numbers: how many numbers the paper prints.
         numbers_run: how many of them were run.
-        seeds: the smallest and the largest number of seeds of a run with results; empty if there is none.
+        seeds: the smallest and the largest number of seeds of its runs; empty without results.
     """
 
     status: str
